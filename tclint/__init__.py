@@ -1,0 +1,83 @@
+"""tclint: finds where PyTorch models and training code waste Tensor Cores, and what each waste costs.
+
+The functions below are the stable Python API. They import what they need when called, so that
+`import tclint` stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tclint.config import Mode, Precision, Settings
+    from tclint.cost.estimate import Estimate
+    from tclint.graph import Graph
+    from tclint.pipeline import Report
+
+__version__ = "0.1.0"
+
+__all__ = ["Settings", "__version__", "check", "estimate", "trace"]
+
+
+def trace(
+    build: Callable[[], Any],
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Graph:
+    """Build a model without memory or GPU, run it once on meta tensors, and return what it did.
+
+    Args:
+        build: a zero-argument callable that returns an nn.Module (or `(module, inputs)`); it is called
+            here, with weight initialisation and allocation suppressed.
+        inputs: positional inputs of the model's forward: a tensor, or a tuple or nested structure with
+            tensors, real or meta; None: what `build` returned, else inferred from the first layers.
+        kwargs: keyword inputs of the forward.
+
+    Raises:
+        TargetError: the model could not be built or traced; the message says why.
+    """
+    from tclint.tracing import trace_callable
+
+    return trace_callable(build, inputs, kwargs)
+
+
+def estimate(
+    graph: Graph,
+    gpu: str = "a100",
+    precision: Precision = "fp16",
+    mode: Mode = "train",
+    **scenario: Any,
+) -> Estimate:
+    """Predict the time of every op of a traced model on one GPU, per op and in total.
+
+    Args:
+        graph: what `trace` returned.
+        gpu: an id or alias that `tclint gpus` lists.
+        precision: 'fp32', 'tf32', 'fp16' or 'bf16' (the last two as torch.autocast does it).
+        mode: 'train' (forward, backward, optimizer) or 'infer' (forward).
+        **scenario: further fields of tclint.cost.scenario.Scenario.
+
+    Raises:
+        UsageError: unknown GPU, precision or mode.
+    """
+    from tclint.cost.estimate import estimate as estimate_graph
+    from tclint.cost.scenario import Scenario
+
+    return estimate_graph(graph, Scenario(gpu=gpu, precision=precision, mode=mode, **scenario))
+
+
+def check(targets: Sequence[str], settings: Settings | None = None) -> Report:
+    """Lint models ('model.py:build_model') and training scripts ('train.py', 'src/') as the command does."""
+    from tclint.config import Settings as SettingsClass
+    from tclint.pipeline import check as run
+
+    return run(targets, settings or SettingsClass())
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Settings":
+        from tclint.config import Settings
+
+        return Settings
+    raise AttributeError(f"module 'tclint' has no attribute {name!r}")

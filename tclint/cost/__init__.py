@@ -1,0 +1,1 @@
+"""What work costs on a GPU: pure Python and NumPy, no torch, no GPU."""

@@ -1,0 +1,32 @@
+"""A scenario: the circumstances under which a graph is priced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tclint.config import MODES, PRECISIONS, Mode, Precision
+from tclint.errors import UsageError, closest
+
+Layout = Literal["as_traced", "channels_last", "contiguous"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """GPU, precision, mode, memory layout and execution of a step.
+
+    Raises:
+        UsageError: a field has an unknown value (the GPU is looked up when pricing).
+    """
+
+    gpu: str = "a100"
+    precision: Precision = "fp16"
+    mode: Mode = "train"
+    layout: Layout = "as_traced"
+    compiled: bool = False
+    """torch.compile: pointwise chains fused, matmuls padded as Inductor does."""
+
+    def __post_init__(self) -> None:
+        for value, known in ((self.precision, PRECISIONS), (self.mode, MODES)):
+            if value not in known:
+                raise UsageError(f"{value!r} is not one of {', '.join(known)}.{closest(value, list(known))}")

@@ -1,0 +1,146 @@
+"""A whole traced model: ops in the order they ran, parameters, inputs, and what had to be assumed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from tclint.graph.op import Op
+from tclint.graph.spec import Site, TensorSpec, itemsize_bytes, numel
+
+GRAPH_SCHEMA_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter or buffer of the model; tied ones appear once, under their first name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool = True
+    """False for buffers and for parameters with requires_grad=False."""
+    is_buffer: bool = False
+    aliases: tuple[str, ...] = ()
+    """Other qualified names of the same tensor (tied weights)."""
+    construct_site: Site | None = None
+    """Where the module that owns it was constructed."""
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * itemsize_bytes(self.dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "trainable": self.trainable,
+            "is_buffer": self.is_buffer,
+            "aliases": list(self.aliases),
+            "construct_site": None if self.construct_site is None else self.construct_site.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Parameter:
+        return cls(
+            name=data["name"],
+            shape=tuple(data["shape"]),
+            dtype=data["dtype"],
+            trainable=data["trainable"],
+            is_buffer=data["is_buffer"],
+            aliases=tuple(data["aliases"]),
+            construct_site=Site.from_json(data["construct_site"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something the tracer could not know and had to guess; shown to the user with its line."""
+
+    what: str
+    site: Site | None = None
+    count: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "site": None if self.site is None else self.site.to_json(),
+            "count": self.count,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Assumption:
+        return cls(data["what"], Site.from_json(data["site"]), data["count"])
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A traced model; `ops[i].index == i`, in the order of execution.
+
+    `inputs` are the tensors the model was called with (with `input_name`), `outputs` what it returned,
+    flattened.
+    """
+
+    ops: tuple[Op, ...]
+    parameters: tuple[Parameter, ...] = ()
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    root_site: Site | None = None
+    """Where the user's callable or class is defined: the fallback location of a finding."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """JSON values: torch version, seconds spent building and tracing, the model's class name."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of parameter elements, buffers excluded, tied ones counted once."""
+        return sum(parameter.numel for parameter in self.parameters if not parameter.is_buffer)
+
+    @property
+    def flops(self) -> int:
+        """Forward FLOPs (2 per multiply-add) of all matrix products, attention and recurrent layers."""
+        from tclint.graph.lowering import forward_flops
+
+        return forward_flops(self)
+
+    def to_json(self) -> str:
+        """One JSON document; `Graph.from_json` gives an equal graph back."""
+        return json.dumps(
+            {
+                "schema": GRAPH_SCHEMA_VERSION,
+                "ops": [op.to_json() for op in self.ops],
+                "parameters": [parameter.to_json() for parameter in self.parameters],
+                "inputs": [spec.to_json() for spec in self.inputs],
+                "outputs": [spec.to_json() for spec in self.outputs],
+                "assumptions": [assumption.to_json() for assumption in self.assumptions],
+                "root_site": None if self.root_site is None else self.root_site.to_json(),
+                "metadata": self.metadata,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Graph:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: not a graph document, or of another schema version.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("schema") != GRAPH_SCHEMA_VERSION:
+            raise ValueError(f"not a tclint graph of schema version {GRAPH_SCHEMA_VERSION}")
+        return cls(
+            ops=tuple(Op.from_json(op) for op in data["ops"]),
+            parameters=tuple(Parameter.from_json(parameter) for parameter in data["parameters"]),
+            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+            assumptions=tuple(Assumption.from_json(item) for item in data["assumptions"]),
+            root_site=Site.from_json(data["root_site"]),
+            metadata=data["metadata"],
+        )

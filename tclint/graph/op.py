@@ -1,0 +1,155 @@
+"""One operator of a traced model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from tclint.graph.spec import Site, TensorSpec, numel
+
+OpKind = Literal[
+    "linear",
+    "matmul",
+    "conv",
+    "attention",
+    "norm",
+    "softmax",
+    "elementwise",
+    "reduction",
+    "pool",
+    "embedding",
+    "rnn",
+    "loss",
+    "copy",
+    "view",
+    "other",
+]
+OP_KINDS: frozenset[str] = frozenset(get_args(OpKind))
+
+GEMM_KINDS: frozenset[str] = frozenset({"linear", "matmul", "conv", "attention", "rnn"})
+"""Kinds whose work is matrix products, the only work that Tensor Cores do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A dtype conversion that autocast inserts before an op; it costs a read and a write of the tensor."""
+
+    shape: tuple[int, ...]
+    from_dtype: str
+    to_dtype: str
+    parameter: str | None = None
+    """Set for a weight: autocast caches that cast for the rest of the forward pass."""
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operator call at functional granularity (linear, conv2d, scaled_dot_product_attention, add ...).
+
+    Attributes follow the ATen schema of the operator, so that lowering needs no torch: `inputs` are the
+    tensor arguments in schema order, flattened, `input_names` the schema's argument names beside them
+    ('input', 'weight', 'bias'; list arguments as 'tensors[0]', 'tensors[1]', ...), `attributes` every
+    other argument by name, defaults included ('stride', 'padding', 'groups', 'is_causal', ...).
+    """
+
+    index: int
+    name: str
+    """ATen base name without overload and trailing underscore: 'linear', 'conv2d', 'add', 'relu'."""
+    kind: OpKind
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    input_names: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values only."""
+    module_path: str = ""
+    """Qualified name of the innermost module whose forward ran: 'layer4.2.conv2'; '' for the root."""
+    module_type: str = ""
+    """Class name of that module."""
+    construct_site: Site | None = None
+    """The user's line that constructed that module, else the library's line."""
+    construct_library_site: Site | None = None
+    """The library's line, when the user's line only called a library that constructed the module."""
+    call_site: Site | None = None
+    """The user's line that called the operator, else the library's line."""
+    call_library_site: Site | None = None
+    direction: Literal["forward"] = "forward"
+    """Recorded ops run forward; backward work is derived (tclint.graph.lowering)."""
+    parent: int | None = None
+    """Index of the composite op (einsum, tensordot, ...) that this op is a part of."""
+    in_place: bool = False
+    differentiable: bool = True
+    """False where the model ran it under no_grad."""
+    casts: tuple[Cast, ...] = ()
+    """What autocast converts before this op; filled in by tclint.cost.precision, empty as traced."""
+
+    def input(self, name: str) -> TensorSpec | None:
+        """The tensor argument of that schema name, or None where it was not given."""
+        for spec, input_name in zip(self.inputs, self.input_names, strict=False):
+            if input_name == name:
+                return spec
+        return None
+
+    def input_list(self, name: str) -> tuple[TensorSpec, ...]:
+        """The tensors of a list argument ('tensors', 'hx', 'params')."""
+        prefix = name + "["
+        return tuple(
+            spec
+            for spec, input_name in zip(self.inputs, self.input_names, strict=False)
+            if input_name.startswith(prefix)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "index": self.index,
+            "name": self.name,
+            "kind": self.kind,
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "input_names": list(self.input_names),
+            "attributes": dict(self.attributes),
+            "module_path": self.module_path,
+            "module_type": self.module_type,
+            "direction": self.direction,
+        }
+        for key in ("construct_site", "construct_library_site", "call_site", "call_library_site"):
+            site: Site | None = getattr(self, key)
+            data[key] = None if site is None else site.to_json()
+        if self.parent is not None:
+            data["parent"] = self.parent
+        if self.in_place:
+            data["in_place"] = True
+        if not self.differentiable:
+            data["differentiable"] = False
+        if self.casts:
+            data["casts"] = [
+                [list(cast.shape), cast.from_dtype, cast.to_dtype, cast.parameter] for cast in self.casts
+            ]
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Op:
+        if data["kind"] not in OP_KINDS:
+            raise ValueError(f"unknown op kind {data['kind']!r}")
+        return cls(
+            index=data["index"],
+            name=data["name"],
+            kind=data["kind"],
+            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+            input_names=tuple(data["input_names"]),
+            attributes=data["attributes"],
+            module_path=data["module_path"],
+            module_type=data["module_type"],
+            construct_site=Site.from_json(data["construct_site"]),
+            construct_library_site=Site.from_json(data["construct_library_site"]),
+            call_site=Site.from_json(data["call_site"]),
+            call_library_site=Site.from_json(data["call_library_site"]),
+            parent=data.get("parent"),
+            in_place=data.get("in_place", False),
+            differentiable=data.get("differentiable", True),
+            casts=tuple(Cast(tuple(c[0]), c[1], c[2], c[3]) for c in data.get("casts", ())),
+        )
