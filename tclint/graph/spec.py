@@ -126,9 +126,7 @@ class TensorSpec:
         """Size in bytes if dense; expanded (stride 0) dimensions count once, as memory holds them."""
         if self.strides is None:
             return self.numel * itemsize_bytes(self.dtype)
-        stored = numel(
-            size if stride else 1 for size, stride in zip(self.shape, self.strides, strict=True)
-        )
+        stored = numel(size if stride else 1 for size, stride in zip(self.shape, self.strides, strict=True))
         return stored * itemsize_bytes(self.dtype)
 
     @property

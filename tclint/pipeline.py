@@ -1,0 +1,325 @@
+"""The pipeline: targets -> graphs and sources -> rules -> findings -> a ranked report.
+
+Read this file first: it is the whole of tclint in one page. It imports torch never (models are traced in
+worker processes) and libcst, NumPy and the rules only when there is something for them to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tclint.config import Settings
+from tclint.errors import TargetError, UsageError
+from tclint.finding import LEVEL_ORDER, Finding, Location
+from tclint.registry import load_rules
+from tclint.rule import CRASH_CODE, GraphRule, Rule, SourceRule, apply_rule
+from tclint.suppressions import apply_suppressions
+from tclint.target import is_model_target
+
+if TYPE_CHECKING:
+    from tclint.graph import Assumption
+    from tclint.graph.work import Gap
+    from tclint.source import Skipped
+    from tclint.tracing import TraceResult
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Predicted kernel time of one entry on one GPU; shares are percent of the step."""
+
+    gpu: str
+    step_time_us: float
+    forward_time_us: float
+    backward_time_us: float
+    optimizer_time_us: float
+    readiness_percent: float
+    """Share of the step in ops that run efficiently on Tensor Cores."""
+    tensor_core_time_percent: float
+    amdahl_ceiling: float
+    """Largest possible speed-up if only the work on Tensor Cores got faster."""
+    uncertainty_percent: float
+    calibrated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model that was built, traced and priced."""
+
+    target: str
+    model: str
+    """Class name of the root module."""
+    mode: str
+    precision: str
+    parameters: int
+    flops: int
+    """Forward, 2 per multiply-add."""
+    op_count: int
+    metrics: dict[str, Metrics]
+    """By GPU id."""
+    assumptions: tuple[Assumption, ...]
+    not_analysed: tuple[Gap, ...]
+    seconds: dict[str, float]
+    inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    """Name, dtype and shape of every tensor the model was called with."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryError:
+    """A target that could not be linted."""
+
+    target: str
+    message: str
+    details: str = ""
+    captured_output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run found; paths are relative to the working directory, POSIX."""
+
+    settings: Settings
+    entries: tuple[Entry, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Ranked: errors first, then by predicted gain."""
+    below_min_gain: tuple[Finding, ...] = ()
+    """Counted in the summary, not listed."""
+    suppressed: tuple[Finding, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    errors: tuple[EntryError, ...] = ()
+    source_files: int = 0
+    """Files that the source pass considered."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 findings at or above `fail_on`, 2 a target or a rule failed."""
+        if self.errors or any(finding.code == CRASH_CODE for finding in self.findings):
+            return 2
+        if self.settings.fail_on == "never":
+            return 0
+        threshold = LEVEL_ORDER[self.settings.fail_on]
+        return int(any(LEVEL_ORDER[finding.level] <= threshold for finding in self.findings))
+
+    def to_json(self) -> str:
+        """The JSON report (schema: `tclint/report/schema.json`)."""
+        from tclint.report.json import render
+
+        return render(self)
+
+
+def check(
+    targets: Sequence[str], settings: Settings | None = None, on_progress: Progress | None = None
+) -> Report:
+    """Lint models and sources.
+
+    Args:
+        targets: 'path/file.py:callable' and 'package.module:callable' are built and traced; files and
+            folders are read, never run.
+        settings: None: the defaults.
+        on_progress: called with one line about what is being done.
+
+    Raises:
+        UsageError: a setting names an unknown rule or GPU; nothing was linted.
+    """
+    settings = settings or Settings()
+    rules = load_rules(settings)
+    settings = _with_known_gpus(settings)
+    # The same target twice is one entry: findings would only repeat.
+    unique = list(dict.fromkeys(targets))
+    models = [target for target in unique if is_model_target(target)]
+    paths = [target for target in unique if not is_model_target(target)]
+
+    findings: list[Finding] = []
+    entries: list[Entry] = []
+    errors: list[EntryError] = []
+    graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
+    for result in _trace(models, settings, on_progress):
+        if result.graph is None:
+            errors.append(_entry_error(result))
+            continue
+        entry, found = _check_graph(result, graph_rules, settings)
+        entries.append(entry)
+        findings.extend(found)
+
+    source = _check_sources(paths, rules, settings, on_progress, errors)
+    findings.extend(source.findings)
+
+    findings, suppressed = apply_suppressions(
+        findings,
+        source_paths=source.paths,
+        source_rules=[rule for rule in rules if isinstance(rule, SourceRule)],
+        graph_rules=graph_rules,
+    )
+    listed, below = _split_by_gain(findings, settings)
+    return Report(
+        settings=settings,
+        entries=tuple(entries),
+        findings=tuple(_relative(finding) for finding in rank(listed)),
+        below_min_gain=tuple(_relative(finding) for finding in rank(below)),
+        suppressed=tuple(_relative(finding) for finding in suppressed),
+        skipped=source.skipped,
+        errors=tuple(errors),
+        source_files=source.files,
+    )
+
+
+def rank(findings: Sequence[Finding]) -> list[Finding]:
+    """Errors first, then by the largest predicted gain on any of the GPUs, then unpriced ones by level."""
+
+    def key(finding: Finding) -> tuple[bool, bool, float, int, str, int, str]:
+        gain_percent = finding.effect.best_gain_percent
+        return (
+            finding.level != "error",
+            gain_percent is None,
+            -(gain_percent or 0.0),
+            LEVEL_ORDER[finding.level],
+            finding.location.path,
+            finding.location.line,
+            finding.code,
+        )
+
+    return sorted(findings, key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    findings: list[Finding]
+    paths: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    files: int
+
+
+def _with_known_gpus(settings: Settings) -> Settings:
+    from tclint.gpu import load_gpu
+
+    return replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
+
+
+def _trace(models: Sequence[str], settings: Settings, on_progress: Progress | None) -> Iterable[TraceResult]:
+    if not models:
+        return ()
+    from tclint.tracing import trace_targets
+
+    return trace_targets(models, settings, on_progress=on_progress)
+
+
+def _entry_error(result: TraceResult) -> EntryError:
+    error = result.error
+    if error is None:
+        return EntryError(result.target, f"{result.target} was not traced, for a reason that was lost.")
+    return EntryError(result.target, str(error), error.details, error.captured_output)
+
+
+def _check_graph(
+    result: TraceResult, rules: Sequence[GraphRule], settings: Settings
+) -> tuple[Entry, list[Finding]]:
+    from tclint.context import GraphContext
+
+    graph = result.graph
+    assert graph is not None
+    context = GraphContext(graph, settings, result.target)
+    found = [
+        replace(finding, target=result.target)
+        for rule in rules
+        for finding in apply_rule(rule, context, context.root_location())
+    ]
+    metrics = {}
+    gaps: tuple[Gap, ...] = ()
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        gaps = estimate.gaps
+        metrics[estimate.gpu.id] = Metrics(
+            gpu=estimate.gpu.id,
+            step_time_us=estimate.step_time_us,
+            forward_time_us=estimate.forward_time_us,
+            backward_time_us=estimate.backward_time_us,
+            optimizer_time_us=estimate.optimizer_time_us,
+            readiness_percent=estimate.readiness_percent,
+            tensor_core_time_percent=estimate.tensor_core_time_percent,
+            amdahl_ceiling=estimate.amdahl_ceiling,
+            uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
+            calibrated=estimate.gpu.calibrated(scenario.precision),
+        )
+    entry = Entry(
+        target=result.target,
+        model=str(graph.metadata.get("model", "")),
+        mode=settings.mode,
+        precision=settings.precision,
+        parameters=graph.parameter_count,
+        flops=graph.flops,
+        op_count=len(graph.ops),
+        metrics=metrics,
+        assumptions=graph.assumptions,
+        not_analysed=gaps,
+        seconds=dict(result.seconds),
+        inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
+    )
+    return entry, found
+
+
+def _check_sources(
+    paths: Sequence[str],
+    rules: Sequence[Rule],
+    settings: Settings,
+    on_progress: Progress | None,
+    errors: list[EntryError],
+) -> _Sources:
+    existing = []
+    for path in paths:
+        if os.path.exists(path):
+            existing.append(path)
+        else:
+            errors.append(EntryError(path, _missing(path)))
+    if not existing:
+        return _Sources([], (), (), 0)
+    from tclint.source import lint
+
+    if on_progress:
+        on_progress(f"reading {', '.join(existing)}")
+    try:
+        result = lint(existing, [rule for rule in rules if isinstance(rule, SourceRule)], settings)
+    except (TargetError, UsageError) as error:
+        errors.append(EntryError(", ".join(existing), str(error)))
+        return _Sources([], (), (), 0)
+    skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
+    return _Sources(result.findings, tuple(result.paths), skipped, result.files)
+
+
+def _missing(path: str) -> str:
+    if ":" in os.path.basename(path):
+        return (
+            f"There is no file or folder {path!r}; a model target is written 'path/file.py:callable' "
+            "or 'package.module:callable'."
+        )
+    return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
+
+
+def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:
+    listed, below = [], []
+    for finding in findings:
+        gain_percent = finding.effect.best_gain_percent
+        pays = gain_percent is None or gain_percent >= settings.min_gain_percent
+        (listed if pays or finding.level == "error" else below).append(finding)
+    return listed, below
+
+
+def relative_path(path: str) -> str:
+    """`path` from the working directory with forward slashes; unchanged where that is impossible."""
+    if not os.path.isabs(path):
+        return os.path.normpath(path).replace(os.sep, "/")
+    try:
+        return os.path.relpath(path).replace(os.sep, "/")
+    except ValueError:  # another drive
+        return path.replace(os.sep, "/")
+
+
+def _relative(finding: Finding) -> Finding:
+    def at(location: Location) -> Location:
+        return replace(location, path=relative_path(location.path))
+
+    related = tuple(replace(item, location=at(item.location)) for item in finding.related)
+    return replace(finding, location=at(finding.location), related=related)

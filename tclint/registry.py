@@ -1,0 +1,152 @@
+"""How rules are found (entry points, local folders) and selected."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+
+from tclint.config import Settings
+from tclint.errors import UsageError, closest
+from tclint.rule import CODE_PATTERN, NAME_PATTERN, GraphRule, Rule, SourceRule
+
+ENTRY_POINT_GROUP = "tclint.rules"
+
+
+def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
+    """Every rule class: of installed packages that register in the entry-point group, then local ones,
+    sorted by code.
+
+    Args:
+        local: files or folders with modules that list rule classes in `RULES`.
+
+    Raises:
+        UsageError: a rule module cannot be imported, or two rules share a code or a name.
+    """
+    found: list[type[Rule]] = []
+    # An editable install can show one entry point twice, through its finder and its dist-info.
+    points = {point.value: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    for value in sorted(points):
+        try:
+            module = points[value].load()
+        except Exception as error:
+            raise UsageError(
+                f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
+                "reinstall or remove it."
+            ) from error
+        found.extend(_rules_of(module, value))
+    for path in local:
+        for file in _python_files(path):
+            found.extend(_rules_of(_import_file(file), file))
+    _check_unique(found)
+    return sorted(found, key=lambda rule: rule.code)
+
+
+def load_rules(settings: Settings) -> list[Rule]:
+    """Instances of the rules that the settings select, sorted by code.
+
+    Raises:
+        UsageError: a selector names no rule.
+    """
+    rules = all_rules(settings.rules)
+    if settings.select:
+        chosen = _matching(settings.select, rules)
+    else:
+        chosen = {rule for rule in rules if rule.enabled_by_default}
+    chosen |= _matching(settings.extend_select, rules)
+    chosen -= _matching(settings.ignore, rules)
+    return [rule() for rule in rules if rule in chosen]
+
+
+def find_rule(code_or_name: str, local: Sequence[str] = ()) -> type[Rule]:
+    """The rule of that code or name.
+
+    Raises:
+        UsageError: there is none; the message names the closest.
+    """
+    rules = all_rules(local)
+    for rule in rules:
+        if code_or_name.upper() == rule.code or code_or_name.lower() == rule.name:
+            return rule
+    raise UsageError(_unknown(code_or_name, rules))
+
+
+def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type[Rule]]:
+    chosen: set[type[Rule]] = set()
+    for selector in selectors:
+        if selector.upper() == "ALL":
+            chosen.update(rules)
+            continue
+        hits = {
+            rule
+            for rule in rules
+            if rule.name == selector.lower() or (selector and rule.code.startswith(selector.upper()))
+        }
+        if not hits:
+            raise UsageError(_unknown(selector, rules))
+        chosen |= hits
+    return chosen
+
+
+def _unknown(selector: str, rules: Sequence[type[Rule]]) -> str:
+    known = [rule.code for rule in rules] + [rule.name for rule in rules]
+    guess = closest(selector.upper(), known) or closest(selector.lower(), known)
+    return f"No rule is called {selector!r}.{guess} `tclint rules` lists them."
+
+
+def _rules_of(module: ModuleType, origin: str) -> list[type[Rule]]:
+    listed = getattr(module, "RULES", None)
+    if listed is None:
+        raise UsageError(f"The rule module {origin!r} defines no RULES tuple.")
+    for rule in listed:
+        if not (isinstance(rule, type) and issubclass(rule, GraphRule | SourceRule)):
+            raise UsageError(f"{rule!r} in RULES of {origin!r} is not a GraphRule or SourceRule class.")
+        if not CODE_PATTERN.fullmatch(rule.code) or not NAME_PATTERN.fullmatch(rule.name):
+            raise UsageError(
+                f"Rule {rule.__name__} of {origin!r} needs a code such as 'ABC001' and a kebab-case name; "
+                f"it has {rule.code!r} and {rule.name!r}."
+            )
+    return list(listed)
+
+
+def _python_files(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        names = sorted(os.listdir(path))
+        return [
+            os.path.join(path, name) for name in names if name.endswith(".py") and not name.startswith("_")
+        ]
+    raise UsageError(f"The local rules path {path!r} does not exist; mend `rules` in [tool.tclint].")
+
+
+def _import_file(path: str) -> ModuleType:
+    absolute = os.path.abspath(path)
+    name = "tclint_local_rules." + os.path.splitext(os.path.basename(absolute))[0]
+    spec = importlib.util.spec_from_file_location(name, absolute)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"The local rule file {path!r} cannot be imported.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(
+            f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def _check_unique(rules: Sequence[type[Rule]]) -> None:
+    seen: dict[str, type[Rule]] = {}
+    for rule in rules:
+        for key in (rule.code, rule.name):
+            other = seen.setdefault(key, rule)
+            if other is not rule:
+                raise UsageError(
+                    f"Rules {other.__module__}.{other.__name__} and {rule.__module__}.{rule.__name__} "
+                    f"both claim {key!r}."
+                )
