@@ -1,0 +1,86 @@
+"""How rules are found and selected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config import Settings
+from tclint.errors import UsageError
+from tclint.registry import all_rules, find_rule, load_rules
+
+LOCAL_RULE = """
+from tclint.rule import GraphRule
+
+class Mine(GraphRule):
+    '''One line.'''
+    code, name, since, level, confidence = "{code}", "{name}", "1", "info", "high"
+    sources = valid = invalid = ()
+
+    def check(self, context):
+        return iter(())
+
+RULES = (Mine,)
+"""
+
+
+def codes(**changes: object) -> set[str]:
+    return {rule.code for rule in load_rules(Settings(**changes))}  # type: ignore[arg-type]
+
+
+def test_installed_rules_are_found_through_entry_points() -> None:
+    found = [rule.code for rule in all_rules()]
+    assert found == sorted(found)
+    assert {"DIM001", "AMP001", "FMT001"} <= set(found)
+    assert all(rule.__module__.startswith("tclint_rules") for rule in all_rules())
+
+
+def test_selectors_are_codes_prefixes_and_names() -> None:
+    assert codes(select=("DIM003",)) == {"DIM003"}
+    assert codes(select=("vocab-misaligned",)) == {"DIM003"}
+    assert codes(select=("amp",)) == {code for code in codes(select=("ALL",)) if code.startswith("AMP")}
+    assert codes(ignore=("DIM",)) == {code for code in codes() if not code.startswith("DIM")}
+    assert codes(select=("DIM003",), extend_select=("AMP001",), ignore=("DIM003",)) == {"AMP001"}
+
+
+@pytest.mark.parametrize("field", ["select", "extend_select", "ignore"])
+def test_an_unknown_selector_is_an_error_with_the_closest_name(field: str) -> None:
+    with pytest.raises(UsageError, match="DIM03X") as error:
+        load_rules(Settings(**{field: ("DIM03X",)}))  # type: ignore[arg-type]
+    assert "Did you mean" in str(error.value)
+
+
+def test_find_rule_takes_code_or_name_in_any_case() -> None:
+    assert find_rule("dim003") is find_rule("VOCAB-misaligned")
+    with pytest.raises(UsageError, match="vocab-misaligned"):
+        find_rule("vocab-missaligned")
+
+
+def test_local_rules_are_loaded_from_files_and_folders(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LOCAL_RULE.format(code="ZZZ001", name="mine"))
+    (tmp_path / "_helper.py").write_text("raise SystemExit\n")
+    for path in (tmp_path, tmp_path / "mine.py"):
+        assert "ZZZ001" in codes(rules=(str(path),))
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise ValueError('boom')", "boom"),
+        ("x = 1", "RULES"),
+        ("RULES = (int,)", "not a GraphRule"),
+        (LOCAL_RULE.format(code="DIM003", name="mine"), "DIM003"),
+        (LOCAL_RULE.format(code="lower", name="mine"), "kebab-case"),
+    ],
+)
+def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says: str) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text(source)
+    with pytest.raises(UsageError, match=says):
+        all_rules((str(file),))
+
+
+def test_a_missing_rules_path_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        all_rules((str(tmp_path / "nowhere"),))

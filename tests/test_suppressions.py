@@ -1,0 +1,109 @@
+"""Which findings a comment silences, and which comments are reported as useless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tclint.finding import Finding, Location
+from tclint.rule import GraphRule, SourceRule
+from tclint.suppressions import apply_suppressions, parse_suppressions
+
+
+def make_finding(
+    line: int, path: str = "m.py", end_line: int | None = None, target: str | None = None
+) -> Finding:
+    return Finding(
+        code="DIM001",
+        name="linear-misaligned",
+        level="warning",
+        confidence="high",
+        message="m",
+        location=Location(path, line, end_line=end_line),
+        target=target,
+    )
+
+
+def silenced_lines(source: str, end_line: int | None = None) -> list[int]:
+    suppressions = parse_suppressions(source)
+    lines = range(1, source.count("\n") + 2)
+    return [
+        line
+        for line in lines
+        if any(item.matches(make_finding(line, end_line=end_line)) for item in suppressions)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("a = 1  # tclint: ignore[DIM001]\nb = 2\n", [1]),
+        ("a = 1  # tclint: ignore[linear-misaligned] pretrained\nb = 2\n", [1]),
+        ("a = 1  # tclint: ignore[DIM] family\nb = 2\n", [1]),
+        ("a = 1  # tclint: ignore\nb = 2\n", [1]),
+        ("a = 1  # tclint: ignore[DIM002]\nb = 2\n", []),
+        ("a = 1  # tclint: ignore[DIM002, DIM001]\nb = 2\n", [1]),
+        ("# tclint: ignore[DIM001]\na = 1\nb = 2\n", [2]),
+        ("# tclint: ignore[DIM001]\n\n# why\na = 1\nb = 2\n", [4]),
+        ("# tclint: ignore[DIM001]\na = f(\n    1,\n)\nb = 2\n", [2, 3, 4]),
+        ("a = f(  # tclint: ignore[DIM001]\n    1,\n)\nb = 2\n", [1, 2, 3]),
+        ("a = f(\n    1,\n)  # tclint: ignore[DIM001]\nb = 2\n", [1, 2, 3]),
+        ("a = f(\n    1,  # tclint: ignore[DIM001]\n    2,\n)\n", [2]),
+        ("a = f(\n    # tclint: ignore[DIM001]\n    1,\n    2,\n)\n", [3]),
+        ("# tclint: file-ignore[DIM001]\na = 1\nb = 2\n", [1, 2, 3, 4]),
+        ("x = '# tclint: ignore[DIM001]'\n", []),
+        ("a = 1  # noqa: DIM001\n", []),
+        ("a = 1  # tclint: ignored[DIM001]\n", []),
+        ("a = (  # tclint: ignore[DIM001]\n", [1]),
+    ],
+)
+def test_lines_that_a_directive_speaks_for(source: str, lines: list[int]) -> None:
+    assert silenced_lines(source) == lines
+
+
+@given(st.text(alphabet=st.sampled_from("#tclint: ignore[DIM01],\n\t()'\"abc\\=x\x00é"), max_size=120))
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
+    for suppression in parse_suppressions(text + "# tclint: ignore[DIM001]"):
+        assert 1 <= suppression.line <= text.count("\n") + 1 + text.count("\x0c") + text.count("\r")
+
+
+class _Graph(GraphRule):
+    code, name = "DIM001", "linear-misaligned"
+
+
+class _Source(SourceRule):
+    code, name = "AMP001", "fp16-autocast-no-scaler"
+
+
+def test_an_unused_directive_is_reported_only_where_its_rule_ran(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("a = 1  # tclint: ignore[DIM001]\nb = 2  # tclint: ignore[AMP001]\n")
+    path = str(file)
+
+    standing, silenced = apply_suppressions(
+        [], source_paths=[path], source_rules=[_Source()], graph_rules=[_Graph()]
+    )
+    assert silenced == []
+    assert [(finding.code, finding.location.line) for finding in standing] == [("TCL002", 2)]
+
+    finding = make_finding(2, path, target="m.py:f")
+    standing, silenced = apply_suppressions(
+        [finding], source_paths=[path], source_rules=[_Source()], graph_rules=[_Graph()]
+    )
+    assert silenced == []
+    assert [(item.code, item.location.line) for item in standing] == [
+        ("DIM001", 2),
+        ("TCL002", 1),
+        ("TCL002", 2),
+    ]
+
+
+def test_a_file_that_cannot_be_read_silences_nothing(tmp_path: Path) -> None:
+    finding = make_finding(1, str(tmp_path / "gone.py"), target="t")
+    standing, silenced = apply_suppressions(
+        [finding], source_paths=[], source_rules=[], graph_rules=[_Graph()]
+    )
+    assert (standing, silenced) == ([finding], [])
