@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from tclint.config import Settings
 from tclint.cost.estimate import Estimate, estimate
@@ -12,6 +13,8 @@ from tclint.cost.scenario import Scenario
 from tclint.finding import Effect, GpuEffect, Location, Related
 from tclint.graph import Graph, Op, Site
 from tclint.graph.dims import CoupledDims
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -22,6 +25,7 @@ class GraphContext:
     settings: Settings
     target: str = ""
     _estimates: dict[Scenario, Estimate] = field(default_factory=dict, repr=False)
+    _analyses: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -41,6 +45,13 @@ class GraphContext:
         """Which dims of the graph must change together."""
         return CoupledDims(self.graph)
 
+    def once(self, analysis: Callable[[GraphContext], T]) -> T:
+        """What `analysis` says of this context: computed at the first call, shared by all rules."""
+        if analysis not in self._analyses:
+            self._analyses[analysis] = analysis(self)
+        result: T = self._analyses[analysis]
+        return result
+
     def estimate(self, scenario: Scenario) -> Estimate:
         """The price of the graph as it is."""
         if scenario not in self._estimates:
@@ -53,6 +64,7 @@ class GraphContext:
         *,
         graph: Graph | None = None,
         change: Callable[[Scenario], Scenario] | None = None,
+        work_ratio: float = 1.0,
     ) -> Effect:
         """Price a change of the graph, of the scenario, or of both, over the whole step on every GPU.
 
@@ -60,13 +72,15 @@ class GraphContext:
             cost_of: indices of the ops whose present time is the finding's `cost_us`.
             graph: the changed graph; None: the same.
             change: maps each scenario to the changed one; None: the same.
+            work_ratio: samples per step of the changed graph over samples per step as it is, for changes
+                of the batch: the changed step's time is then that of the same number of samples.
         """
         concerned = frozenset(cost_of)
         per_gpu: dict[str, GpuEffect] = {}
         for scenario in self.scenarios:
             before = self.estimate(scenario)
             after = estimate(graph or self.graph, change(scenario) if change else scenario)
-            gain_us = before.step_time_us - after.step_time_us
+            gain_us = before.step_time_us - after.step_time_us / work_ratio
             per_gpu[before.gpu.id] = GpuEffect(
                 cost_us=before.time_of_us(concerned),
                 gain_us=gain_us,

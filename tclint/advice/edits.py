@@ -1,0 +1,91 @@
+"""What-if edits of a graph: the same ops with other layers in their place, for pricing only.
+
+An edit changes what it names and leaves every neighbour as it is, so it suits changes that no other op
+sees: a bias dropped, a convolution made dense, an image stored with a fourth channel. Changes of width
+go through CoupledDims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tclint.graph import Graph, Op, TensorSpec
+from tclint.graph.spec import channels_last_strides, contiguous_strides
+
+
+def with_ops(graph: Graph, changed: Mapping[int, Op]) -> Graph:
+    """The graph with some ops replaced; parameters take the shapes that their new readers see."""
+    ops = tuple(changed.get(op.index, op) for op in graph.ops)
+    shapes: dict[str, tuple[int, ...]] = {}
+    dropped: set[str] = set()
+    for index, op in changed.items():
+        before = {spec.parameter for spec in graph.ops[index].inputs if spec.parameter}
+        after = {spec.parameter: spec.shape for spec in op.inputs if spec.parameter}
+        shapes.update(after)
+        dropped |= before - set(after)
+    still_read = {spec.parameter for op in ops for spec in op.inputs if spec.parameter}
+    parameters = tuple(
+        replace(parameter, shape=shapes[parameter.name])
+        if len(shapes.get(parameter.name, ())) == len(parameter.shape) and parameter.name in shapes
+        else parameter
+        for parameter in graph.parameters
+        if parameter.name not in dropped or parameter.name in still_read
+    )
+    return replace(graph, ops=ops, parameters=parameters)
+
+
+def resized(spec: TensorSpec, axis: int, size: int) -> TensorSpec:
+    """The tensor with one dim of another size, in the same memory format."""
+    shape = (*spec.shape[:axis], size, *spec.shape[axis + 1 :])
+    if spec.memory_format in ("channels_last", "channels_last_3d"):
+        return replace(spec, shape=shape, strides=channels_last_strides(shape))
+    return replace(spec, shape=shape, strides=contiguous_strides(shape))
+
+
+def with_input(op: Op, name: str, spec: TensorSpec) -> Op:
+    """The op with another tensor for that argument."""
+    inputs = tuple(
+        spec if input_name == name else old
+        for old, input_name in zip(op.inputs, op.input_names, strict=True)
+    )
+    return replace(op, inputs=inputs)
+
+
+def without_bias(graph: Graph, ops: Iterable[Op]) -> Graph:
+    """The layers built with bias=False."""
+    changed = {}
+    for op in ops:
+        kept = [
+            (spec, name) for spec, name in zip(op.inputs, op.input_names, strict=True) if name != "bias"
+        ]
+        changed[op.index] = replace(
+            op, inputs=tuple(spec for spec, _ in kept), input_names=tuple(name for _, name in kept)
+        )
+    return with_ops(graph, changed)
+
+
+def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
+    """The convolutions with groups=1 and otherwise the same channels."""
+    changed = {}
+    for op in ops:
+        source, weight = op.input("input"), op.input("weight")
+        if source is None or weight is None:
+            continue
+        # A transposed convolution stores [C_in, C_out / groups], a forward one [C_out, C_in / groups].
+        full = op.outputs[0].shape[1] if "transpose" in op.name else source.shape[1]
+        dense = with_input(op, "weight", resized(weight, 1, full))
+        changed[op.index] = replace(dense, attributes={**op.attributes, "groups": 1})
+    return with_ops(graph, changed)
+
+
+def with_input_channels(graph: Graph, ops: Iterable[Op], channels: int) -> Graph:
+    """The (ungrouped, not transposed) convolutions reading `channels` input channels."""
+    changed = {}
+    for op in ops:
+        source, weight = op.input("input"), op.input("weight")
+        if source is None or weight is None:
+            continue
+        wider = with_input(op, "input", resized(source, 1, channels))
+        changed[op.index] = with_input(wider, "weight", resized(weight, 1, channels))
+    return with_ops(graph, changed)

@@ -1,0 +1,217 @@
+"""Widths that Tensor Cores cannot take at full speed, collected into what would be mended together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tclint.advice.alignment import efficient_multiple, is_misaligned
+from tclint.advice.attention import attention_blocks
+from tclint.advice.layers import (
+    Line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    layers_phrase,
+    line_of,
+    related_sites,
+    rounded,
+    share_percent,
+    share_phrase,
+    worth_pricing,
+)
+from tclint.advice.op_dims import OpDim, groups_of, leaf_ops, width_dims
+from tclint.advice.padding import Padding, best_padding
+from tclint.advice.vocabulary import vocabulary_heads
+from tclint.finding import Finding, Fix
+from tclint.graph import Op
+
+if TYPE_CHECKING:
+    from tclint.context import GraphContext
+    from tclint.graph.dims import DimGroup
+    from tclint.rule import GraphRule
+
+_Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MisalignedLayers:
+    """Layers built at one line (or coupled to those), and their misaligned dims."""
+
+    kind: str
+    """Of the ops that cost most: 'linear', 'matmul', 'conv' or 'rnn'."""
+    ops: tuple[Op, ...]
+    dims: tuple[OpDim, ...]
+
+    @property
+    def groups(self) -> tuple[DimGroup, ...]:
+        """What would have to be resized, without repetition."""
+        return tuple({dim.group.id: dim.group for dim in self.dims if dim.group is not None}.values())
+
+
+def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
+    """All misaligned widths of the model, largest share of the step first.
+
+    Left out, because other rules speak of them or because they are interfaces and not choices: model
+    inputs, batch and tokens, vocabularies, attention's own products, grouped convolutions, dims of 1 to 4.
+    """
+    precision = context.settings.precision
+    if efficient_multiple(precision) is None:
+        return ()
+    dims = [
+        dim
+        for op in _ordinary_ops(context)
+        for dim in width_dims(op, context.dims)
+        if is_misaligned(dim.size, precision) and _is_choice(dim)
+    ]
+    vocabularies = {head.group.id for head in context.once(vocabulary_heads) if head.group is not None}
+    dims = [dim for dim in dims if dim.group is None or dim.group.id not in vocabularies]
+    found = [_layers(context, part) for part in _joined(_by_line(context, _components(dims)))]
+    return tuple(sorted(found, key=lambda layers: layers.ops[0].index))
+
+
+def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozenset[str]) -> Iterator[Finding]:
+    """One finding for each misaligned_layers of the kinds whose time is worth the price of looking."""
+    for layers in context.once(misaligned_layers):
+        if layers.kind in kinds and worth_pricing(context, indices_of(layers.ops)):
+            yield _finding(rule, context, layers)
+
+
+def _ordinary_ops(context: GraphContext) -> Iterator[Op]:
+    attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
+    for op in leaf_ops(context.graph):
+        if op.index not in attention and groups_of(op) == 1:
+            yield op
+
+
+def _is_choice(dim: OpDim) -> bool:
+    group = dim.group
+    return group is None or not (group.is_batch or (group.fixed or "").startswith("model input"))
+
+
+def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
+    """Dims that meet in one op: the product is as fast as the worst of them, so they are mended together."""
+    parent: dict[_Key, _Key] = {}
+
+    def find(key: _Key) -> _Key:
+        while parent[key] != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    keyed: list[tuple[_Key, OpDim]] = []
+    first_of_op: dict[int, _Key] = {}
+    for dim in dims:
+        key = ("group", dim.group.id, "") if dim.group is not None else ("op", dim.op.index, dim.role)
+        parent.setdefault(key, key)
+        keyed.append((key, dim))
+        other = first_of_op.setdefault(dim.op.index, key)
+        parent[find(key)] = find(other)
+    components: dict[_Key, list[OpDim]] = {}
+    for key, dim in keyed:
+        components.setdefault(find(key), []).append(dim)
+    return list(components.values())
+
+
+def _by_line(context: GraphContext, components: list[list[OpDim]]) -> list[tuple[Line, list[OpDim]]]:
+    return [(line_of(costliest(context, [dim.op for dim in part])), part) for part in components]
+
+
+def _joined(parts: list[tuple[Line, list[OpDim]]]) -> list[list[OpDim]]:
+    """Components whose costliest layers come from one line are one thing to say."""
+    joined: dict[Line, list[OpDim]] = {}
+    for line, part in parts:
+        joined.setdefault(line, []).extend(part)
+    return list(joined.values())
+
+
+def _layers(context: GraphContext, dims: list[OpDim]) -> MisalignedLayers:
+    ops = tuple({dim.op.index: dim.op for dim in dims}.values())
+    time_us: dict[str, float] = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        for op in ops:
+            time_us[op.kind] = time_us.get(op.kind, 0.0) + estimate.time_of_us((op.index,))
+    return MisalignedLayers(max(time_us, key=lambda kind: time_us[kind]), ops, tuple(dims))
+
+
+_NOUNS = {"linear": "linear layer", "matmul": "matrix product", "conv": "convolution", "rnn": "recurrent layer"}
+
+
+def _finding(rule: GraphRule, context: GraphContext, layers: MisalignedLayers) -> Finding:
+    concerned = indices_of(layers.ops)
+    first = costliest(context, layers.ops)
+    location = context.location(first)
+    shares = share_percent(context, concerned)
+    outcome = best_padding(context, layers.groups, concerned)
+    multiple = efficient_multiple(context.settings.precision)
+    roles = _roles(layers.dims)
+    message = (
+        f"{roles} {'is' if len(layers.dims) == 1 else 'are'} not a multiple of {multiple}, the size that "
+        f"{context.settings.precision} Tensor Cores run at full speed: "
+        f"{layers_phrase(layers.ops, _NOUNS[layers.kind])} take {share_phrase(shares)}"
+    )
+    evidence = {
+        "sizes": sorted({dim.size for dim in layers.dims}),
+        "multiple": multiple,
+        "layers": len(layers.ops),
+        "share_percent": rounded(shares),
+    }
+    compiled = context.settings.compiled and layers.kind in ("linear", "matmul")
+    if compiled:
+        message += " (torch.compile pads such products itself)"
+        evidence["torch_compile_handles_this"] = True
+    sites = [site for group in layers.groups for site in group.sites]
+    related = (
+        *context.related(first),
+        *related_sites(sites, location, "the same width is written here and has to change with it"),
+    )
+    if not isinstance(outcome, Padding):
+        return rule.finding(
+            location,
+            f"{message}; what padding gains is unknown.",
+            effect=outcome,
+            evidence=evidence | {"gain_is_at_most_percent": rounded(shares)},
+            fix=Fix(f"Choose sizes that are multiples of {multiple} where this width is defined."),
+            related=related,
+            level="info",
+        )
+    evidence["padding"] = [list(pair) for pair in outcome.sizes]
+    if outcome.unresolved:
+        evidence["not_padded"] = list(outcome.unresolved)
+    return rule.finding(
+        location,
+        f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+        effect=outcome.effect,
+        evidence=evidence,
+        fix=Fix(_advice(layers, outcome)),
+        related=related,
+        level="info" if compiled else None,
+    )
+
+
+def _roles(dims: Iterable[OpDim]) -> str:
+    """'in_features 1001 and out_features 3003'."""
+    sizes: dict[str, list[int]] = {}
+    for dim in dims:
+        known = sizes.setdefault(dim.role, [])
+        if dim.size not in known:
+            known.append(dim.size)
+    phrases = []
+    for role, values in sizes.items():
+        listed = ", ".join(str(value) for value in sorted(values)[:4])
+        phrases.append(f"{role} {listed}{', ...' if len(values) > 4 else ''}")
+    return " and ".join(phrases)
+
+
+def _advice(layers: MisalignedLayers, padding: Padding) -> str:
+    outputs = [group for group in layers.groups if (group.fixed or "").startswith("model output")]
+    if outputs and len(outputs) == len(layers.groups):
+        return (
+            f"Give the last layer {padding.phrase()} outputs and leave the added ones out of the loss "
+            "(slice the logits, or mask them with -inf)."
+        )
+    lines = len({(site.path, site.line) for group in layers.groups for site in group.sites})
+    where = f" at all {lines} lines listed" if lines > 1 else ""
+    return f"Change the width {padding.phrase()}{where}; weights trained with the old width no longer fit."
