@@ -1,1 +1,1 @@
-"""What work costs on a GPU: pure Python and NumPy, no torch, no GPU."""
+"""Predicted kernel times: pure Python and NumPy, no torch, no GPU."""

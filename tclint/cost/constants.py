@@ -1,0 +1,137 @@
+"""The constants of the cost model, typed and explained. Values come from tclint/gpu/*.toml.
+
+Shares and ratios are relative to the GPU's datasheet row, so that they carry over to other GPUs of a
+generation. The defaults are the A100's and stand in only where a calibration does not name a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+ConstantsT = TypeVar("ConstantsT", bound="_Constants")
+
+
+class _Constants:
+    """Reading from a table of numbers, common to all."""
+
+    @classmethod
+    def from_table(cls: type[ConstantsT], table: Mapping[str, float]) -> ConstantsT:
+        """Defaults overridden by a table.
+
+        Raises:
+            ValueError: the table names a constant that does not exist.
+        """
+        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(table) - known)
+        if unknown:
+            raise ValueError(f"{cls.__name__} has no constant {unknown[0]!r}")
+        return cls(**table)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConstants(_Constants):
+    """Matrix products."""
+
+    math_efficiency: float = 0.93
+    """Share of the datasheet rate in the main loop of a full tile."""
+    tile_overhead: float = 0.031
+    """Extra main-loop time of a 64x64 tile's sides; it shrinks as 64 / side."""
+    occupancy: float = 0.357
+    """Tiles of 256x128 that one SM holds at once; smaller ones in proportion, 1 to 8."""
+    k_step_ns: float = 3.1
+    """Least time per element of K of one tile (latency of the main loop)."""
+    prologue_us: float = 3.6
+    """Filling the pipeline and writing the tile, per round of resident tiles."""
+    wave_rounding: float = 1.0
+    """1: the last wave costs as much as a full one; 0: partial waves cost their share."""
+    l2_operand_ratio: float = 5.0
+    """Bandwidth for operand tiles relative to the L2's (neighbouring tiles share them in flight)."""
+    l2_capacity_share: float = 0.48
+    """Part of the L2 that may hold operands from an earlier kernel."""
+    l2_residency_exponent: float = 0.9
+    """How sharply residency falls when the operands outgrow that part."""
+    dram_efficiency: float = 0.89
+    """Share of the datasheet DRAM bandwidth."""
+    l2_efficiency: float = 0.276
+    """Share of the L2 bandwidth at which resident operands are read."""
+    sm_bandwidth_ratio: float = 5.3
+    """Most bandwidth one SM can draw, relative to its equal share of DRAM's."""
+    split_k_us: float = 1.9
+    """The second kernel, or the fix-up, that a split K needs."""
+    softness: float = 1.9
+    """Exponent p of (math^p + l2^p + memory^p)^(1/p): large means perfect overlap."""
+    launch_us: float = 0.5
+    """Start and end of any kernel on an idle GPU, host excluded."""
+    gemv_launch_us: float = 5.0
+    """The same for the matrix-vector kernels that batch 1 uses."""
+    misaligned_4: float = 1.755
+    """Main-loop factor when the worst contiguous dim is a multiple of 4 elements of 16 bits, not of 8."""
+    misaligned_2: float = 1.773
+    """The same for 2."""
+    misaligned_1: float = 2.865
+    """The same for odd sizes."""
+    misaligned_1_tn: float = 3.5
+    """Odd K contiguous in both operands: x[M,K] @ W[N,K].T."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionConstants(_Constants):
+    """Convolutions as implicit matrix products."""
+
+    forward_factor: float = 1.05
+    """Time of the implicit GEMM relative to a GEMM of the same M, N, K."""
+    dgrad_factor: float = 1.1
+    wgrad_factor: float = 1.1
+    halo_reread: float = 0.5
+    """Input bytes read again because neighbouring windows overlap, as a share, for kernels above 1x1."""
+    transform_bandwidth_share: float = 0.6
+    """DRAM share at which NCHW tensors are transposed for (and after) a Tensor Core kernel."""
+    launch_us: float = 2.0
+    """On top of the GEMM's."""
+    winograd_gain: float = 1.7
+    """Fewer multiplications of fp32 3x3 stride-1 kernels."""
+    depthwise_nhwc_share: float = 0.5
+    """DRAM share that depthwise kernels reach."""
+    depthwise_nchw_share: float = 0.5
+    depthwise_math_share: float = 0.1
+    """Share of the fp32 CUDA-core rate that depthwise kernels reach."""
+    small_c_factor: float = 2.0
+    """Main-loop time with 4 input channels in NHWC (special first-layer kernels), relative to padding-free
+    8 and more; K counts the 4 real channels, so 2 would mean no gain over padding to 8."""
+    tiny_c_factor: float = 1.5
+    """Main-loop time with 3 or fewer input channels, on top of padding them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConstants(_Constants):
+    """Fused attention."""
+
+    math_efficiency: float = 0.65
+    """Share of the Tensor Core rate on the scores that are computed."""
+    backward_efficiency: float = 0.5
+    """The same for the backward kernel."""
+    dram_efficiency: float = 0.8
+    launch_us: float = 6.0
+    """Start and end of the kernel on an idle GPU, host excluded."""
+    key_block_us: float = 0.35
+    """Least time of one block of queries against one block of keys (latency)."""
+    wave_rounding: float = 0.5
+    """1: the last wave of query blocks costs as much as a full one; 0: its share."""
+    softness: float = 2.0
+    """Exponent with which math and memory overlap, as for GEMMs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficConstants(_Constants):
+    """Memory-bound kernels of one class."""
+
+    dram_efficiency: float = 0.85
+    """Share of the datasheet DRAM bandwidth."""
+    l2_efficiency: float = 0.5
+    """Share of the L2 bandwidth for the part that stays in it."""
+    launch_us: float = 2.2
+    """Start and end of one kernel on an idle GPU, host excluded."""
+    l2_capacity_share: float = 0.7
+    """Part of the L2 that may hold the tensors from an earlier kernel."""

@@ -1,0 +1,156 @@
+"""The time of convolutions: implicit matrix products in three directions, and depthwise ones as bytes.
+
+Forward is a product of M = batch x output positions, N = output channels, K = input channels x taps;
+dgrad and wgrad permute the three. cuDNN pads channels to 16 bytes for Tensor Cores, transposes NCHW
+tensors for kernels that need NHWC, and has Winograd kernels for fp32 3x3 stride 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from tclint.cost.classes import UnitClass
+from tclint.cost.constants import ConvolutionConstants, GemmConstants
+from tclint.cost.matmul import BoolArray, GemmShapes, GemmTimes, gemm_times
+from tclint.cost.result import FloatArray
+from tclint.gpu import Gpu
+from tclint.graph.work import Convolution
+
+SMALL_CHANNELS = 4
+"""Input channels for which cuDNN has special NHWC first-layer kernels."""
+WINOGRAD_LEAST_CHANNELS = 16
+
+
+@dataclass(frozen=True)
+class ConvolutionTimes:
+    """Times in microseconds, one element per convolution; `gemm` describes the implicit products."""
+
+    time_us: FloatArray
+    gemm: GemmTimes
+    depthwise: BoolArray
+    padded: BoolArray
+    """Channels had to be padded for Tensor Cores."""
+    bytes_read: FloatArray
+    bytes_written: FloatArray
+
+
+def _column(values: Sequence[float | int | bool]) -> FloatArray:
+    return np.array(values, dtype=np.float64)
+
+
+def convolution_times(
+    works: Sequence[Convolution],
+    gpu: Gpu,
+    unit: UnitClass,
+    gemm_constants: GemmConstants,
+    constants: ConvolutionConstants,
+) -> ConvolutionTimes:
+    """Predict the kernel times of many convolutions of one precision on one GPU."""
+    c = constants
+    batch = _column([w.batch for w in works])
+    groups = _column([w.groups for w in works])
+    c_group = _column([w.in_channels // w.groups for w in works])
+    k_group = _column([w.out_channels // w.groups for w in works])
+    in_positions = _column([prod(w.input_size) for w in works])
+    out_positions = _column([prod(w.output_size) for w in works])
+    taps = _column([prod(w.kernel_size) for w in works])
+    strides = _column([prod(w.stride) for w in works])
+    direction = np.array([w.direction for w in works])
+    nhwc = np.array([w.channels_last for w in works], dtype=bool)
+    depthwise = np.array([w.is_depthwise for w in works], dtype=bool)
+    forward, dgrad = direction == "forward", direction == "dgrad"
+
+    size = float(unit.element_bytes)
+    granularity = max(1.0, 16 / size) if unit.tensor_cores else 1.0
+    special = unit.tensor_cores & nhwc & (c_group == SMALL_CHANNELS) & (groups == 1) & (size == 2)
+    c_padded = np.where(special, c_group, np.ceil(c_group / granularity) * granularity)
+    k_padded = np.ceil(k_group / granularity) * granularity
+    padded = (c_padded != c_group) | (k_padded != k_group)
+
+    m = np.select([forward, dgrad], [batch * out_positions, batch * in_positions], c_padded * taps)
+    n = np.select([forward, dgrad], [k_padded, c_padded], k_padded)
+    k = np.select(
+        [forward, dgrad],
+        [c_padded * taps, np.maximum(k_padded * taps / strides, k_padded)],
+        batch * out_positions,
+    )
+    x_elements = batch * in_positions * c_group * groups
+    y_elements = batch * out_positions * k_group * groups
+    w_elements = taps * c_group * k_group * groups
+    first = np.select([forward, dgrad], [x_elements, y_elements], x_elements)
+    second = np.where(forward | dgrad, w_elements, y_elements)
+    result = np.select([forward, dgrad], [y_elements, x_elements], w_elements)
+
+    winograd = _winograd(works, unit)
+    halo = 1 + c.halo_reread * (taps > 1)
+    shapes = GemmShapes(
+        m=m,
+        n=n,
+        k=np.where(winograd, k / c.winograd_gain, k),
+        batch=groups,
+        contiguous_a=k,
+        contiguous_b=k,
+        contiguous_c=n,
+        k_contiguous=np.zeros(len(works), dtype=bool),
+        a_bytes=first * size * halo,
+        b_bytes=second * size,
+        # Padding has been counted in M, N and K; the small-C kernels fill a part of each K step only.
+        rate_factor=np.where(
+            special, c.small_c_factor, np.where(padded & (c_group <= 3), c.tiny_c_factor, 1.0)
+        ),
+    )
+    gemm = gemm_times(shapes, gpu, unit, gemm_constants)
+    factor = np.select([forward, dgrad], [c.forward_factor, c.dgrad_factor], c.wgrad_factor)
+    bytes_per_us = 1e3 * gpu.dram_gb_per_s
+    # Into NHWC and back: each of the two activations is read once and written once.
+    transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * c.transform_bandwidth_share)
+    # Padding channels copies the narrow activation into a wide one.
+    pad_copy = (
+        (c_group + c_padded) * batch * in_positions * groups * (c_padded != c_group)
+        + (k_group + k_padded) * batch * out_positions * groups * (k_padded != k_group)
+    ) * (size / (bytes_per_us * c.transform_bandwidth_share))
+    needs_transform = unit.tensor_cores & ~nhwc
+    dense_us = (
+        gemm.time_us * factor
+        + np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
+        + c.launch_us
+    )
+    share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
+    moved = (first + second + result) * size
+    multiply_adds = 2 * batch * out_positions * k_group * groups * c_group * taps
+    depthwise_us = (
+        c.launch_us
+        + gemm_constants.launch_us
+        + moved / (bytes_per_us * share)
+        + multiply_adds / (1e6 * gpu.peak_tflops["fp32"] * c.depthwise_math_share)
+    )
+    return ConvolutionTimes(
+        time_us=np.where(depthwise, depthwise_us, dense_us),
+        gemm=replace(
+            gemm, tile_efficiency=gemm.tile_efficiency * (c_group / c_padded) * (k_group / k_padded)
+        ),
+        depthwise=depthwise,
+        padded=padded & ~depthwise,
+        bytes_read=(first + second) * size,
+        bytes_written=result * size,
+    )
+
+
+def _winograd(works: Sequence[Convolution], unit: UnitClass) -> BoolArray:
+    if unit.name != "fp32":
+        return np.zeros(len(works), dtype=bool)
+    return np.array(
+        [
+            w.kernel_size == (3, 3)
+            and w.stride == (1, 1)
+            and w.dilation == (1, 1)
+            and w.groups == 1
+            and w.in_channels >= WINOGRAD_LEAST_CHANNELS
+            for w in works
+        ],
+        dtype=bool,
+    )

@@ -1,0 +1,343 @@
+"""From works to prices: grouped, deduplicated, priced as arrays, and remembered per GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from tclint.config import Precision
+from tclint.cost.attention import attention_times
+from tclint.cost.classes import UnitClass, tf32_switches, unit_class
+from tclint.cost.constants import (
+    AttentionConstants,
+    ConstantsT,
+    ConvolutionConstants,
+    GemmConstants,
+    TrafficConstants,
+)
+from tclint.cost.conv import convolution_times
+from tclint.cost.matmul import GemmShapes, GemmTimes, gemm_times, misalignment_factor
+from tclint.cost.memory import traffic_times_us
+from tclint.cost.result import (
+    READY_FRACTION,
+    READY_MEMORY_FRACTION,
+    FloatArray,
+    Limiter,
+    Price,
+)
+from tclint.gpu import Calibration, Gpu
+from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
+
+WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
+
+STAND_IN_FACTOR = 1.5
+"""Held-out errors are multiplied by this where constants stand in for another GPU or precision: GEMM
+constants moved between generations were 11.7 % wrong where they were 8 % wrong at home."""
+UNKNOWN_ERROR_PERCENT = 40.0
+"""Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
+LATENCY_SHARE = 0.5
+"""A kernel is limited by latency when launching takes this share of its time, or when it occupies less
+than this share of the SMs and neither math nor memory explains half of its time."""
+CACHE_ENTRIES = 400_000
+
+_PRICES: dict[tuple[str, bool, bool], dict[Work, Price | None]] = {}
+
+
+def price_works(works: Sequence[Work], gpu: Gpu, precision: Precision) -> list[Price | None]:
+    """Prices of works on one GPU, in order; None where tclint has no formula (the dtype is unknown).
+
+    Equal works are priced once, and remembered for later calls.
+    """
+    switches = tf32_switches(precision)
+    known = _PRICES.setdefault((gpu.id, *switches), {})
+    if len(known) > CACHE_ENTRIES:
+        known.clear()
+    new = [work for work in dict.fromkeys(works) if work not in known]
+    if new:
+        _price_new(new, gpu, *switches, known)
+    return [known[work] for work in works]
+
+
+def _price_new(
+    works: Iterable[Work],
+    gpu: Gpu,
+    matmul_tf32: bool,
+    convolution_tf32: bool,
+    known: dict[Work, Price | None],
+) -> None:
+    gemms: dict[str, list[Gemm]] = defaultdict(list)
+    convolutions: dict[str, list[Convolution]] = defaultdict(list)
+    attentions: dict[str, list[Attention]] = defaultdict(list)
+    traffic: dict[tuple[str, str], list[Traffic]] = defaultdict(list)
+    for work in works:
+        if isinstance(work, Gemm):
+            gemms[work.dtype].append(work)
+        elif isinstance(work, Convolution):
+            convolutions[work.dtype].append(work)
+        elif isinstance(work, Attention):
+            attentions[work.dtype].append(work)
+        else:
+            traffic[work.traffic_class, work.operation].append(work)
+
+    def matrix(
+        groups: dict[str, list[WorkT]],
+        tf32: bool,
+        price: Callable[[Sequence[WorkT], Gpu, UnitClass], list[Price]],
+    ) -> None:
+        for dtype, group in groups.items():
+            unit = unit_class(gpu, dtype, tf32=tf32)
+            prices = [None] * len(group) if unit is None else price(group, gpu, unit)
+            known.update(zip(group, prices, strict=True))
+
+    matrix(gemms, matmul_tf32, price_gemms)
+    matrix(convolutions, convolution_tf32, price_convolutions)
+    matrix(attentions, matmul_tf32, price_attentions)
+    for (traffic_class, operation), group in traffic.items():
+        known.update(zip(group, _price_traffic(group, gpu, traffic_class, operation), strict=True))
+
+
+def constants_of(
+    gpu: Gpu, kind: str, precision_class: str, table: type[ConstantsT]
+) -> tuple[ConstantsT, Calibration | None]:
+    """Constants of a kind, falling back on the 16-bit class's, then on the documented defaults."""
+    for key in (precision_class, "half"):
+        calibration = gpu.calibration(kind, key)
+        if calibration is not None:
+            used = calibration if key == precision_class else calibration.inherited(gpu.id)
+            return table.from_table(calibration.constants), used
+    return table(), None
+
+
+def _uncertainty(calibration: Calibration | None, time_us: float, modelled: bool) -> float:
+    if calibration is None:
+        return UNKNOWN_ERROR_PERCENT
+    error = calibration.error_percent(time_us)
+    return error if modelled and calibration.inherited_from is None else error * STAND_IN_FACTOR
+
+
+def _balance(gpu: Gpu, unit: UnitClass) -> float:
+    return gpu.balance(unit.name)
+
+
+def _limiters(
+    intensity: FloatArray,
+    balance: float,
+    parallel: FloatArray,
+    launch_share: FloatArray,
+    explained: FloatArray,
+) -> list[Limiter]:
+    latency = (launch_share >= LATENCY_SHARE) | ((parallel < LATENCY_SHARE) & (explained < LATENCY_SHARE))
+    return [
+        "latency" if late else "math" if high else "memory"
+        for late, high in zip(latency, intensity >= balance, strict=True)
+    ]
+
+
+def _matrix_prices(
+    gpu: Gpu,
+    unit: UnitClass,
+    calibration: Calibration | None,
+    *,
+    time_us: FloatArray,
+    flops: Sequence[int],
+    bytes_read: FloatArray,
+    bytes_written: FloatArray,
+    parallel: FloatArray,
+    launch_us: float | FloatArray,
+    aligned: Sequence[bool],
+    uses_tensor_cores: Sequence[bool] | None = None,
+    reasons: Sequence[str] | None = None,
+    gemm: GemmTimes | None = None,
+) -> list[Price]:
+    """Prices from arrays; what GEMMs, convolutions and attention have in common."""
+    count = len(flops)
+    flop = np.array(flops, dtype=np.float64)
+    moved = bytes_read + bytes_written
+    ideal_math_us = flop * unit.work_factor / (1e6 * gpu.peak_tflops[unit.name])
+    ideal_memory_us = moved / (1e3 * gpu.dram_gb_per_s)
+    fraction = ideal_math_us / time_us
+    memory_fraction = ideal_memory_us / time_us
+    limiters = _limiters(
+        flop / np.maximum(moved, 1),
+        _balance(gpu, unit),
+        parallel,
+        launch_us / time_us,
+        np.maximum(fraction, memory_fraction),
+    )
+    tensor_cores = [unit.tensor_cores] * count if uses_tensor_cores is None else uses_tensor_cores
+    texts = [unit.reason] * count if reasons is None else reasons
+    calibrated = unit.modelled and calibration is not None and calibration.inherited_from is None
+    prices = []
+    for i in range(count):
+        time = float(time_us[i])
+        well_used = fraction[i] >= READY_FRACTION or (
+            limiters[i] == "memory" and memory_fraction[i] >= READY_MEMORY_FRACTION
+        )
+        prices.append(
+            Price(
+                time_us=time,
+                flops=flops[i],
+                bytes_read=int(bytes_read[i]),
+                bytes_written=int(bytes_written[i]),
+                limiter=limiters[i],
+                balance=_balance(gpu, unit),
+                uses_tensor_cores=bool(tensor_cores[i]),
+                tensor_core_reason=texts[i],
+                uncertainty_percent=_uncertainty(calibration, time, unit.modelled),
+                calibrated=calibrated,
+                fraction_of_peak=float(fraction[i]),
+                is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),
+            )
+        )
+    if gemm is None:
+        return prices
+    return [
+        replace(
+            price,
+            tile=(int(gemm.tile_m[i]), int(gemm.tile_n[i])),
+            split_k=int(gemm.split_k[i]),
+            waves=float(gemm.waves[i]),
+            tile_efficiency=float(gemm.tile_efficiency[i]),
+            wave_efficiency=float(gemm.waves[i] / np.ceil(gemm.waves[i])),
+        )
+        for i, price in enumerate(prices)
+    ]
+
+
+def gemm_shapes(works: Sequence[Gemm]) -> GemmShapes:
+    """Gemms of one dtype as arrays."""
+    return GemmShapes.of(
+        [w.m for w in works],
+        [w.n for w in works],
+        [w.k for w in works],
+        [w.batch for w in works],
+        a_contiguous_is_k=[w.a_contiguous == "k" for w in works],
+        b_contiguous_is_k=[w.b_contiguous == "k" for w in works],
+        c_contiguous_is_n=[w.c_contiguous == "n" for w in works],
+    )
+
+
+def price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass) -> list[Price]:
+    """Prices of matrix products that run in one class; repeats run one after the other."""
+    constants, calibration = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
+    shapes = gemm_shapes(works)
+    times = gemm_times(shapes, gpu, unit, constants)
+    repeats = np.array([w.repeats for w in works], dtype=np.float64)
+    elements = unit.element_bytes * shapes.batch * repeats
+    factors = misalignment_factor(shapes, unit, constants)
+    reasons = [
+        unit.reason if factor == 1 else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
+        for factor in factors
+    ]
+    return _matrix_prices(
+        gpu,
+        unit,
+        calibration,
+        time_us=times.time_us * repeats,
+        flops=[w.flops for w in works],
+        bytes_read=(shapes.m * shapes.k + shapes.k * shapes.n) * elements,
+        bytes_written=shapes.m * shapes.n * elements,
+        parallel=times.parallel_fraction,
+        launch_us=constants.launch_us * repeats,
+        aligned=[factor == 1 for factor in factors],
+        reasons=reasons,
+        gemm=times,
+    )
+
+
+def price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass) -> list[Price]:
+    """Prices of convolutions that run in one class."""
+    constants, calibration = constants_of(gpu, "conv", unit.calibration, ConvolutionConstants)
+    gemm_constants, _ = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
+    times = convolution_times(works, gpu, unit, gemm_constants, constants)
+    reasons = []
+    for depthwise, padded in zip(times.depthwise, times.padded, strict=True):
+        if depthwise:
+            reasons.append("depthwise convolutions run on CUDA cores")
+        elif padded and unit.tensor_cores:
+            reasons.append(f"{unit.reason}, channels padded by the library")
+        else:
+            reasons.append(unit.reason)
+    return _matrix_prices(
+        gpu,
+        unit,
+        calibration,
+        time_us=times.time_us,
+        flops=[w.flops for w in works],
+        bytes_read=times.bytes_read,
+        bytes_written=times.bytes_written,
+        parallel=np.where(times.depthwise, 1.0, times.gemm.parallel_fraction),
+        launch_us=constants.launch_us + gemm_constants.launch_us,
+        aligned=[not padded for padded in times.padded],
+        uses_tensor_cores=[unit.tensor_cores and not depthwise for depthwise in times.depthwise],
+        reasons=reasons,
+        gemm=times.gemm,
+    )
+
+
+def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> list[Price]:
+    """Prices of fused attention that runs in one class."""
+    constants, calibration = constants_of(gpu, "attention", unit.calibration, AttentionConstants)
+    times = attention_times(works, gpu, unit, constants)
+    prices = _matrix_prices(
+        gpu,
+        unit,
+        calibration,
+        time_us=times.time_us,
+        # Work.flops counts the full square of scores, causal kernels compute half of it.
+        flops=[w.flops for w in works],
+        bytes_read=times.bytes_read,
+        bytes_written=times.bytes_written,
+        parallel=times.parallel_fraction,
+        launch_us=constants.launch_us,
+        aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],
+    )
+    return [
+        replace(price, waves=float(waves), wave_efficiency=float(efficiency))
+        for price, waves, efficiency in zip(prices, times.waves, times.wave_efficiency, strict=True)
+    ]
+
+
+def traffic_constants(
+    gpu: Gpu, traffic_class: str, operation: str
+) -> tuple[TrafficConstants, Calibration | None]:
+    """Constants of an operation, else of its class, else of elementwise kernels."""
+    for key in (operation, traffic_class):
+        calibration = gpu.calibration("traffic", key)
+        if calibration is not None:
+            return TrafficConstants.from_table(calibration.constants), calibration
+    calibration = gpu.calibration("traffic", "elementwise")
+    if calibration is None:
+        return TrafficConstants(), None
+    return TrafficConstants.from_table(calibration.constants), calibration.inherited(gpu.id)
+
+
+def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, operation: str) -> list[Price]:
+    constants, calibration = traffic_constants(gpu, traffic_class, operation)
+    moved = np.array([w.bytes_read + w.bytes_written for w in works], dtype=np.float64)
+    launches = np.array([w.launches for w in works], dtype=np.float64)
+    times_us = traffic_times_us(moved, launches, gpu, constants)
+    calibrated = calibration is not None and calibration.inherited_from is None
+    prices = []
+    for work, time_us in zip(works, times_us.tolist(), strict=True):
+        launch_us = work.launches * constants.launch_us
+        prices.append(
+            Price(
+                time_us=time_us,
+                flops=work.flops,
+                bytes_read=work.bytes_read,
+                bytes_written=work.bytes_written,
+                limiter="latency" if launch_us >= LATENCY_SHARE * time_us else "memory",
+                balance=gpu.balance("fp32"),
+                uses_tensor_cores=False,
+                tensor_core_reason="moves data and multiplies no matrices",
+                uncertainty_percent=_uncertainty(calibration, time_us, modelled=True),
+                calibrated=calibrated,
+                fraction_of_peak=(work.flops / (1e6 * gpu.peak_tflops["fp32"] * time_us) if time_us else 0.0),
+            )
+        )
+    return prices
