@@ -1,9 +1,17 @@
-"""Settings: what the command line and `[tool.tclint]` in pyproject.toml can say."""
+"""Settings: what the command line and `[tool.tclint]` in pyproject.toml can say.
+
+`tclint.config_file` reads the file; `KEYS` there documents every key once, for both.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import os
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Mode = Literal["train", "infer"]
@@ -11,8 +19,21 @@ FailOn = Literal["error", "warning", "info", "never"]
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 MODES: tuple[Mode, ...] = ("train", "infer")
+FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 
 DEFAULT_GPUS = ("a100", "v100")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Other rules for some paths: one `[[tool.tclint.overrides]]` table."""
+
+    paths: tuple[str, ...]
+    """gitignore patterns that match absolute paths; the loader anchors them at the configuration file."""
+    select: tuple[str, ...] = ()
+    """Replaces the selection on these paths, where given."""
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +65,58 @@ class Settings:
     jobs: int = 0
     """Targets traced at once; 0: one per CPU core."""
     exclude: tuple[str, ...] = ()
-    """Path patterns (gitignore syntax) that the source pass leaves out."""
+    """Path patterns (gitignore syntax, matched against absolute paths) that the source pass leaves out."""
     rules: tuple[str, ...] = ()
     """Folders or files with local rules."""
+    overrides: tuple[Override, ...] = ()
+    """Other rules for some paths, in order: the last word counts."""
+
+    def selecting(
+        self,
+        select: tuple[str, ...] = (),
+        extend_select: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+    ) -> Settings:
+        """These settings under a later word on rules: a flag or an override.
+
+        A selection starts afresh; an extension or an exception adds to what there is, and wins over the
+        same rule on the other side.
+        """
+        base = replace(self, select=select, extend_select=(), ignore=()) if select else self
+        return replace(
+            base,
+            extend_select=_merged(base.extend_select, extend_select, without=ignore),
+            ignore=_merged(base.ignore, ignore, without=extend_select),
+        )
+
+    def for_path(self, path: str) -> Settings:
+        """These settings as the overrides that match an absolute path leave them."""
+        settings = self
+        for override in self.overrides:
+            if matches(override.paths, path):
+                settings = settings.selecting(override.select, override.extend_select, override.ignore)
+        return settings
+
+    def excludes(self, path: str) -> bool:
+        """True if `exclude` leaves out this absolute path; a folder's ends in a slash."""
+        return matches(self.exclude, path)
+
+
+def _merged(old: tuple[str, ...], new: tuple[str, ...], *, without: tuple[str, ...]) -> tuple[str, ...]:
+    against = {selector.lower() for selector in without}
+    kept = tuple(selector for selector in old if selector.lower() not in against)
+    return tuple(dict.fromkeys(kept + new))
+
+
+def matches(patterns: tuple[str, ...], path: str) -> bool:
+    """True if an absolute path matches gitignore patterns; the last pattern that matches decides."""
+    if not patterns:
+        return False
+    return _compiled(patterns).match_file(path.replace(os.sep, "/").lstrip("/"))
+
+
+@lru_cache(maxsize=64)
+def _compiled(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(patterns)

@@ -1,0 +1,405 @@
+"""The `tclint` command: parses arguments, prints, exits. What it prints is made elsewhere.
+
+Nothing here imports torch, libcst, NumPy or a rule until a command needs it, so that `tclint --help`
+answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from tclint import __version__
+from tclint.config import Settings
+from tclint.config_file import KEYS, KEYS_BY_NAME, Key, find_config, load_config, parse_flag, with_flags
+from tclint.errors import TclintError, UsageError, closest
+from tclint.report import FORMATS, Style, check_format, render
+from tclint.target import is_model_target
+from tclint.terminal import (
+    ProgressLine,
+    check_writable,
+    printable,
+    wants_colour,
+    write_atomically,
+    write_stdout,
+)
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Report
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_IMPLIED = "tclint.check_implied"
+_OWN_OPTIONS = ("--help", "-h", "--version")
+
+
+class _Tclint(click.Group):
+    """`tclint TARGET...` means `tclint check TARGET...`; every error is one sentence and exit code 2."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            args = ["--help"]
+        elif args[0] in self.commands:
+            self._note_path_of_that_name(args)
+        elif args[0] not in _OWN_OPTIONS:
+            ctx.meta[_IMPLIED] = True
+            args = ["check", *args]
+        return super().parse_args(ctx, args)
+
+    def _note_path_of_that_name(self, args: Sequence[str]) -> None:
+        name = args[0]
+        if os.path.exists(name) and (name != "check" or len(args) == 1):
+            _say(f"note: {name!r} is also a path here; 'tclint check {name}' lints it.")
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *_: Any,
+        **extra: Any,
+    ) -> NoReturn:
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(arguments, prog_name or "tclint", **extra)
+        except click.ClickException as error:
+            code = _fail(_sentence(error), error, arguments)
+        except TclintError as error:
+            code = _fail(str(error), error, arguments)
+        except (KeyboardInterrupt, click.Abort):
+            _say("interrupted")
+            code = EXIT_INTERRUPTED
+        except Exception as error:
+            text = f"internal error, {type(error).__name__}: {error}"
+            code = _fail(f"{text}; please report it with the output of --debug.", error, arguments)
+        sys.exit(code or 0)
+
+
+def _sentence(error: click.ClickException) -> str:
+    text = error.format_message()
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "tclint"
+        text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See '{command} --help'."
+    return text
+
+
+def _fail(message: str, error: BaseException, arguments: Sequence[str]) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        _say("".join(traceback.format_exception(error)).rstrip(), lines=True)
+    _say(f"error: {message}")
+    return EXIT_ERROR
+
+
+def _say(message: str, *, lines: bool = False) -> None:
+    """To stderr, safe for a terminal; nobody listening is no error."""
+    parts = message.split("\n") if lines else [message]
+    text = "".join(f"{printable(part.expandtabs(4))}\n" for part in parts)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        sys.stderr.flush()
+
+
+@click.group(
+    cls=_Tclint,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="[check] TARGET... | COMMAND",
+    epilog="A COMMAND comes first; anything else is a target: 'tclint check --help' has its options.",
+)
+@click.version_option(__version__, prog_name="tclint", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Find where PyTorch models and training code waste Tensor Cores, before any GPU runs.
+
+    \b
+    tclint model.py:build_model   build and trace a model (no GPU, no memory), predict what waste costs
+    tclint train.py src/          read training code, run nothing
+    """
+
+
+def _flag(name: str, **options: Any) -> Callable[[Command], Command]:
+    """An option that says what the key of that name in [tool.tclint] says."""
+    key = KEYS_BY_NAME[name]
+    return click.option(f"--{name}", key.field, default=None, help=_help(key), **options)
+
+
+def _help(key: Key) -> str:
+    """The key's help with its default, unless that says nothing."""
+    default = getattr(Settings(), key.field)
+    if default is None or default == ():
+        return key.help
+    shown = ", ".join(default) if isinstance(default, tuple) else f"{default}"
+    return f"{key.help}  [default: {shown.removesuffix('.0')}]"
+
+
+def _both(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+_config_options = _both(
+    click.option(
+        "--config",
+        "config",
+        metavar="FILE",
+        help="Read [tool.tclint] of this file, not of the nearest pyproject.toml.",
+    ),
+    click.option("--isolated", is_flag=True, help="Read no configuration file."),
+)
+_debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
+)
+_list_format_option = click.option(
+    "--format", "format_name", default="text", metavar="FORMAT", help="text or json.  [default: text]"
+)
+
+
+@cli.command(no_args_is_help=False)
+@click.argument("targets", nargs=-1, metavar="TARGET...")
+@_flag("select", multiple=True, metavar="RULES")
+@_flag("extend-select", multiple=True, metavar="RULES")
+@_flag("ignore", multiple=True, metavar="RULES")
+@_flag("gpu", multiple=True, metavar="GPU")
+@_flag("precision", metavar="fp32|tf32|fp16|bf16")
+@_flag("mode", metavar="train|infer")
+@_flag("batch", metavar="N")
+@_flag("input", multiple=True, metavar="SPEC")
+@click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
+@_flag("min-gain", metavar="PERCENT")
+@_flag("fail-on", metavar="error|warning|info|never")
+@_flag("timeout", metavar="SECONDS")
+@_flag("memory-limit", metavar="SIZE")
+@_flag("jobs", metavar="N")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    metavar="FORMAT",
+    help=f"What goes to standard output: {' or '.join(FORMATS)}.  [default: text]",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT=FILE",
+    help="Write a report to a file as well; may be repeated.",
+)
+@click.option("--statistics", is_flag=True, help="Count findings per rule.")
+@click.option(
+    "--exit-zero", is_flag=True, help="Exit with 0 whatever the findings; errors still exit with 2."
+)
+@_config_options
+@click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
+@click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
+@click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    targets: tuple[str, ...],
+    *,
+    format_name: str,
+    outputs: tuple[str, ...],
+    statistics: bool,
+    exit_zero: bool,
+    config: str | None,
+    isolated: bool,
+    quiet: bool,
+    verbose: int,
+    no_color: bool,
+    debug: bool,
+    **flags: Any,
+) -> int:
+    """Lint models and training code; the default command.
+
+    A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
+    a GPU and without allocating its weights. A file or folder is read, and nothing in it runs.
+
+    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
+    """
+    if ctx.meta.get(_IMPLIED):
+        _refuse_command_names(targets)
+    check_format(format_name)
+    files = _outputs(outputs)
+    settings, config_file = _settings(config, isolated, flags)
+    if verbose and config_file is not None:
+        _say(f"settings of {config_file}")
+
+    from tclint.pipeline import check as run
+
+    with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+        report = run(targets, settings, on_progress=progress)
+
+    verbosity = -1 if quiet else min(verbose, 1)
+    style = Style(statistics=statistics, verbosity=verbosity)
+    for name, file in files:
+        write_atomically(file, render(report, name, style))
+    if format_name != "text":
+        _say_errors(report)
+    if debug:
+        _say_details(report)
+    colour = Style(wants_colour(sys.stdout, no_color), statistics, verbosity)
+    write_stdout(render(report, format_name, colour))
+    if exit_zero and report.exit_code == 1:
+        return 0
+    return report.exit_code
+
+
+def _refuse_command_names(targets: Sequence[str]) -> None:
+    """A target that might be meant as a command is never taken for the one or the other in silence."""
+    names = tuple(cli.commands)
+    for target in targets:
+        if target in names and os.path.exists(target):
+            raise UsageError(
+                f"{target!r} is a command and a path here: write 'tclint {target} ...' for the command, "
+                f"'tclint check ... {target}' for the path."
+            )
+        if target in names:
+            raise UsageError(f"{target!r} is a command, and a command comes first: 'tclint {target} ...'.")
+    first = targets[0] if targets else ""
+    if first.isidentifier() and not os.path.exists(first) and not is_model_target(first):
+        raise UsageError(f"There is no command, file or folder {first!r}.{closest(first, names)}")
+
+
+def _settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> tuple[Settings, Path | None]:
+    if config is not None and isolated:
+        raise UsageError("--config and --isolated exclude each other; give one of them.")
+    file = None
+    if config is not None:
+        file = Path(config)
+    elif not isolated:
+        file = find_config(Path.cwd())
+    settings = load_config(file) if file is not None else Settings()
+    names = {key.field: key.name for key in KEYS}
+    given: dict[str, object] = {}
+    for field, value in flags.items():
+        if value is None or value == ():
+            continue
+        given[field] = value if isinstance(value, bool) else _parse(names[field], value)
+    return with_flags(settings, given), file
+
+
+def _parse(name: str, value: str | tuple[str, ...]) -> object:
+    if isinstance(value, str):
+        return parse_flag(name, value)
+    items = [part.strip() for text in value for part in text.split(",")] if name == "gpu" else list(value)
+    return parse_flag(name, items)
+
+
+def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
+    """Format and file of every --output, checked before any work is done."""
+    found: list[tuple[str, str]] = []
+    for text in outputs:
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
+        check_format(name)
+        check_writable(file)
+        if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
+            raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
+        found.append((name, file))
+    return found
+
+
+def _say_errors(report: Report) -> None:
+    for error in report.errors:
+        prefix = "" if error.target in error.message else f"{error.target}: "
+        _say(f"error: {prefix}{error.message}")
+
+
+def _say_details(report: Report) -> None:
+    for error in report.errors:
+        if error.details:
+            _say(f"--- {error.target}\n{error.details.rstrip()}", lines=True)
+    for finding in report.findings:
+        traceback = finding.evidence.get("traceback")
+        if isinstance(traceback, str):
+            _say(f"--- {finding.code}\n{traceback.rstrip()}", lines=True)
+
+
+@cli.command()
+@_list_format_option
+@_config_options
+@_debug_option
+def rules(format_name: str, config: str | None, isolated: bool) -> int:
+    """List every rule, those of installed packages and your own included."""
+    from tclint.registry import all_rules, load_rules
+    from tclint.report.catalogue import rules_json, rules_text
+
+    settings, _ = _settings(config, isolated, {})
+    known = all_rules(settings.rules)
+    active = {rule.code for rule in load_rules(settings)}
+    text = rules_json(known, active) if _is_json(format_name) else rules_text(known, active)
+    write_stdout(text)
+    return 0
+
+
+@cli.command()
+@click.argument("rule")
+@_list_format_option
+@_config_options
+@_debug_option
+def explain(rule: str, format_name: str, config: str | None, isolated: bool) -> int:
+    """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
+    from tclint.registry import find_rule
+    from tclint.report.catalogue import engine_page, rule_json, rule_page
+
+    settings, _ = _settings(config, isolated, {})
+    page = engine_page(rule)
+    if page is not None and not _is_json(format_name):
+        write_stdout(page)
+        return 0
+    found = find_rule(rule, settings.rules)
+    write_stdout(rule_json(found) if _is_json(format_name) else rule_page(found, _bold()))
+    return 0
+
+
+@cli.command()
+@_list_format_option
+@click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
+@_debug_option
+def gpus(format_name: str, verbose: bool) -> int:
+    """List the GPUs that times can be predicted for, and how well each is calibrated."""
+    from tclint.gpu import all_gpus
+    from tclint.report.catalogue import gpus_json, gpus_text
+
+    known = all_gpus()
+    write_stdout(gpus_json(known) if _is_json(format_name) else gpus_text(known, verbose))
+    return 0
+
+
+def _bold() -> Callable[[str], str]:
+    colour = wants_colour(sys.stdout)
+    return lambda text: click.style(text, bold=True) if colour else text
+
+
+def _is_json(format_name: str) -> bool:
+    if format_name not in ("text", "json"):
+        raise UsageError(
+            f"There is no format {format_name!r}.{closest(format_name, ('text', 'json'))} "
+            "The formats are text, json."
+        )
+    return format_name == "json"
+
+
+def main() -> NoReturn:
+    """Entry point of the `tclint` command."""
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

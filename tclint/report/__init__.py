@@ -1,0 +1,56 @@
+"""Reports: one module per format, each with `render(report)`; imported when used."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tclint.errors import UsageError, closest
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Report
+
+FORMATS: dict[str, str] = {
+    "text": "tclint.report.text",
+    "json": "tclint.report.json",
+}
+"""Module of every format by the name that `--format` and `--output` take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a report for people looks; formats for machines do not change with it."""
+
+    colour: bool = False
+    statistics: bool = False
+    """Counts per rule as well."""
+    verbosity: int = 0
+    """-1: findings and errors only; 1: everything that was counted is listed too."""
+
+
+def check_format(name: str) -> str:
+    """`name`, if it is one of FORMATS.
+
+    Raises:
+        UsageError: it is not; the message has the closest.
+    """
+    if name not in FORMATS:
+        known = tuple(FORMATS)
+        raise UsageError(
+            f"There is no format {name!r}.{closest(name, known)} The formats are {', '.join(known)}."
+        )
+    return name
+
+
+def render(report: Report, format_name: str, style: Style | None = None) -> str:
+    """The report in a format, ending in a newline.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    module = importlib.import_module(FORMATS[check_format(format_name)])
+    rendered: str = (
+        module.render(report, style or Style()) if format_name == "text" else module.render(report)
+    )
+    return rendered

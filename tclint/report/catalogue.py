@@ -1,0 +1,209 @@
+"""What `tclint rules`, `tclint explain` and `tclint gpus` print."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from tclint.gpu import Gpu
+from tclint.report.text import WIDTH, table
+from tclint.report.units import percent_text
+from tclint.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, GraphRule, Rule
+from tclint.suppressions import UNUSED_CODE, UNUSED_NAME
+
+_ENGINE_PAGES = {
+    (CRASH_CODE, CRASH_NAME): (
+        "A rule raised an exception. The other rules ran, so the report stands without that rule, and the "
+        "exit code is 2. --debug shows the traceback: send it to the rule's author."
+    ),
+    (UNUSED_CODE, UNUSED_NAME): (
+        "A '# tclint: ignore' comment silences a rule that ran here and found nothing. Remove the comment, "
+        "or the rule's name from it, so that it cannot hide a later finding."
+    ),
+}
+
+
+def rules_text(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
+    """A row per rule and its summary beneath; `active` are the codes that the settings select."""
+    if not rules:
+        return "No rules are installed.\n"
+    width = max(len(rule.name) for rule in rules)
+    lines = []
+    for rule in rules:
+        state = "on" if rule.code in active else "off"
+        head = f"{rule.code:<7} {rule.name:<{width}}  {rule.level:<7}  {_kind(rule):<6}  {state}"
+        lines.append(head.rstrip())
+        lines += textwrap.wrap(rule.summary(), WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    lines.append(f"\n{len(rules)} rules; 'tclint explain RULE' shows one.")
+    return "\n".join(lines) + "\n"
+
+
+def rules_json(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
+    """`{"rules": [...]}`, sorted as given."""
+    return _dump({"rules": [{**_rule(rule), "selected": rule.code in active} for rule in rules]})
+
+
+def rule_page(rule: type[Rule], heading: Callable[[str], str] = str) -> str:
+    """One rule's page: docstring sections, sources, level and examples."""
+    lines = [heading(f"{rule.code} {rule.name}"), rule.summary(), ""]
+    state = "on by default" if rule.enabled_by_default else "off by default"
+    lines.append(
+        f"{rule.level}, {rule.confidence} confidence, {_kind(rule)} rule, {state}, since {rule.since}"
+    )
+    sections = rule.sections()
+    for name in DOC_SECTIONS:
+        if sections.get(name, "").strip():
+            lines += ["", heading(name), *_indented(sections[name])]
+    if rule.sources:
+        lines += ["", heading("Sources")]
+        for source in rule.sources:
+            lines += textwrap.wrap(source, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    for title, examples in (("Flagged", rule.invalid), ("Not flagged", rule.valid)):
+        for example in examples:
+            lines += ["", heading(title), *_example(example)]
+    return "\n".join(lines) + "\n"
+
+
+def rule_json(rule: type[Rule]) -> str:
+    """The same page as data."""
+    page = _rule(rule)
+    page["sections"] = rule.sections()
+    for name, examples in (("invalid", rule.invalid), ("valid", rule.valid)):
+        page[name] = [
+            {"source": example.source, "note": example.note, "settings": dict(example.settings or {})}
+            for example in examples
+        ]
+    return _dump(page)
+
+
+def engine_page(code_or_name: str) -> str | None:
+    """The page of a finding that the engine itself reports, or None for any other name."""
+    for (code, name), text in _ENGINE_PAGES.items():
+        if code_or_name.upper() == code or code_or_name.lower() == name:
+            return f"{code} {name}\n" + textwrap.fill(text, WIDTH) + "\n"
+    return None
+
+
+def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
+    """A row per GPU with the held-out error of every calibration; -v adds where each comes from."""
+    kinds = sorted({key for gpu in gpus for key in gpu.calibrations})
+    header = ("GPU", "sm", *(f"{kind} {precision}" for kind, precision in kinds))
+    rows = []
+    for gpu in gpus:
+        errors = []
+        for key in kinds:
+            calibration = gpu.calibrations.get(key)
+            if calibration is None:
+                errors.append("-")
+            else:
+                mark = "" if calibration.inherited_from is None else "*"
+                errors.append(f"{calibration.held_out_mean_percent:.1f}{mark}")
+        major, minor = gpu.compute_capability
+        rows.append((gpu.id, f"{major}.{minor}", *errors))
+    lines = list(table(header, rows, indent="", header_rows=2))
+    lines += ["", *textwrap.wrap(_GPUS_LEGEND, WIDTH)]
+    if verbose:
+        for gpu in gpus:
+            lines += ["", *_gpu_details(gpu)]
+    return "\n".join(lines) + "\n"
+
+
+_GPUS_LEGEND = (
+    "Mean error in percent of predicted kernel times, on measured shapes that the calibration did not see; "
+    "*: constants and error are those of another GPU, -: none, and times rest on the datasheet alone. "
+    "half: fp16 and bf16. -v shows aliases, peaks and what each calibration was fitted on."
+)
+
+
+def _gpu_details(gpu: Gpu) -> Iterator[str]:
+    peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.peak_tflops.items())
+    yield f"{gpu.id}: {gpu.name}"
+    if gpu.aliases:
+        yield from _item(f"also called {', '.join(gpu.aliases)}")
+    yield from _item(
+        f"{gpu.sm_count} SMs, {gpu.boost_mhz:g} MHz, {gpu.dram_gib:g} GiB at {gpu.dram_gb_per_s:g} GB/s"
+    )
+    yield from _item(f"peak TFLOP/s: {peaks}")
+    for (kind, precision), calibration in sorted(gpu.calibrations.items()):
+        origin = f", inherited from {calibration.inherited_from}" if calibration.inherited_from else ""
+        yield from _item(
+            f"{kind} {precision}: {percent_text(calibration.held_out_mean_percent)} mean, "
+            f"{percent_text(calibration.held_out_median_percent)} median error held out, "
+            f"n = {calibration.n}, {calibration.fitted_on}, {calibration.date}{origin}"
+        )
+
+
+def _item(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def gpus_json(gpus: Sequence[Gpu]) -> str:
+    """`{"gpus": [...]}` with every calibration and its held-out error."""
+    return _dump({"gpus": [_gpu(gpu) for gpu in gpus]})
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "id": gpu.id,
+        "name": gpu.name,
+        "aliases": list(gpu.aliases),
+        "generation": gpu.generation,
+        "compute_capability": list(gpu.compute_capability),
+        "sm_count": gpu.sm_count,
+        "boost_mhz": gpu.boost_mhz,
+        "peak_tflops": dict(gpu.peak_tflops),
+        "dram_gb_per_s": gpu.dram_gb_per_s,
+        "dram_gib": gpu.dram_gib,
+        "l2_mib": gpu.l2_mib,
+        "source": gpu.source,
+        "calibrations": [
+            {
+                "kind": calibration.kind,
+                "precision_class": calibration.precision_class,
+                "held_out_mean_percent": calibration.held_out_mean_percent,
+                "held_out_median_percent": calibration.held_out_median_percent,
+                "n": calibration.n,
+                "fitted_on": calibration.fitted_on,
+                "date": calibration.date,
+                "inherited_from": calibration.inherited_from,
+            }
+            for _, calibration in sorted(gpu.calibrations.items())
+        ],
+    }
+
+
+def _rule(rule: type[Rule]) -> dict[str, Any]:
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "level": rule.level,
+        "confidence": rule.confidence,
+        "kind": _kind(rule),
+        "enabled_by_default": rule.enabled_by_default,
+        "since": rule.since,
+        "summary": rule.summary(),
+        "sources": list(rule.sources),
+    }
+
+
+def _kind(rule: type[Rule]) -> str:
+    return "graph" if issubclass(rule, GraphRule) else "source"
+
+
+def _example(example: Example) -> Iterator[str]:
+    if example.note:
+        yield from textwrap.wrap(example.note, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if example.settings:
+        yield f"  with {', '.join(f'{name}={value!r}' for name, value in example.settings.items())}"
+    yield from _indented(textwrap.dedent(example.source).strip("\n"), "      ")
+
+
+def _indented(text: str, indent: str = "  ") -> Iterator[str]:
+    for line in textwrap.dedent(text).splitlines():
+        yield (indent + line).rstrip()
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=2, allow_nan=False, default=str) + "\n"
