@@ -1,0 +1,188 @@
+"""From ops to the kernels of a training or inference step, forward and backward; no torch needed.
+
+Rules per topic: lower_gemm (matrix products), lower_conv, lower_attention, lower_rnn, lower_memory
+(elementwise, norms, pooling, losses), lower_copy. Each op is looked up by name, then by kind; what has
+neither is a Gap, counted and named, never a silent zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tclint.graph import (
+    lower_attention,
+    lower_conv,
+    lower_copy,
+    lower_gemm,
+    lower_memory,
+    lower_rnn,
+)
+from tclint.graph.graph import Graph
+from tclint.graph.lower_base import Lowering, NoFormulaError, Rule, dense_bytes, identity
+from tclint.graph.op import Cast, Op
+from tclint.graph.op_tables import names
+from tclint.graph.spec import TensorSpec, itemsize_bytes
+from tclint.graph.training import composites, gradient_needs
+from tclint.graph.work import Attention, Convolution, Gap, Gemm, Kernel, Traffic
+
+_RULES: Mapping[str, Rule] = {
+    **lower_memory.RULES,
+    **lower_copy.RULES,
+    **lower_gemm.RULES,
+    **lower_conv.RULES,
+    **lower_attention.RULES,
+    **lower_rnn.RULES,
+}
+_RULES_BY_KIND: Mapping[str, Rule] = {**lower_memory.BY_KIND, **lower_copy.BY_KIND}
+
+# Ops that run on the host or only describe memory.
+_FREE = names("free")
+
+
+def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
+    """All kernels of a step except the optimizer's, and the ops that have no formula.
+
+    Forward kernels come in the order of the ops, backward kernels after them in reverse order of the ops.
+
+    Args:
+        graph: a traced or transformed graph.
+        mode: 'train' for forward and backward, 'infer' for forward alone.
+    """
+    training = mode == "train"
+    needs = gradient_needs(graph) if training else tuple((False,) * len(op.inputs) for op in graph.ops)
+    carried_by_children = composites(graph)
+    forward: list[Kernel] = []
+    backward_of: list[list[Kernel]] = []
+    gaps: dict[tuple[str, str], list[int]] = {}
+    uses = _GradientUses()
+    for op in graph.ops:
+        if op.index in carried_by_children:
+            backward_of.append([])
+            continue
+        op_needs = needs[op.index]
+        low = Lowering(op, op_needs, training)
+        try:
+            _apply(low)
+        except NoFormulaError as error:
+            gaps.setdefault((op.name, str(error)), []).append(op.index)
+        forward += low.forward
+        backward_of.append(low.backward)
+        if True in op_needs:
+            uses.count(op, op_needs)
+    added = uses.additions()
+    backward: list[Kernel] = []
+    for index in range(len(graph.ops) - 1, -1, -1):
+        backward += added.get(index, ())
+        backward += backward_of[index]
+    return forward + backward, [Gap(name, reason, tuple(found)) for (name, reason), found in gaps.items()]
+
+
+def lower_op(op: Op, requires_grad: tuple[bool, ...], training: bool = True) -> list[Kernel]:
+    """The kernels of one op: its forward, then its backward for the inputs that need a gradient.
+
+    Args:
+        op: the op; a composite is lowered as if it had no children.
+        requires_grad: per input; an empty tuple means none.
+        training: False makes dropout and batch norm behave as in eval mode.
+
+    Raises:
+        NoFormulaError: the op's work is unknown.
+    """
+    low = Lowering(op, requires_grad or (False,) * len(op.inputs), training)
+    _apply(low)
+    return low.forward + low.backward
+
+
+def forward_flops(graph: Graph) -> int:
+    """FLOPs (2 per multiply-add) of all matrix products, convolutions and attention of one forward pass."""
+    carried_by_children = composites(graph)
+    total = 0
+    for op in graph.ops:
+        if op.name not in _COUNTED or op.index in carried_by_children:
+            continue
+        try:
+            kernels = lower_op(op, ())
+        except NoFormulaError:
+            continue
+        total += sum(kernel.flops for kernel in kernels if not isinstance(kernel.work, Traffic))
+    return total
+
+
+_COUNTED = frozenset({*lower_gemm.RULES, *lower_conv.RULES, *lower_attention.RULES, *lower_rnn.RULES})
+
+
+def _apply(low: Lowering) -> None:
+    op = low.op
+    for cast in op.casts:
+        _cast(low, cast)
+    if op.name in _FREE:
+        return
+    # The tracer decides per call whether reshape and the like moved data.
+    rule = lower_copy.view if op.kind == "view" else _RULES.get(op.name) or _RULES_BY_KIND.get(op.kind)
+    if rule is None:
+        raise NoFormulaError(f"no formula for the operator {op.name}")
+    if not op.outputs and not op.inputs:
+        return
+    rule(low)
+
+
+def _cast(low: Lowering, cast: Cast) -> None:
+    """A conversion before the op, and that of the gradient back; autocast does both per tensor."""
+    before = cast.numel * itemsize_bytes(cast.from_dtype)
+    after = cast.numel * itemsize_bytes(cast.to_dtype)
+    low.run(Traffic("copy", "_to_copy", before, after, dtype=cast.to_dtype), "cast")
+    for spec, need in zip(low.op.inputs, low.needs, strict=True):
+        if need and _is_result(cast, spec):
+            low.run_backward(Traffic("copy", "_to_copy", after, before, dtype=cast.from_dtype), "cast")
+            return
+
+
+def _is_result(cast: Cast, spec: TensorSpec) -> bool:
+    if cast.parameter is not None:
+        return spec.parameter == cast.parameter
+    return spec.shape == cast.shape and spec.dtype == cast.to_dtype and spec.parameter is None
+
+
+class _GradientUses:
+    """Tensors whose gradient arrives from several consumers: autograd adds the parts up, one add each."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[object, ...], int] = {}
+        self._tensors: dict[tuple[object, ...], tuple[TensorSpec, int]] = {}
+
+    def count(self, op: Op, needs: tuple[bool, ...]) -> None:
+        for spec, need in zip(op.inputs, needs, strict=True):
+            key = identity(spec) if need else None
+            if key is None:
+                continue
+            self._parts[key] = self._parts.get(key, 0) + 1
+            if key not in self._tensors:
+                # The sum is complete when the tensor's first consumer has run its backward.
+                self._tensors[key] = (spec, op.index if spec.producer is None else spec.producer)
+
+    def additions(self) -> dict[int, list[Kernel]]:
+        """Per op index: the additions that run before that op's backward."""
+        added: dict[int, list[Kernel]] = {}
+        for key, parts in self._parts.items():
+            if parts < 2:
+                continue
+            spec, index = self._tensors[key]
+            size = dense_bytes(spec)
+            work = Traffic("elementwise", "add", 2 * size, size, dtype=spec.dtype)
+            added.setdefault(index, []).extend([Kernel(index, "backward", "backward", work)] * (parts - 1))
+        return added
+
+
+__all__ = [
+    "Attention",
+    "Convolution",
+    "Gap",
+    "Gemm",
+    "Kernel",
+    "NoFormulaError",
+    "Traffic",
+    "forward_flops",
+    "gradient_needs",
+    "lower",
+    "lower_op",
+]
