@@ -1,0 +1,140 @@
+"""Builds a model without its memory, and puts the weights of a built model on meta for one run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.graph import Parameter
+from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
+from tclint.tracing.devices import DeviceRewriter
+from tclint.tracing.environment import without_gpu, without_initialisation
+from tclint.tracing.fx_graph import dtype_name
+from tclint.tracing.meta_kernels import to_meta
+from tclint.tracing.modules import construct_site_of, remembered_construction
+from tclint.tracing.origin import ensure_origin
+from tclint.tracing.recorder import Recorder
+from tclint.tracing.sites import SiteFinder
+
+_Slot = tuple[dict[str, Any], str, Any]
+
+
+def build_model(build: Callable[[], Any], sites: SiteFinder) -> Any:
+    """What `build()` returns, with large tensors on meta and weight initialisation skipped."""
+    recorder = Recorder(sites)
+    with (
+        remembered_construction(sites),
+        without_gpu(),
+        without_initialisation(),
+        recorder,
+        DeviceRewriter(recorder.assume),
+    ):
+        return build()
+
+
+@contextlib.contextmanager
+def weights_on_meta(model: nn.Module) -> Iterator[None]:
+    """Swap the model's weights for meta tensors of the same strides, and put them back on exit.
+
+    Tied tensors stay tied, requires_grad is kept. Integer and small float buffers keep their values, as
+    copies, because a forward may write into them.
+    """
+    replaced: list[_Slot] = []
+    swapped: dict[int, Any] = {}
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None and not is_lazy(parameter):
+                replaced.append((module._parameters, name, parameter))
+                if id(parameter) not in swapped:
+                    swapped[id(parameter)] = _meta_parameter(parameter)
+                module._parameters[name] = swapped[id(parameter)]
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None and not is_lazy(buffer):
+                replaced.append((module._buffers, name, buffer))
+                if id(buffer) not in swapped:
+                    swapped[id(buffer)] = _buffer_copy(buffer)
+                module._buffers[name] = swapped[id(buffer)]
+    try:
+        yield
+    finally:
+        for slots, name, tensor in replaced:
+            slots[name] = tensor
+
+
+def name_weights(model: nn.Module) -> None:
+    """Mark parameters and buffers with their first qualified name."""
+    for name, parameter in model.named_parameters(remove_duplicate=True):
+        ensure_origin(parameter).parameter = name
+    for name, buffer in model.named_buffers(remove_duplicate=True):
+        ensure_origin(buffer).parameter = name
+
+
+def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
+    """Parameters, then buffers, by first name; further names of a tensor are its aliases."""
+    owners = dict(model.named_modules(remove_duplicate=False))
+    listed: list[Parameter] = []
+    for named, is_buffer in (
+        (model.named_parameters(remove_duplicate=False), False),
+        (model.named_buffers(remove_duplicate=False), True),
+    ):
+        names: dict[int, list[str]] = {}
+        tensors: dict[int, torch.Tensor] = {}
+        for name, tensor in named:
+            if not is_lazy(tensor):
+                names.setdefault(id(tensor), []).append(name)
+                tensors[id(tensor)] = tensor
+        for key, (first, *others) in names.items():
+            tensor = tensors[key]
+            owner = owners.get(first.rpartition(".")[0])
+            listed.append(
+                Parameter(
+                    name=first,
+                    shape=tuple(tensor.shape),
+                    dtype=dtype_name(tensor.dtype),
+                    trainable=not is_buffer and tensor.requires_grad,
+                    is_buffer=is_buffer,
+                    aliases=tuple(others),
+                    construct_site=construct_site_of(owner).site if owner is not None else None,
+                )
+            )
+    return tuple(listed)
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether the tensor gets its shape only from the first forward."""
+    is_uninitialised: Callable[[Any], bool] | None = getattr(nn.parameter, "is_lazy", None)
+    return bool(is_uninitialised and is_uninitialised(tensor))
+
+
+def _meta_parameter(parameter: torch.Tensor) -> Any:
+    if parameter.is_meta:
+        stand_in = parameter.detach()
+    elif parameter.layout == torch.strided:
+        stand_in = to_meta(parameter)
+    else:
+        return parameter
+    made = nn.Parameter(stand_in, requires_grad=parameter.requires_grad)
+    # User code hangs attributes on parameters (`no_weight_decay`).
+    made.__dict__.update(parameter.__dict__)
+    return made
+
+
+def _buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
+    if buffer.is_meta:
+        copy = buffer.detach()
+    elif buffer.layout != torch.strided:
+        return buffer
+    elif (
+        (buffer.is_floating_point() or buffer.is_complex())
+        and buffer.dim() > 0
+        and buffer.numel() > MAX_REAL_BUFFER_FLOATS
+    ):
+        copy = to_meta(buffer)
+    else:
+        copy = buffer.detach().clone()
+    copy.__dict__.update(buffer.__dict__)
+    return copy

@@ -1,0 +1,136 @@
+"""Which freshly made tensors keep real values during a trace, and which become meta tensors.
+
+Index tables, masks and ranges are small, and Python code branches on them (`.item()`, `.tolist()`, numpy),
+so they stay real. Weights, noise and large tables only matter by shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tclint.graph import numel
+
+# Contents do not matter: allocated or drawn at random.
+UNDEFINED_FACTORIES = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_quantized",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+    }
+)
+RANDOM_FACTORIES = frozenset(
+    {"normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"}
+)
+FACTORIES = (
+    frozenset(
+        {
+            "arange",
+            "bartlett_window",
+            "blackman_window",
+            "eye",
+            "fft_fftfreq",
+            "fft_rfftfreq",
+            "full",
+            "full_like",
+            "hamming_window",
+            "hann_window",
+            "kaiser_window",
+            "linspace",
+            "logspace",
+            "new_full",
+            "new_ones",
+            "new_zeros",
+            "ones",
+            "ones_like",
+            "randperm",
+            "scalar_tensor",
+            "tril_indices",
+            "triu_indices",
+            "zeros",
+            "zeros_like",
+        }
+    )
+    | UNDEFINED_FACTORIES
+    | RANDOM_FACTORIES
+)
+# Fillers whose result is random anyway: drawing the numbers would only cost time.
+RANDOM_FILLERS = frozenset(
+    {
+        "bernoulli_",
+        "cauchy_",
+        "exponential_",
+        "geometric_",
+        "log_normal_",
+        "normal_",
+        "random_",
+        "uniform_",
+    }
+)
+
+_ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indices", "triu_indices"})
+
+MAX_REAL_ELEMENTS = 1 << 22
+"""Integer and Boolean constants above this size lose their values (32 MiB of int64)."""
+MAX_REAL_FLOATS = 1 << 16
+"""Floating-point constants above this size are weights or tables: only their shape matters."""
+MAX_REAL_UNDEFINED = 64
+MAX_REAL_UNDEFINED_INTEGERS = 4096
+MAX_REAL_BUFFER_FLOATS = 4096
+
+
+def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the tensor that factory operator `name` is about to make should be real."""
+    if name in _ALWAYS_SMALL:
+        return True
+    count, dtype = _size_and_dtype(name, args, kwargs)
+    if name in UNDEFINED_FACTORIES or name in RANDOM_FACTORIES:
+        integers = dtype is not None and not dtype.is_floating_point and not dtype.is_complex
+        return count <= (MAX_REAL_UNDEFINED_INTEGERS if integers else MAX_REAL_UNDEFINED)
+    if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
+        return count <= MAX_REAL_FLOATS
+    return count <= MAX_REAL_ELEMENTS
+
+
+def _size_and_dtype(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[int, torch.dtype | None]:
+    dtype: torch.dtype | None = kwargs.get("dtype")
+    numbers = [argument for argument in args if isinstance(argument, (int, float))]
+    if name == "arange":
+        # A range is always worth keeping (positions, indices); its dtype does not matter.
+        start, end, step = 0.0, 0.0, 1.0
+        if len(numbers) == 1:
+            end = numbers[0]
+        elif len(numbers) >= 2:
+            start, end = numbers[0], numbers[1]
+            step = numbers[2] if len(numbers) > 2 and numbers[2] else 1.0
+        return int(max(0.0, (end - start) / step)), None
+    if name == "eye":
+        rows = int(numbers[0]) if numbers else 0
+        return rows * (int(numbers[1]) if len(numbers) > 1 else rows), None
+    if name == "randperm":
+        return (int(numbers[0]) if numbers else 0), None
+    source = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    if dtype is None:
+        if source is not None:
+            dtype = source.dtype
+        elif name == "randint":
+            dtype = torch.int64
+        elif name in ("full", "new_full") and isinstance(kwargs.get("fill_value", args[-1]), (bool, int)):
+            dtype = torch.int64
+        else:
+            dtype = torch.get_default_dtype()
+    if name.endswith("_window"):
+        return (int(numbers[0]) if numbers else 0), dtype
+    if name.endswith("_like") and source is not None:
+        return source.numel(), dtype
+    size = kwargs.get("size")
+    if size is None:
+        size = next((argument for argument in args if isinstance(argument, (list, tuple))), ())
+    return numel(size), dtype

@@ -1,0 +1,131 @@
+"""Keeps user code off real devices: `.cuda()`, `.to("cuda")`, `device=` and `.numpy()` on traced tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_CPU = torch.device("cpu")
+_HERE = ("cpu", "meta")
+
+
+class DeviceRewriter(TorchFunctionMode):
+    """Rewrites calls before torch's argument parser can fail on a missing device.
+
+    Args:
+        assume: told of values that had to be invented.
+    """
+
+    def __init__(self, assume: Callable[[str], None]) -> None:
+        super().__init__()
+        self._assume = assume
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        handler = _HANDLERS.get(name)
+        if handler is not None and args and isinstance(args[0], torch.Tensor):
+            result = handler(self._assume, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        device = kwargs.get("device")
+        if device is not None:
+            if isinstance(device, str):
+                device = torch.device(device)
+            if isinstance(device, int) or device.type not in _HERE:
+                kwargs = {**kwargs, "device": _CPU}
+        return func(*args, **kwargs)
+
+
+def _stay(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    return args[0]
+
+
+def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return NotImplemented
+    import numpy
+
+    assume("numpy() of a traced tensor: zeros assumed")
+    dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    return numpy.zeros(tuple(tensor.shape), dtype=torch.empty((), dtype=dtype).numpy().dtype)
+
+
+def _tolist(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return NotImplemented
+    value: float | int | bool = 1
+    if tensor.dtype == torch.bool:
+        value = False
+    elif tensor.dtype.is_floating_point:
+        value = 0.0
+    assume(f"tolist() of a traced tensor: {value} assumed for every element")
+
+    def nested(shape: tuple[int, ...]) -> Any:
+        return [nested(shape[1:]) for _ in range(shape[0])] if shape else value
+
+    return nested(tuple(tensor.shape))
+
+
+def _format(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    # Only ever printed, so the value matters to nobody.
+    tensor = args[0]
+    if not tensor.is_meta:
+        return NotImplemented
+    if tensor.dim() == 0:
+        return format(1.0 if tensor.dtype.is_floating_point else 1, args[1])
+    return f"tensor(shape={tuple(tensor.shape)})"
+
+
+def _to(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Drop the device of `.to(...)`; keep dtype, copy and memory format."""
+    tensor, *rest = args
+    kept = {key: value for key, value in kwargs.items() if key in ("dtype", "copy", "memory_format")}
+    other = kwargs.get("other", rest[0] if rest else None)
+    if isinstance(other, torch.Tensor):
+        kept["dtype"] = other.dtype
+        rest = rest[1:]
+    elif rest and isinstance(rest[0], torch.dtype):
+        kept["dtype"] = rest[0]
+        rest = rest[1:]
+    elif rest and (rest[0] is None or isinstance(rest[0], (str, torch.device, int))):
+        rest = rest[1:]
+        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
+            kept["dtype"] = rest[0]
+            rest = rest[1:]
+    if len(rest) > 1:
+        kept["copy"] = rest[1]  # rest[0] is non_blocking
+    kept = {key: value for key, value in kept.items() if value is not None}
+    if not kept:
+        return tensor
+    kept.setdefault("dtype", tensor.dtype)
+    return func(tensor, **kept)
+
+
+def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`.type("torch.cuda.HalfTensor")` -> `.type("torch.HalfTensor")`."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if isinstance(wanted, type):
+        wanted = f"{wanted.__module__}.{wanted.__name__}"
+    if not isinstance(wanted, str):
+        return NotImplemented
+    return func(args[0], wanted.replace("torch.cuda.", "torch."))
+
+
+_HANDLERS: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "__format__": _format,
+    "cpu": _stay,
+    "cuda": _stay,
+    "numpy": _numpy,
+    "pin_memory": _stay,
+    "to": _to,
+    "tolist": _tolist,
+    "type": _type,
+}

@@ -1,0 +1,146 @@
+"""Patches of torch that hold while a model is built or run, so that it needs no GPU; all undone on exit."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+_FAKE_CUDA_VALUES: dict[str, Any] = {
+    "current_device": 0,
+    "empty_cache": None,
+    "get_device_capability": (9, 0),
+    "get_device_name": "assumed by tclint",
+    "manual_seed": None,
+    "manual_seed_all": None,
+    "set_device": None,
+    "synchronize": None,
+}
+_FAKE_CUDA_TENSORS = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+}
+
+
+@contextlib.contextmanager
+def patched(replacements: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set attributes that exist for the length of the block."""
+    saved = []
+    for owner, name, value in replacements:
+        if hasattr(owner, name):
+            # vars() keeps the descriptor (staticmethod, classmethod) that getattr would unwrap.
+            saved.append((owner, name, vars(owner).get(name, getattr(owner, name))))
+            setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in reversed(saved):
+            setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def without_gpu() -> Iterator[None]:
+    """Let code that asks for CUDA, compiles or scripts itself, or takes fused shortcuts run as plain torch."""
+    replacements: list[tuple[Any, str, Any]] = [
+        (torch, "compile", _not_compiled),
+        (nn.Module, "compile", lambda self, *_args, **_kwargs: None),
+    ]
+    for module_name in ("torch.cuda.amp.common", "torch.amp.autocast_mode"):
+        module = sys.modules.get(module_name) or importlib.import_module(module_name)
+        replacements.append((module, "amp_definitely_not_available", lambda: False))
+    if not torch.cuda.is_available():
+        replacements.append((nn.Module, "cuda", lambda self, device=None: self))
+        replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
+        replacements += [(torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()]
+    replacements += _lazy_parameters()
+    flex = sys.modules.get("torch.nn.attention.flex_attention")
+    if flex is not None:
+        replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
+    with patched(replacements), _slow_attention(), _no_scripting():
+        yield
+
+
+@contextlib.contextmanager
+def without_initialisation() -> Iterator[None]:
+    """Make torch.nn.init's random fillers do nothing: the values of weights do not matter."""
+
+    def keep(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
+        return tensor
+
+    # All public initialisers end in these, also those imported by name before the patch.
+    names = ("_no_grad_uniform_", "_no_grad_normal_", "_no_grad_trunc_normal_")
+    with patched([(nn.init, name, keep) for name in names]):
+        yield
+
+
+@contextlib.contextmanager
+def _slow_attention() -> Iterator[None]:
+    """nn.MultiheadAttention and nn.TransformerEncoderLayer as linear and attention, not as one fused op."""
+    mha = getattr(torch.backends, "mha", None)
+    if mha is None or not hasattr(mha, "set_fastpath_enabled"):
+        yield
+        return
+    before = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def _no_scripting() -> Iterator[None]:
+    """torch.jit.script and torch.jit.trace hand back the Python they are given."""
+    with patched(
+        [
+            (torch.jit, "script", lambda obj, *_args, **_kwargs: obj),
+            (torch.jit, "script_if_tracing", lambda function: function),
+            (torch.jit, "trace", lambda function, *_args, **_kwargs: function),
+        ]
+    ):
+        yield
+
+
+def _not_compiled(model: Any = None, **_options: Any) -> Any:
+    # Used as a function, and as a decorator with options.
+    return model if model is not None else lambda function: function
+
+
+def _returns(value: Any) -> Callable[..., Any]:
+    return lambda *_args, **_kwargs: value
+
+
+def _typed(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+    def make(*args: Any, **_kwargs: Any) -> torch.Tensor:
+        if len(args) == 1 and isinstance(args[0], (list, tuple)):
+            return torch.tensor(args[0], dtype=dtype)
+        return torch.empty(*args, dtype=dtype)
+
+    return make
+
+
+def _lazy_parameters() -> list[tuple[Any, str, Any]]:
+    """Lazy parameters take their shape outside the recorder, which cannot swap a tensor's storage."""
+    mixin = getattr(nn.parameter, "UninitializedTensorMixin", None)
+    if mixin is None:
+        return []
+    materialize = mixin.materialize
+
+    def plain(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        del device
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            materialize(self, shape, device=torch.device("meta"), dtype=dtype)
+
+    return [(mixin, "materialize", plain)]

@@ -1,0 +1,164 @@
+"""Runs an operator on meta tensors: remembered results first, then shape rules, then torch's meta kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tclint.tracing.operators import OperatorFacts, is_composite
+from tclint.tracing.origin import map_tensors
+from tclint.tracing.shape_rules import RULES
+
+_META = torch.device("meta")
+_CPU = torch.device("cpu")
+
+# Without a meta kernel an operator may run for real on zeros of at most this many elements.
+_MAX_ZERO_ELEMENTS = 1 << 24
+
+_Metadata = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+
+
+def empty_meta(metadata: _Metadata) -> torch.Tensor:
+    """A meta tensor of given (shape, strides, dtype)."""
+    return torch.empty_strided(metadata[0], metadata[1], dtype=metadata[2], device=_META)
+
+
+def to_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor with the same shape, strides and dtype."""
+    if tensor.layout == torch.strided:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
+
+
+def shares_memory(output: Any, arguments: Any) -> bool:
+    """Whether `output` is one of the tensors in `arguments`, or a view of one."""
+    if not isinstance(output, torch.Tensor):
+        return False
+    return any(output is tensor or torch._C._is_alias_of(output, tensor) for tensor in arguments)
+
+
+class MetaKernels:
+    """Output metadata of operators; equal calls are computed once.
+
+    Args:
+        decompose: runs a composite operator as its parts, under the recorder.
+    """
+
+    def __init__(self, decompose: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self._decompose = decompose
+        self._memory: dict[Any, Any] = {}
+
+    def run(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
+        """The operator's outputs as meta tensors.
+
+        Raises:
+            Exception: whatever torch raises for arguments that do not fit.
+        """
+        key = None
+        if not facts.returns_view and not facts.mutates:
+            key = self._key(function, args, kwargs)
+            if key is not None and key in self._memory:
+                return self._replay(self._memory[key])
+            rule = RULES.get(facts.full_name)
+            if rule is not None:
+                try:
+                    metadata = rule(*args, **kwargs)
+                except (TypeError, IndexError, RuntimeError):
+                    metadata = None  # malformed call: torch's own kernel words the error
+                if metadata is not None:
+                    if key is not None:
+                        self._memory[key] = metadata
+                    return empty_meta(metadata)
+        try:
+            output = function(*args, **kwargs)
+        except (NotImplementedError, RuntimeError) as error:
+            return self._fall_back(function, args, kwargs, tensors, error)
+        if key is not None:
+            self._remember(key, output, tensors)
+        return output
+
+    def _key(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            key = (
+                function,
+                tuple([_freeze(value) for value in args]),
+                tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
+            )
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _remember(self, key: Any, output: Any, tensors: list[torch.Tensor]) -> None:
+        if isinstance(output, torch.Tensor):
+            if _is_plain(output) and not shares_memory(output, tensors):
+                self._memory[key] = (tuple(output.shape), output.stride(), output.dtype)
+        elif isinstance(output, (tuple, list)) and all(
+            item is None or (isinstance(item, torch.Tensor) and _is_plain(item)) for item in output
+        ):
+            if any(shares_memory(item, tensors) for item in output):
+                return
+            self._memory[key] = [
+                list if isinstance(output, list) else tuple,
+                *(None if item is None else (tuple(item.shape), item.stride(), item.dtype) for item in output),
+            ]
+
+    @staticmethod
+    def _replay(remembered: Any) -> Any:
+        if isinstance(remembered, list):
+            return remembered[0](None if item is None else empty_meta(item) for item in remembered[1:])
+        return empty_meta(remembered)
+
+    def _fall_back(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+        error: Exception,
+    ) -> Any:
+        # The parts of a composite operator may work where the whole does not: data-dependent sizes
+        # inside it meet the recorder's guesses.
+        if is_composite(function):
+            output = self._decompose(function, args, kwargs)
+            if output is not NotImplemented:
+                return output
+        message = str(error)
+        no_meta_kernel = isinstance(error, NotImplementedError) or any(
+            sign in message for sign in ("Meta", "meta", "Could not run")
+        )
+        if not no_meta_kernel or sum(tensor.numel() for tensor in tensors) > _MAX_ZERO_ELEMENTS:
+            raise error
+        zeros_kwargs = map_tensors(kwargs, _zeros)
+        if zeros_kwargs.get("device") is not None:
+            zeros_kwargs["device"] = _CPU
+        try:
+            output = function(*map_tensors(args, _zeros), **zeros_kwargs)
+        except Exception:
+            raise error from None
+        return map_tensors(output, to_meta)
+
+
+def _zeros(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta and tensor.layout == torch.strided
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.shape, value.stride(), value.dtype)
+    if isinstance(value, (list, tuple)):
+        return tuple([_freeze(item) for item in value])
+    return (type(value), value)

@@ -1,0 +1,87 @@
+"""Knows which module runs and where each was constructed, by wrapping nn.Module; undone on exit."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.tracing.recorder import ModuleFrame, Recorder
+from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
+
+_SITE_ATTRIBUTE = "_tclint_site"
+
+
+def construct_site_of(module: nn.Module) -> SitePair:
+    """Where the module was constructed, if that happened under `remembered_construction`."""
+    pair: SitePair = module.__dict__.get(_SITE_ATTRIBUTE, NOWHERE)
+    return pair
+
+
+@contextlib.contextmanager
+def remembered_construction(sites: SiteFinder) -> Iterator[None]:
+    """Note on every module made inside the block the line that constructed it (copies keep it)."""
+    initialise: Any = nn.Module.__init__
+
+    def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        pair = sites.find_constructor(sys._getframe(1), self)
+        initialise(self, *args, **kwargs)
+        self.__dict__[_SITE_ATTRIBUTE] = pair
+
+    nn.Module.__init__ = __init__  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__init__ = initialise  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
+    """Tell the recorder which module of `model` runs, by its qualified name."""
+    frames: dict[nn.Module, ModuleFrame] = {
+        module: ModuleFrame(name, type(module).__name__, construct_site_of(module))
+        for name, module in model.named_modules()
+    }
+    call: Any = nn.Module.__call__
+    stack = recorder.modules
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        frame = frames.get(self)
+        if frame is None:
+            # Made inside a forward, or kept outside the module tree.
+            type_name = type(self).__name__
+            path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
+            frame = frames[self] = ModuleFrame(path, type_name, construct_site_of(self))
+        stack.append(frame)
+        try:
+            # Not the compiled call: its operators would run outside the recorder.
+            return self._call_impl(*args, **kwargs)
+        finally:
+            stack.pop()
+
+    function: Any = torch.autograd.function.Function
+    apply = function.__dict__.get("apply")
+
+    def patched_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.in_custom_function
+        recorder.in_custom_function = before or torch.is_grad_enabled()
+        try:
+            # Inference tensors cannot be saved for a backward pass, so none must be prepared.
+            with torch.no_grad():
+                return apply.__func__(cls, *args, **kwargs)
+        finally:
+            recorder.in_custom_function = before
+
+    nn.Module.__call__ = __call__
+    if apply is not None:
+        function.apply = classmethod(patched_apply)
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = call
+        if apply is not None:
+            function.apply = apply

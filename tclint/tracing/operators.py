@@ -1,0 +1,108 @@
+"""What the recorder needs to know about an operator, read once from its schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tclint.tracing.constants import FACTORIES
+
+# In-place operators that change the tensor's own shape or strides: their meta kernel has to run.
+_RESHAPES_IN_PLACE = frozenset(
+    {
+        "as_strided_",
+        "detach_",
+        "rename_",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "sparse_resize_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsafe_set_",
+        "unsqueeze_",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """An operator's name and how it treats memory."""
+
+    full_name: str
+    """Without the namespace, with the trailing underscore of in-place operators: 'add_'."""
+    name: str
+    """As Op.name has it: 'add'."""
+    in_place: bool
+    reshapes_in_place: bool
+    returns_view: bool
+    mutates: bool
+    is_factory: bool
+
+
+_FACTS: dict[Any, OperatorFacts] = {}
+
+
+def facts_of(function: Any) -> OperatorFacts | None:
+    """Facts of an OpOverload; None for higher-order operators, which have no schema."""
+    facts = _FACTS.get(function)
+    if facts is None:
+        schema = getattr(function, "_schema", None)
+        if schema is None:
+            return None
+        full_name = schema.name.split("::", 1)[1]
+        arguments = schema.arguments
+        in_place = (
+            full_name.endswith("_")
+            and not full_name.endswith("__")
+            and bool(arguments)
+            and arguments[0].alias_info is not None
+            and arguments[0].alias_info.is_write
+        )
+        # `x += y` dispatches as __iadd__-like overloads of some operators (and, or, lshift ...).
+        if full_name.startswith("__i") and full_name.endswith("__") and arguments[0].alias_info is not None:
+            in_place = True
+        facts = OperatorFacts(
+            full_name=full_name,
+            name=_base_name(full_name, in_place),
+            in_place=in_place,
+            reshapes_in_place=full_name in _RESHAPES_IN_PLACE,
+            returns_view=any(
+                result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
+            ),
+            mutates=schema.is_mutable,
+            is_factory=full_name in FACTORIES,
+        )
+        _FACTS[function] = facts
+    return facts
+
+
+def is_composite(function: Any) -> bool:
+    """Whether the operator has a decomposition in C++ (CompositeImplicitAutograd)."""
+    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    return bool(has_kernel and has_kernel(function.name(), "CompositeImplicitAutograd"))
+
+
+_DUNDER_NAMES = {
+    "__and__": "bitwise_and",
+    "__iand__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__ior__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__ixor__": "bitwise_xor",
+    "__lshift__": "bitwise_left_shift",
+    "__ilshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift",
+    "__irshift__": "bitwise_right_shift",
+}
+
+
+def _base_name(full_name: str, in_place: bool) -> str:
+    if full_name in _DUNDER_NAMES:
+        return _DUNDER_NAMES[full_name]
+    return full_name.rstrip("_") if in_place else full_name

@@ -1,0 +1,386 @@
+"""The recorder: runs a model on meta tensors and writes down every operator that it calls.
+
+Weights and activations are meta tensors; small constants stay real (constants.py), so Python code can look
+at them. A real tensor that meets a meta tensor becomes a meta tensor itself. Under torch.inference_mode
+the dispatch mode sees linear, conv, einsum, attention and other composite operators whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tclint.graph import Assumption, Cast, Site
+from tclint.tracing.autocast import cast_arguments
+from tclint.tracing.constants import MAX_REAL_UNDEFINED, RANDOM_FILLERS, UNDEFINED_FACTORIES, keeps_values
+from tclint.tracing.fx_graph import FxWriter, spec_of
+from tclint.tracing.guesses import GUESSES, note_contents
+from tclint.tracing.meta_kernels import MetaKernels, shares_memory, to_meta
+from tclint.tracing.operators import OperatorFacts, facts_of
+from tclint.tracing.origin import ensure_origin, map_tensors, origin_of, set_origin, tensors_in
+from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
+
+_META = torch.device("meta")
+_CPU = torch.device("cpu")
+
+MAX_OPS = 1_000_000
+
+# Recorded as one op whose parts follow, because their work is that of the products they become.
+_DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordot"})
+
+_COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
+_INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
+
+
+class TooManyOps(RuntimeError):
+    """The model runs more operators than a graph can hold."""
+
+
+class ModuleFrame(NamedTuple):
+    """The module whose forward is running."""
+
+    path: str
+    type_name: str
+    construct: SitePair
+
+
+class GuessedBranch(NamedTuple):
+    """A Boolean that was guessed, identified by the instruction that asked for it."""
+
+    instruction: tuple[str, int, int]
+    value: bool
+
+
+_ROOT = ModuleFrame("", "", NOWHERE)
+
+
+class Recorder(TorchDispatchMode):
+    """A dispatch mode for building (no writer) or running (with one) a model without its memory.
+
+    Args:
+        sites: tells user code from library code.
+        writer: receives the operators; None while the model is being built.
+        keep_constants: small constants stay real; False puts everything on meta.
+        flipped: instructions whose guessed Boolean is to be answered the other way round.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ so that the first call imports torch._dynamo.
+        return False
+
+    def __init__(
+        self,
+        sites: SiteFinder,
+        writer: FxWriter | None = None,
+        *,
+        keep_constants: bool = True,
+        flipped: Mapping[tuple[str, int, int], bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self.sites = sites
+        self.writer = writer
+        self.keep_constants = keep_constants
+        self.flipped = dict(flipped or {})
+        self.branches: list[GuessedBranch] = []
+        self.modules: list[ModuleFrame] = [_ROOT]
+        self.autocast_dtype: torch.dtype | None = None
+        self.in_custom_function = False
+        """Inside a custom autograd.Function that was entered with gradients on."""
+        self._assumptions: dict[tuple[str, Site | None], int] = {}
+        self._kernels = MetaKernels(self._decompose)
+        self._parent: Any = None
+        self._overwritten: dict[int, Any] = {}
+
+    # ------------------------------------------------------------------ assumptions
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What was guessed, with its line and how often."""
+        return tuple(Assumption(what, site, count) for (what, site), count in self._assumptions.items())
+
+    def assume(self, what: str) -> None:
+        """Note a guess, at the line that is running."""
+        key = (what, self.sites.find(sys._getframe(1)).site)
+        self._assumptions[key] = self._assumptions.get(key, 0) + 1
+
+    def guess_scalar(self, tensor: torch.Tensor) -> bool | int | float:
+        """The Python value of a traced one-element tensor: False, 1 or 1.0 unless more is known."""
+        origin = origin_of(tensor)
+        if tensor.dtype is not torch.bool:
+            value: bool | int | float = (
+                1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1
+            )
+            self.assume(f"value of a traced tensor: {value} assumed")
+            return value
+        truth = bool(origin.truth) if origin is not None and origin.truth is not None else False
+        frame, names = self._asking_frame()
+        if any("check" in name or "assert" in name for name in names):
+            truth = True
+        if frame is not None:
+            instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+            truth = self.flipped.get(instruction, truth)
+            self.branches.append(GuessedBranch(instruction, truth))
+        self.assume(f"condition on traced data: {truth} assumed")
+        return truth
+
+    def _asking_frame(self) -> tuple[FrameType | None, list[str]]:
+        frame: FrameType | None = sys._getframe(1)
+        names: list[str] = []
+        while frame is not None and "tracing" in frame.f_code.co_filename and "tclint" in (
+            frame.f_code.co_filename
+        ):
+            frame = frame.f_back
+        for _ in range(6):
+            if frame is None:
+                break
+            names.append(frame.f_code.co_name)
+            if self.sites.is_user_file(frame.f_code.co_filename):
+                break
+            frame = frame.f_back
+        return frame, names
+
+    # ------------------------------------------------------------------ dispatch
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        if facts is None:
+            return self._higher_order(func, args)
+        tensors = tensors_in(args, kwargs)
+        if facts.is_factory:
+            return self._make(func, facts, args, kwargs)
+        if not any(tensor.is_meta for tensor in tensors) and not self._touches_overwritten(tensors):
+            return self._run_real(func, facts, args, kwargs, tensors)
+        return self._run_meta(func, facts, args, kwargs, tensors)
+
+    def _higher_order(self, function: Any, args: tuple[Any, ...]) -> Any:
+        name = getattr(function, "_name", getattr(function, "__name__", str(function)))
+        if name != "flex_attention":
+            raise NotImplementedError(f"the higher-order operator {name} cannot be traced")
+        query, key, value = (to_meta(tensor) if not tensor.is_meta else tensor for tensor in args[:3])
+        output = torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype, device=_META)
+        logsumexp = torch.empty(query.shape[:-1], dtype=torch.float32, device=_META)
+        facts = OperatorFacts(name, name, False, False, False, False, False)
+        self._record(function, facts, (query, key, value), {}, (output, logsumexp), ())
+        return output, logsumexp, torch.empty_like(logsumexp)
+
+    def _make(self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a factory operator on the CPU for small constants, else on meta."""
+        device = kwargs.get("device")
+        source = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        on_meta = device is not None and device.type == "meta"
+        if source is not None and source.is_meta and device is None:
+            on_meta = True
+        small = keeps_values(facts.full_name, args, kwargs)
+        if on_meta and (source is not None or not self.keep_constants):
+            small = False
+        if small:
+            kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
+            if kwargs.get("pin_memory"):
+                kwargs = {**kwargs, "pin_memory": False}
+            return function(*args, **kwargs)
+        kwargs = {**kwargs, "device": _META}
+        kwargs.pop("pin_memory", None)
+        output = function(*args, **kwargs)
+        if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
+            self._record(function, facts, args, kwargs, output, ())
+        return output
+
+    def _run_real(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
+        """Constants only: compute the values. Such work is not recorded; it is small."""
+        if facts.full_name in RANDOM_FILLERS and tensors and tensors[0].numel() > MAX_REAL_UNDEFINED:
+            return args[0]
+        device = kwargs.get("device")
+        if device is not None and device.type not in ("cpu", "meta"):
+            kwargs = {**kwargs, "device": _CPU}
+        elif device is not None and device.type == "meta" and self.writer is not None:
+            # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
+            kwargs = {**kwargs, "device": _CPU}
+        try:
+            output = function(*args, **kwargs)
+        except (NotImplementedError, RuntimeError):
+            if self.writer is None or not tensors:
+                raise
+            return self._run_meta(function, facts, args, kwargs, tensors)
+        if self.writer is not None and tensors:
+            self._inherit_parameter(tensors, output)
+        return output
+
+    def _run_meta(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
+        device = kwargs.get("device")
+        if device is not None and device.type != "meta" and facts.name in _COPIES_BETWEEN_DEVICES:
+            kwargs = {**kwargs, "device": _META}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        casts: tuple[Cast, ...] = ()
+        if self.autocast_dtype is not None and not facts.mutates:
+            args, kwargs, casts = cast_arguments(facts.name, args, kwargs, self.autocast_dtype)
+        if facts.in_place and not facts.reshapes_in_place:
+            return self._write_in_place(function, facts, args, kwargs)
+        if facts.full_name in GUESSES:
+            output = GUESSES[facts.full_name](self, function, args, kwargs)
+            if output is not NotImplemented:
+                self._record(function, facts, args, kwargs, output, casts)
+                return output
+        if any(not tensor.is_meta for tensor in tensors):
+            if facts.full_name in _INDEXED:
+                args = _integer_indices(args)
+            args = map_tensors(args, self._demote)
+            kwargs = map_tensors(kwargs, self._demote)
+            if device is not None and device.type != "meta":
+                kwargs["device"] = _META
+        tensors = tensors_in(args, kwargs)
+        if self.writer is not None and facts.full_name in _DECOMPOSED:
+            return self._run_parts(function, facts, args, kwargs, casts)
+        output = self._kernels.run(function, facts, args, kwargs, tensors)
+        self._record(function, facts, args, kwargs, output, casts)
+        note_contents(facts, args, kwargs, output)
+        return output
+
+    def _write_in_place(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        target = args[0]
+        self._record(function, facts, args, kwargs, target, ())
+        if not target.is_meta and self.writer is not None:
+            # A constant that now holds traced data: its values mean nothing any more.
+            storage = target.untyped_storage()
+            self._overwritten[storage._cdata] = storage
+        return target
+
+    def _run_parts(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        casts: tuple[Cast, ...],
+    ) -> Any:
+        assert self.writer is not None
+        node = self.writer.reserve(function, args, kwargs)
+        before, self._parent = self._parent, node
+        try:
+            output = self._decompose(function, args, kwargs)
+        finally:
+            self._parent = before
+        self._record(function, facts, args, kwargs, output, casts, node)
+        return output
+
+    def _decompose(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self:
+            return function.decompose(*args, **kwargs)
+
+    def _touches_overwritten(self, tensors: list[torch.Tensor]) -> bool:
+        return bool(self._overwritten) and any(
+            tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self._overwritten
+            for tensor in tensors
+        )
+
+    def _demote(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_meta:
+            return tensor
+        demoted = to_meta(tensor)
+        set_origin(demoted, ensure_origin(tensor))
+        return demoted
+
+    # ------------------------------------------------------------------ recording
+
+    def _inherit_parameter(self, tensors: list[torch.Tensor], output: Any) -> None:
+        name = _common_parameter(tensors)
+        if name is not None:
+            for tensor in output if isinstance(output, (list, tuple)) else (output,):
+                if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
+                    ensure_origin(tensor).parameter = name
+
+    def _record(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+        casts: tuple[Cast, ...],
+        node: Any = None,
+    ) -> None:
+        writer = self.writer
+        if writer is None:
+            return
+        made = output if isinstance(output, (list, tuple)) else (output,)
+        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
+            return
+        given = tensors_in(args, kwargs)
+        if not facts.in_place and any(output is tensor for tensor in given):
+            return  # handed back its input: dropout in eval mode, `.to` without a change
+        if writer.count >= MAX_OPS:
+            raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
+        module = self.modules[-1]
+        frame = sys._getframe(2)
+        input_specs = tuple(spec_of(tensor) for tensor in given)
+        self._inherit_parameter(given, output)
+        writer.add_call(
+            function,
+            args,
+            kwargs,
+            output,
+            {
+                "name": facts.name,
+                "input_specs": input_specs,
+                "output_specs": tuple(spec_of(tensor) for tensor in made if isinstance(tensor, torch.Tensor)),
+                "module_path": module.path,
+                "module_type": module.type_name,
+                "construct": module.construct,
+                "call": self.sites.find(frame),
+                "parent": self._parent,
+                "in_place": facts.in_place,
+                "aliases_input": facts.returns_view or shares_memory(made[0], given),
+                "differentiable": torch.is_grad_enabled() or self.in_custom_function,
+                "casts": casts,
+            },
+            node,
+        )
+
+
+def _common_parameter(tensors: list[torch.Tensor]) -> str | None:
+    """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
+    name = None
+    for tensor in reversed(tensors):
+        origin = origin_of(tensor)
+        if origin is None or origin.parameter is None:
+            return None
+        name = origin.parameter
+    return name
+
+
+def _integer_indices(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Real Boolean masks in an index list, replaced by the positions they select."""
+    indices: list[Any] = []
+    for index in args[1]:
+        if isinstance(index, torch.Tensor) and not index.is_meta and index.dtype in (torch.bool, torch.uint8):
+            indices.extend(index.nonzero().unbind(1))
+        else:
+            indices.append(index)
+    return (args[0], indices, *args[2:])

@@ -1,0 +1,232 @@
+"""One trace: from a built model and its inputs to a Graph."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.graph import Assumption, Graph, Site, TensorSpec
+from tclint.tracing.autocast import watched_autocast
+from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
+from tclint.tracing.devices import DeviceRewriter
+from tclint.tracing.environment import without_gpu
+from tclint.tracing.fx_graph import FxWriter
+from tclint.tracing.lowering import lower_ops, lower_outputs
+from tclint.tracing.meta_kernels import to_meta
+from tclint.tracing.modules import tracked_calls
+from tclint.tracing.origin import Origin, set_origin
+from tclint.tracing.recorder import Recorder, TooManyOps
+from tclint.tracing.sites import SiteFinder
+
+_MAX_ATTEMPTS = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """The torch.fx graph of one run, and what the run had to assume."""
+
+    fx_graph: torch.fx.Graph
+    inputs: tuple[TensorSpec, ...]
+    assumptions: tuple[Assumption, ...]
+    adjustments: tuple[str, ...]
+    """How the run had to differ from the first attempt, for --debug."""
+
+
+def trace_model(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    sites: SiteFinder,
+    *,
+    assumptions: Iterable[Assumption] = (),
+    root_site: Site | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Graph:
+    """Run the model once on meta tensors and return what it did.
+
+    Args:
+        args: positional inputs of the forward, nested structures of real or meta tensors.
+        kwargs: keyword inputs.
+        assumptions: what was assumed before the run (inferred inputs).
+        metadata: added to the graph's metadata.
+
+    Raises:
+        Exception: what the model's forward raised, if no guess helped.
+    """
+    model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
+    started = time.perf_counter()
+    recording = record(model, args, kwargs, sites)
+    recorded = time.perf_counter()
+    return Graph(
+        ops=lower_ops(recording.fx_graph),
+        parameters=list_parameters(model),
+        inputs=recording.inputs,
+        outputs=lower_outputs(recording.fx_graph),
+        assumptions=(*assumptions, *recording.assumptions),
+        root_site=root_site,
+        metadata={
+            "torch": torch.__version__,
+            "model": type(model).__name__,
+            "training": model.training,
+            "trace_s": recorded - started,
+            "lower_s": time.perf_counter() - recorded,
+            "adjustments": list(recording.adjustments),
+            **(metadata or {}),
+        },
+    )
+
+
+def record(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sites: SiteFinder
+) -> Recording:
+    """Run the model under the recorder; on failure try again with the last guess turned round.
+
+    Raises:
+        Exception: the first attempt's error.
+    """
+    flipped: dict[tuple[str, int, int], bool] = {}
+    keep_constants, inference = True, True
+    adjustments: list[str] = []
+    first: Exception | None = None
+    for _ in range(_MAX_ATTEMPTS):
+        writer = FxWriter()
+        recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
+        try:
+            return _record_once(model, args, kwargs, recorder, writer, inference, tuple(adjustments))
+        except (TooManyOps, MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            first = first or error
+            message = str(error)
+            if keep_constants and _is_device_conflict(message):
+                keep_constants = False
+                adjustments.append("constants on meta")
+                continue
+            if inference and isinstance(error, RuntimeError) and _needs_autograd(message):
+                inference = False
+                adjustments.append("autograd on")
+                continue
+            untried = next(
+                (branch for branch in reversed(recorder.branches) if branch.instruction not in flipped), None
+            )
+            if untried is None:
+                raise first from None
+            flipped[untried.instruction] = not untried.value
+            adjustments.append(f"condition at line {untried.instruction[1]} turned round")
+    assert first is not None
+    raise first
+
+
+def _record_once(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    recorder: Recorder,
+    writer: FxWriter,
+    inference: bool,
+    adjustments: tuple[str, ...],
+) -> Recording:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(weights_on_meta(model))
+        name_weights(model)
+        named = _Inputs(writer)
+        positional = tuple(
+            named.declare(value, name) for value, name in zip(args, _names(model, len(args)), strict=True)
+        )
+        keywords = {name: named.declare(value, name) for name, value in kwargs.items()}
+        stack.enter_context(without_gpu())
+        stack.enter_context(tracked_calls(recorder, model))
+        if inference:
+            stack.enter_context(torch.inference_mode())
+        # Gradients stay on by flag, so that the model's own no_grad regions can be seen.
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(watched_autocast(recorder))
+        stack.enter_context(recorder)
+        stack.enter_context(DeviceRewriter(recorder.assume))
+        returned = model(*positional, **keywords)
+    outputs = list(_tensors(returned))
+    return Recording(writer.finish(outputs), tuple(named.specs), recorder.assumptions, adjustments)
+
+
+class _Inputs:
+    """Turns the caller's inputs into meta tensors that are placeholders of the graph."""
+
+    def __init__(self, writer: FxWriter) -> None:
+        self._writer = writer
+        self.specs: list[TensorSpec] = []
+
+    def declare(self, value: Any, name: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            # A new object even for meta tensors: the caller's must not keep the trace alive.
+            tensor = to_meta(value)
+            set_origin(tensor, Origin(input_name=name))
+            self.specs.append(self._writer.add_input(name, tensor))
+            return tensor
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(
+                *(
+                    self.declare(item, f"{name}.{key}")
+                    for key, item in zip(value._fields, value, strict=True)
+                )
+            )
+        if type(value) in (list, tuple):
+            return type(value)(self.declare(item, f"{name}[{index}]") for index, item in enumerate(value))
+        if isinstance(value, Mapping) and type(value) is dict:
+            return {key: self.declare(item, f"{name}[{key!r}]") for key, item in value.items()}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(
+                value,
+                **{
+                    field.name: self.declare(getattr(value, field.name), f"{name}.{field.name}")
+                    for field in dataclasses.fields(value)
+                    if field.init
+                },
+            )
+        return value
+
+
+def _names(model: nn.Module, count: int) -> list[str]:
+    """Names of the forward's positional arguments; 'inputs[1]' where they are collected by a star."""
+    import inspect
+
+    names: list[str] = []
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+        elif parameter.kind == parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}[{index}]" for index in range(count - len(names))]
+    names += [f"inputs[{index}]" for index in range(len(names), count)]
+    return names[:count]
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what a model returned, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _tensors(getattr(value, field.name))
+
+
+def _is_device_conflict(message: str) -> bool:
+    return "FlexAttention" in message or "same device" in message or ("device" in message and "meta" in message)
+
+
+def _needs_autograd(message: str) -> bool:
+    return "grad" in message or "nference tensor" in message

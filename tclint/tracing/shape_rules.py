@@ -1,0 +1,258 @@
+"""Output metadata of the commonest operators, computed here because torch's meta kernels are slow.
+
+Several meta kernels are Python and import sympy on first use (over a second of every cold start). A rule
+returns (shape, strides, dtype), or None wherever it is not certain: then torch's own meta kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tclint.graph.spec import contiguous_strides
+
+Metadata = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+Rule = Callable[..., "Metadata | None"]
+
+_FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> Metadata:
+    return shape, contiguous_strides(shape), dtype
+
+
+def _same(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
+    if kwargs or tensor.dtype not in _FLOATING or not tensor.is_contiguous():
+        return None
+    return _contiguous(tuple(tensor.shape), tensor.dtype)
+
+
+def _unary(tensor: Any, *_args: Any, approximate: str = "none") -> Metadata | None:
+    del approximate
+    return _same(tensor)
+
+
+def _pow(tensor: Any, exponent: Any, **kwargs: Any) -> Metadata | None:
+    return None if kwargs or isinstance(exponent, torch.Tensor) else _same(tensor)
+
+
+def _binary(left: Any, right: Any, *args: Any, alpha: Any = 1) -> Metadata | None:
+    del alpha
+    if args or not isinstance(left, torch.Tensor) or left.dtype not in _FLOATING or not left.is_contiguous():
+        return None
+    if not isinstance(right, torch.Tensor):
+        return _same(left) if isinstance(right, (int, float)) else None
+    if left.dtype != right.dtype or not right.is_contiguous():
+        return None
+    if left.shape == right.shape:
+        return _same(left)
+    if left.dim() != right.dim():
+        # Both dense and row-major: so is whatever broadcasts to the shape of one of them.
+        shape = tuple(torch.broadcast_shapes(left.shape, right.shape))
+        if shape in (tuple(left.shape), tuple(right.shape)):
+            return _contiguous(shape, left.dtype)
+    return None
+
+
+def _linear(tensor: Any, weight: Any, bias: Any = None) -> Metadata | None:
+    if (
+        tensor.dtype != weight.dtype
+        or weight.dim() != 2
+        or tensor.dim() < 2
+        or tensor.shape[-1] != weight.shape[1]
+        or (bias is not None and (bias.dtype != weight.dtype or tuple(bias.shape) != (weight.shape[0],)))
+    ):
+        return None
+    return _contiguous((*tensor.shape[:-1], weight.shape[0]), tensor.dtype)
+
+
+def _matmul(left: Any, right: Any) -> Metadata | None:
+    if left.dim() != right.dim() or left.dim() < 2 or left.dtype != right.dtype:
+        return None
+    if left.shape[:-2] != right.shape[:-2] or left.shape[-1] != right.shape[-2]:
+        return None
+    return _contiguous((*left.shape[:-1], right.shape[-1]), left.dtype)
+
+
+def _convolution(
+    tensor: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Metadata | None:
+    spatial = weight.dim() - 2
+    if (
+        isinstance(padding, str)
+        or tensor.dim() != spatial + 2
+        or tensor.dtype != weight.dtype
+        or (bias is not None and bias.dtype != weight.dtype)
+        or not tensor.is_contiguous()
+        or not weight.is_contiguous()
+        or tensor.shape[1] != weight.shape[1] * groups
+        or _looks_channels_last(tensor)
+        or _looks_channels_last(weight)
+    ):
+        return None
+    sizes = _pooled(
+        tensor.shape[2:],
+        tuple(weight.shape[2:]),
+        _per_dim(stride, spatial),
+        _per_dim(padding, spatial),
+        _per_dim(dilation, spatial),
+    )
+    return None if sizes is None else _contiguous((tensor.shape[0], weight.shape[0], *sizes), tensor.dtype)
+
+
+def _max_pool2d(
+    tensor: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Metadata | None:
+    if ceil_mode or tensor.dim() != 4 or not tensor.is_contiguous() or _looks_channels_last(tensor):
+        return None
+    kernel = _per_dim(kernel_size, 2)
+    sizes = _pooled(
+        tensor.shape[2:],
+        kernel,
+        _per_dim(stride, 2) if stride not in ((), [], None) else kernel,
+        _per_dim(padding, 2),
+        _per_dim(dilation, 2),
+    )
+    return None if sizes is None else _contiguous((*tensor.shape[:2], *sizes), tensor.dtype)
+
+
+def _adaptive_avg_pool2d(tensor: Any, output_size: Any) -> Metadata | None:
+    size = _per_dim(output_size, 2)
+    if tensor.dim() != 4 or not tensor.is_contiguous() or _looks_channels_last(tensor) or None in size:
+        return None
+    return _contiguous((*tensor.shape[:2], *size), tensor.dtype)
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Metadata | None:
+    del key, attn_mask, dropout_p, is_causal, scale, enable_gqa
+    if query.dim() != 4:
+        return None
+    # The fused GPU kernels write (batch, length, heads, size) and hand back its transpose.
+    batch, heads, length = query.shape[:3]
+    size = value.shape[-1]
+    return (
+        (batch, heads, length, size),
+        (length * heads * size, size, heads * size, 1),
+        query.dtype,
+    )
+
+
+def _softmax(tensor: Any, dim: int = -1, dtype: Any = None) -> Metadata | None:
+    del dim
+    return None if dtype is not None else _same(tensor)
+
+
+def _embedding(weight: Any, indices: Any, *_args: Any) -> Metadata | None:
+    return _contiguous((*indices.shape, weight.shape[1]), weight.dtype)
+
+
+def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
+    first = tensors[0]
+    rank, dtype = first.dim(), first.dtype
+    if not 0 < rank or any(
+        tensor.dim() != rank
+        or tensor.dtype != dtype
+        or not tensor.is_contiguous()
+        or _looks_channels_last(tensor)
+        for tensor in tensors
+    ):
+        return None
+    shape = list(first.shape)
+    for tensor in tensors[1:]:
+        for axis in range(rank):
+            if axis != dim % rank and tensor.shape[axis] != shape[axis]:
+                return None
+    shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
+    return _contiguous(tuple(shape), dtype)
+
+
+def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Metadata | None:
+    if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in _FLOATING:
+        return None
+    axes = {axis % tensor.dim() for axis in (dim if isinstance(dim, (list, tuple)) else [dim])}
+    if not axes or not tensor.is_contiguous():
+        return None
+    shape = tuple(
+        1 if axis in axes else size for axis, size in enumerate(tensor.shape) if keepdim or axis not in axes
+    )
+    return _contiguous(shape, tensor.dtype)
+
+
+def _pooled(
+    sizes: Any, kernel: tuple[int, ...], stride: Any, padding: Any, dilation: Any
+) -> tuple[int, ...] | None:
+    result = tuple(
+        (size + 2 * pad - gap * (window - 1) - 1) // step + 1
+        for size, window, step, pad, gap in zip(sizes, kernel, stride, padding, dilation, strict=True)
+    )
+    return None if any(size <= 0 for size in result) else result
+
+
+def _per_dim(value: Any, count: int) -> tuple[Any, ...]:
+    if isinstance(value, int):
+        return (value,) * count
+    values = tuple(value)
+    return values * count if len(values) == 1 else values
+
+
+def _looks_channels_last(tensor: Any) -> bool:
+    # A tensor with one channel, or 1x1 images, is dense in both formats; torch then looks at the strides.
+    return tensor.dim() == 4 and tensor.stride()[1] == 1 and tensor.shape[1] != 1
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        (
+            "cos",
+            "exp",
+            "gelu",
+            "hardswish",
+            "leaky_relu",
+            "neg",
+            "relu",
+            "rsqrt",
+            "sigmoid",
+            "silu",
+            "sin",
+            "sqrt",
+            "tanh",
+        ),
+        _unary,
+    ),
+    **dict.fromkeys(("add", "div", "mul", "sub"), _binary),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("batch_norm", "group_norm", "instance_norm", "layer_norm"), _same),
+    "adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    "cat": _cat,
+    "embedding": _embedding,
+    "linear": _linear,
+    "matmul": _matmul,
+    "max_pool2d": _max_pool2d,
+    "mean": _mean,
+    "pow": _pow,
+    "scaled_dot_product_attention": _attention,
+    "softmax": _softmax,
+}

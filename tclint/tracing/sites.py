@@ -1,0 +1,127 @@
+"""Which line of whose code made a layer or called an operator: found by walking interpreter frames."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from tclint.graph import Site
+
+_SKIPPED, _LIBRARY, _USER = 0, 1, 2
+
+# Frames walked before giving up: deeper than any model nests, shallow enough to stay cheap.
+_MAX_FRAMES = 200
+
+_OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PATHS = sysconfig.get_paths()
+_LIBRARY_FOLDERS = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARY_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class SitePair(NamedTuple):
+    """The user's line (else the library's), and the library's line where the user only called a library."""
+
+    site: Site | None
+    library_site: Site | None
+
+
+NOWHERE = SitePair(None, None)
+
+
+class SiteFinder:
+    """Tells user code from library code, and finds the innermost line of each in a call stack.
+
+    User code is what lies under one of `roots` (or is one of `files`) and is neither installed
+    (site-packages, standard library) nor torch nor this tool. With neither roots nor files, everything
+    that is not installed is user code.
+    """
+
+    def __init__(self, roots: Iterable[str] = (), files: Iterable[str] = ()) -> None:
+        self._roots = tuple(os.path.join(os.path.realpath(root), "") for root in roots)
+        self._files = frozenset(files)
+        self._torch_folder = ""
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.__file__:
+            self._torch_folder = os.path.dirname(torch.__file__) + os.sep
+        self._kinds: dict[CodeType, int] = {}
+        self._sites: dict[tuple[CodeType, int], Site] = {}
+
+    def is_user_file(self, path: str) -> bool:
+        """Whether the file of that name counts as the user's own."""
+        return self._kind_of_file(path) == _USER
+
+    def find(self, frame: FrameType | None) -> SitePair:
+        """The innermost user line at or above `frame`, and the library line below it, if any."""
+        inner: Site | None = None
+        kinds = self._kinds
+        for _ in range(_MAX_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            kind = kinds.get(code)
+            if kind is None:
+                kind = kinds[code] = self._kind_of_file(code.co_filename)
+            if kind != _SKIPPED:
+                if inner is None:
+                    inner = self._site(code, frame.f_lineno)
+                if kind == _USER:
+                    site = self._site(code, frame.f_lineno)
+                    return SitePair(site, None if site is inner else inner)
+            frame = frame.f_back
+        return SitePair(inner, None)
+
+    def find_constructor(self, frame: FrameType | None, instance: object) -> SitePair:
+        """Where `instance` is being constructed: climbs over its own __init__ chain to the caller."""
+        outermost = frame
+        gap = 0
+        while frame is not None and gap < 4:
+            if _runs_on(frame, instance):
+                outermost = frame.f_back
+                gap = 0
+            else:
+                gap += 1
+            frame = frame.f_back
+        return self.find(outermost)
+
+    def _site(self, code: CodeType, line: int) -> Site:
+        key = (code, line)
+        site = self._sites.get(key)
+        if site is None:
+            path = code.co_filename
+            if not path.startswith("<"):
+                path = os.path.abspath(path)
+            site = self._sites[key] = Site(path, line, code.co_name)
+        return site
+
+    def _kind_of_file(self, path: str) -> int:
+        if path in self._files:
+            return _USER
+        if path.startswith("<"):
+            return _SKIPPED
+        absolute = os.path.abspath(path)
+        if absolute.startswith(_OWN_FOLDER) or (
+            self._torch_folder and absolute.startswith(self._torch_folder)
+        ):
+            return _SKIPPED
+        if absolute.startswith(_LIBRARY_FOLDERS) or any(part in absolute for part in _LIBRARY_PARTS):
+            return _LIBRARY
+        if not self._roots and not self._files:
+            return _USER
+        return _USER if os.path.realpath(absolute).startswith(self._roots) else _LIBRARY
+
+
+def _runs_on(frame: FrameType, instance: object) -> bool:
+    """Whether the frame's first argument is `instance`: its __init__, or a wrapper around it."""
+    code = frame.f_code
+    if code.co_argcount:
+        return frame.f_locals.get(code.co_varnames[0]) is instance
+    if code.co_flags & inspect.CO_VARARGS:
+        name = code.co_varnames[code.co_kwonlyargcount]
+        arguments = frame.f_locals.get(name)
+        return isinstance(arguments, tuple) and bool(arguments) and arguments[0] is instance
+    return False
