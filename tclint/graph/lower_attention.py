@@ -19,11 +19,13 @@ _HALF = frozenset({"float16", "bfloat16"})
 def unfused_reason(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, has_mask: bool) -> str | None:
     """Why no fused kernel takes this call on a GPU with Tensor Cores, or None where one does.
 
-    - All fused kernels want four dims and equal batch sizes (check_tensor_shapes,
+    - All want four dims and equal batch sizes (check_tensor_shapes,
       check_batch_size_and_num_heads_dense) and head dims contiguous (check_last_dim_stride_equals_1_dense).
     - Flash wants fp16 or bf16, no mask, equal head dims of at most 256; it pads head dims to 8 itself.
-    - The memory-efficient kernel also takes fp32 and a mask, no grouped heads, and head dims that are
-      multiples of 8 (16-bit) or 4 (fp32) elements (check_head_dim_size_mem_efficient).
+    - The memory-efficient kernel also takes fp32 and a mask, and wants head dims that are multiples of
+      8 (16-bit) or 4 (fp32, from sm_80 on) elements (check_head_dim_size_mem_efficient).
+    Both take grouped heads, the latter only in recent torch. What only one GPU generation or one release
+    refuses is not looked at.
     """
     if not len(query.shape) == len(key.shape) == len(value.shape) == 4:
         return "query, key and value do not have four dims"
@@ -42,8 +44,6 @@ def unfused_reason(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, has
     multiple = 8 if query.dtype in _HALF else 4
     if head_dim % multiple or value_head_dim % multiple:
         return f"head dims {head_dim} and {value_head_dim} are not multiples of {multiple}"
-    if query.shape[1] != key.shape[1]:
-        return "grouped heads together with " + ("a mask" if has_mask else f"{query.dtype}")
     return None
 
 
