@@ -15,7 +15,7 @@ from tclint.pipeline import relative_path
 from tclint.report import Style
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.json import LEVELS, statistics
-from tclint.report.units import count, flops_text, percent_text, plural, time_text
+from tclint.report.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.terminal import columns, printable
 
 if TYPE_CHECKING:
@@ -92,8 +92,10 @@ class _Renderer:
         for line in excerpt(finding.location, source, WIDTH - 4):
             yield f"    {line}"
         yield from self._effect(finding.effect)
-        for related in finding.related:
-            yield from _wrapped(f"see {_place(related.location)}: {related.message}", "  ", "    ")
+        yield from self._some(
+            [f"see {_place(related.location)}: {related.message}" for related in finding.related],
+            "related place",
+        )
         if finding.fix is not None:
             note = "" if finding.fix.safety == "safe" or not finding.fix.edits else " (unsafe)"
             yield from _wrapped(f"fix{note}: {finding.fix.advice}", "  ", "    ")
@@ -108,8 +110,13 @@ class _Renderer:
             if self.style.verbosity > 0:
                 yield from _wrapped(f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    ")
             return
-        for gpu, priced in effect.per_gpu.items():
-            yield from _wrapped(_priced(gpu, priced), "  ", "    ")
+        header, *rows = table(
+            ("predicted per step", "costs", "fix gains", "of step", "error"),
+            [(gpu, *_priced(priced)) for gpu, priced in effect.per_gpu.items()],
+        )
+        yield header
+        for row, priced in zip(rows, effect.per_gpu.values(), strict=True):
+            yield row if priced.calibrated else f"{row}, inherited constants"
 
     # --- entries
 
@@ -131,7 +138,7 @@ class _Renderer:
             [
                 (
                     gpu + ("" if metrics.calibrated else " *"),
-                    f"{time_text(metrics.step_time_us)} +-{percent_text(metrics.uncertainty_percent)}",
+                    f"{time_text(metrics.step_time_us)} {uncertainty_text(metrics.uncertainty_percent)}",
                     percent_text(metrics.readiness_percent),
                     percent_text(metrics.tensor_core_time_percent),
                     _ceiling(metrics.amdahl_ceiling),
@@ -214,12 +221,12 @@ class _Renderer:
         else:
             head = f"No findings in {where}"
         rest = []
-        unpriced = sum(finding.effect.best_gain_percent is None for finding in report.findings)
-        if unpriced and report.entries:
-            rest.append(f"{unpriced} without a predicted effect")
         if report.below_min_gain:
             gain = f"{report.settings.min_gain_percent:g} %"
             rest.append(f"{len(report.below_min_gain)} more below --min-gain {gain}")
+        unpriced = sum(finding.effect.best_gain_percent is None for finding in report.findings)
+        if unpriced and report.entries:
+            rest.append(f"{unpriced} without a predicted effect")
         if report.suppressed:
             rest.append(f"{len(report.suppressed)} suppressed")
         if report.skipped:
@@ -253,13 +260,12 @@ def _place(location: Location) -> str:
     return f"{printable(location.path)}:{location.line}:{location.column}"
 
 
-def _priced(gpu: str, priced: GpuEffect) -> str:
-    gains = "gains" if priced.gain_us >= 0 else "loses"
-    inherited = "" if priced.calibrated else ", inherited constants"
+def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
     return (
-        f"{gpu}: costs {time_text(priced.cost_us)}, the fix {gains} {time_text(abs(priced.gain_us))}, "
-        f"{percent_text(abs(priced.gain_percent))} of the step "
-        f"(predicted, times +-{percent_text(priced.uncertainty_percent)}{inherited})"
+        time_text(priced.cost_us),
+        time_text(priced.gain_us),
+        percent_text(priced.gain_percent),
+        uncertainty_text(priced.uncertainty_percent),
     )
 
 

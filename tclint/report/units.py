@@ -26,6 +26,11 @@ def percent_text(value: float) -> str:
     return f"{significant(value, 2)} %" if math.isfinite(value) else "unknown"
 
 
+def uncertainty_text(percent: float) -> str:
+    """'+-8 %': its own digits mean nothing."""
+    return f"+-{math.ceil(percent)} %" if math.isfinite(percent) else "+-unknown"
+
+
 def plural(number: int, noun: str, nouns: str = "") -> str:
     """'1 file', '2 files'."""
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
@@ -35,9 +40,10 @@ def significant(value: float, digits: int = 3) -> str:
     """`value` to that many significant digits, without an exponent; whole numbers are kept whole."""
     if value == 0:
         return "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, max(decimals, 0))
-    return f"{rounded:.{min(max(decimals, 0), 6)}f}"
+    # Rounded first, since 9.996 has one digit more before the point than it seems to.
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{value:.{min(max(decimals, 0), 6)}f}"
 
 
 def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:

@@ -1,0 +1,136 @@
+"""The report for people: golden files, what is counted, and text that tries to steer the terminal."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_report import BACKWARD, BELOW, ENTRY, STEM, VOCABULARY, gpu_effect
+
+from tclint.config import Settings
+from tclint.finding import Effect, Fix, Location
+from tclint.graph import Assumption
+from tclint.pipeline import EntryError, Report
+from tclint.report import Style, render
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def check_golden(name: str, text: str) -> None:
+    """Compare with a golden file; UPDATE_GOLDEN=1 writes it, for review in the diff."""
+    file = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "style"),
+    [
+        ("report.txt", Style()),
+        ("report_quiet.txt", Style(verbosity=-1)),
+        ("report_verbose.txt", Style(verbosity=1, statistics=True)),
+        ("report_colour.txt", Style(colour=True)),
+    ],
+)
+def test_golden(report: Report, name: str, style: Style) -> None:
+    check_golden(name, render(report, "text", style))
+
+
+def test_lines_fit_80_columns(report: Report) -> None:
+    text = render(report, "text", Style(verbosity=1, statistics=True))
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_empty_report_says_so() -> None:
+    assert render(Report(settings=Settings()), "text") == "No findings in 0 files.\n"
+
+
+def test_findings_of_one_file_stand_together(report: Report) -> None:
+    ranked = (VOCABULARY, BACKWARD, STEM)
+    text = render(replace(report, findings=ranked), "text", Style(verbosity=-1))
+    places = [line.split(": ")[0] for line in text.splitlines() if line[:1].isalpha() and ".py:" in line]
+    assert places[:3] == ["model.py:7:24", "model.py:8:1", "train.py:3:5"]
+
+
+def test_unpriced_findings_are_counted_beside_priced_ones(report: Report) -> None:
+    assert "1 without a predicted effect" in render(report, "text").replace("\n", " ")
+
+
+def test_inherited_constants_are_marked_only_where_inherited(report: Report) -> None:
+    lines = render(report, "text", Style(verbosity=-1)).splitlines()
+    marked = [line for line in lines if "inherited constants" in line]
+    assert marked
+    assert all("v100-sxm2-16gb" in line for line in marked)
+
+
+def test_long_lists_are_cut_and_counted(report: Report) -> None:
+    many = tuple(Assumption(f"guess {number}", None) for number in range(9))
+    entries = (replace(ENTRY, assumptions=many),)
+    short = render(replace(report, entries=entries), "text")
+    assert "guess 4" in short
+    assert "guess 5" not in short
+    assert "4 assumptions more (-v lists all)" in short
+    assert "guess 8" in render(replace(report, entries=entries), "text", Style(verbosity=1))
+
+
+def test_a_file_that_is_gone_costs_only_its_excerpt(report: Report) -> None:
+    Path("model.py").unlink()
+    text = render(report, "text")
+    assert "model.py:7:24" in text
+    assert "nn.Linear" not in text
+
+
+def test_numbers_that_could_not_be_computed_read_unknown(report: Report) -> None:
+    nan = float("nan")
+    odd = replace(STEM, effect=Effect(per_gpu={"t4": gpu_effect(1.0, 2.0, gain_us=nan, gain_percent=nan)}))
+    text = render(replace(report, findings=(odd,)), "text")
+    assert "unknown" in text
+    assert "nan" not in text
+
+
+def test_only_unsafe_edits_are_called_unsafe(report: Report) -> None:
+    assert "fix (unsafe): Move" in render(report, "text")
+    advice = replace(BACKWARD, fix=Fix("Move it.", "advice"))
+    assert "fix: Move it." in render(replace(report, findings=(advice,)), "text")
+
+
+hostile = st.text(
+    alphabet=st.one_of(
+        st.sampled_from("\x1b[31m\n\r\t\x00\x07\x9b\u202e\u2028\udc80 ab:漢"), st.characters()
+    ),
+    max_size=40,
+)
+
+
+@given(text=hostile, colour=st.booleans())
+def test_hostile_text_never_reaches_the_terminal(text: str, colour: bool) -> None:
+    finding = replace(
+        VOCABULARY,
+        message=text,
+        location=Location(text, 7, module_path=text),
+        fix=Fix(text),
+        effect=Effect(per_gpu={text: gpu_effect(1.0, 2.0)}),
+        target=text,
+    )
+    report = Report(
+        settings=Settings(),
+        entries=(replace(ENTRY, target=text, model=text, inputs=((text, text, (1,)),)),),
+        findings=(finding,),
+        below_min_gain=(replace(BELOW, message=text),),
+        errors=(EntryError(text, text, captured_output=text),),
+    )
+    printed = render(report, "text", Style(verbosity=1, statistics=True, colour=colour))
+    # click's own sequences are ESC [ digits m; nothing else may steer the terminal.
+    for sequence in ("\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[36m"):
+        printed = printed.replace(sequence, "") if colour else printed
+    assert all(line.isprintable() for line in printed.split("\n"))
+
+
+def test_colour_is_off_unless_asked_for(report: Report) -> None:
+    assert "\x1b" not in render(report, "text")
