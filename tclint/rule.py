@@ -125,6 +125,8 @@ class SourceRule(Rule):
 
     triggers: ClassVar[tuple[str, ...]]
     """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""
+    requires: ClassVar[tuple[str, ...]] = ()
+    """Tokens all of which a file must contain as well."""
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         raise NotImplementedError

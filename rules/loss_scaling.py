@@ -1,0 +1,609 @@
+"""Rules on mixed precision in training loops: what autocast and the loss scaler need from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.tables import Argument, CallEvent, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.amp import Region
+    from tclint.source.context import SourceContext
+    from tclint.source.flow import Backward, Flow
+
+
+class Fp16AutocastNoScaler(SourceRule):
+    """Training under float16 autocast without scaling the loss.
+
+    What it does
+    Finds `loss.backward()` on a loss that was computed under float16 autocast (the default dtype of
+    autocast on CUDA) where nothing in the file scales losses.
+
+    Why it costs
+    float16 holds nothing between 0 and 2^-24 and loses precision below 2^-14. Gradients of the ops that
+    ran in float16 are float16 as well, and many of them are smaller than that: they become zero, weights
+    stop learning, and the network converges worse or not at all. Multiplying the loss moves gradients
+    into the range; `torch.amp.GradScaler` chooses the factor and undoes it before the step.
+
+    Example
+        with torch.autocast("cuda"):
+            loss = criterion(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    Use instead
+        scaler = torch.amp.GradScaler("cuda")
+        ...
+        with torch.autocast("cuda"):
+            loss = criterion(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    or, on compute capability 8.0 and newer, bfloat16, which has the exponent range of float32:
+
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+
+    When it does not apply
+    bfloat16 or CPU autocast, a dtype that is chosen at run time, regions without gradients, losses scaled
+    by hand. The rule is silent as soon as the file names a scaler of any kind, imports a framework that
+    scales losses itself (Accelerate, Lightning, DeepSpeed, apex, ...), sets the default dtype of
+    autocast, or hands the loss to a helper that may scale it.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), "Gradient Scaling".
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    NVIDIA, Train With Mixed Precision, "Loss Scaling To Preserve Small Gradient Magnitudes".
+    """
+
+    code = "AMP001"
+    name = "fp16-autocast-no-scaler"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package (torch.amp): Autocasting, Gradient Scaling",
+        "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
+        "NVIDIA, Train With Mixed Precision: Loss Scaling To Preserve Small Gradient Magnitudes",
+    )
+    triggers = ("autocast",)
+    requires = ("backward",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        amp = context.amp
+        if amp.scaler_name or amp.framework or amp.rescales_gradients or not amp.steps_optimizer:
+            return
+        for flow in context.flows:
+            lossy = [
+                (backward, region)
+                for backward in flow.backwards
+                if (region := _float16_origin(backward)) is not None
+                and not _handled_apart(context, flow, backward)
+            ]
+            if lossy:
+                yield self._report(context, flow, lossy)
+
+    def _report(self, context: SourceContext, flow: Flow, lossy: list[tuple[Backward, Region]]) -> Finding:
+        backward, region = lossy[0]
+        autocast = region.autocast
+        start = context.location(region.site)
+        loss = render(backward.loss)
+        why = "dtype=float16" if autocast.dtype_given else "its default dtype on CUDA is float16"
+        when = "" if autocast.enabled else " (where it is enabled)"
+        others = tuple(
+            context.related(other.call.site, f"`{render(other.loss)}` is not scaled here either")
+            for other, _ in lossy[1:]
+        )
+        return self.finding(
+            context.location(backward.call.site),
+            f"`{loss}` comes from float16 autocast on line {start.line}{when} and goes backward unscaled: "
+            "gradients below 2^-24 become zero.",
+            related=(context.related(region.site, f"float16 autocast: {why}"), *others),
+            evidence={
+                "loss": loss,
+                "function": flow.function.qualified_name,
+                "autocast": context.excerpt(autocast.site),
+                "autocast_line": start.line,
+                "dtype": "float16",
+                "dtype_from": "argument" if autocast.dtype_given else "default",
+                "enabled": {True: "always", None: "decided at run time"}[autocast.enabled or None],
+                "scaler": None,
+            },
+            fix=Fix(
+                'Make one `scaler = torch.amp.GradScaler("cuda")` before the loop, then call '
+                f"`scaler.scale({loss}).backward()`, `scaler.step(optimizer)` and `scaler.update()`; or, on "
+                "compute capability 8.0 and newer, pass dtype=torch.bfloat16 to autocast: it needs no scaler."
+            ),
+            identity=f"{flow.function.qualified_name}:{loss}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="the loss is scaled",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="bfloat16 has the exponent range of float32",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cpu"):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the default dtype on CPU is bfloat16",
+        ),
+        Example(
+            source="""\
+import torch
+
+amp_dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=amp_dtype):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the dtype is chosen at run time",
+        ),
+        Example(
+            source="""\
+import torch
+from util import NativeScalerWithGradNormCount as NativeScaler
+
+def train_one_epoch(model, loader, optimizer, loss_scaler):
+    for samples in loader:
+        with torch.cuda.amp.autocast():
+            loss = model(samples)
+        if loss_scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            loss_scaler(loss, optimizer, parameters=model.parameters())
+""",
+            note="a scaler comes in as a parameter; the unscaled branch is the one without it",
+        ),
+        Example(
+            source="""\
+from accelerate import Accelerator
+import torch
+
+accelerator = Accelerator(mixed_precision="fp16")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(**batch).loss
+    accelerator.backward(loss)
+    optimizer.step()
+""",
+            note="the framework scales the loss",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.no_grad(), torch.cuda.amp.autocast():
+        targets = teacher(images)
+    loss = criterion(model(images), targets)
+    loss.backward()
+    optimizer.step()
+""",
+            note="nothing flows backward through the float16 region",
+        ),
+        Example(
+            source="""\
+import torch
+
+LOSS_FACTOR = 2**10
+for images, labels in loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(images), labels)
+    (loss * LOSS_FACTOR).backward()
+    unscale(model.parameters(), LOSS_FACTOR)
+    optimizer.step()
+""",
+            note="scaled by hand with a constant factor",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.cuda.amp.autocast(enabled=args.amp):
+        loss = criterion(model(images), labels)
+    if args.amp:
+        mixed_precision_backward(loss, optimizer)
+    else:
+        loss.backward()
+    optimizer.step()
+""",
+            note="the plain backward runs only where autocast is off",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the default dtype on CUDA is float16",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.cuda import amp
+
+def train(model, loader, optimizer, criterion, use_amp=True):
+    for images, labels in loader:
+        with amp.autocast(enabled=use_amp):
+            outputs = model(images)
+            loss = criterion(outputs, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+""",
+            note="wherever use_amp is on",
+        ),
+        Example(
+            source="""\
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+for step, (images, labels) in enumerate(loader):
+    with torch.autocast(device_type=device, dtype=torch.float16):
+        outputs = model(images)
+    loss = torch.nn.functional.cross_entropy(outputs, labels) / 4
+    loss.backward()
+    if step % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="the loss is computed after the region, yet its gradients pass through it; dividing by the "
+            "number of accumulation steps makes them smaller",
+        ),
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+context = torch.amp.autocast("cuda", torch.float16) if use_gpu else nullcontext()
+
+def compute_loss(model, batch):
+    with context:
+        return model(batch).mean()
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        loss = compute_loss(model, batch)
+        loss.backward()
+        optimizer.step()
+""",
+            note="the region is a variable, the loss comes through a helper of the same file",
+        ),
+    )
+
+
+class BackwardUnderAutocast(SourceRule):
+    """Backward called inside an autocast region.
+
+    What it does
+    Finds calls of `Tensor.backward` that run inside a `with autocast(...)` block or in a function
+    decorated with autocast.
+
+    Why it costs
+    Backward ops run in the dtype that autocast chose for the forward op, whether or not the region is
+    still open. What the region adds is autocasting of everything else that runs during backward: hooks,
+    custom autograd functions without custom_bwd, recomputed activations. These can then run in a lower
+    precision than their forward did. PyTorch's documentation says that backward passes under autocast are
+    not recommended.
+
+    Example
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = criterion(model(images), labels)
+            loss.backward()
+
+    Use instead
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = criterion(model(images), labels)
+        loss.backward()
+
+    When it does not apply
+    A region that is known to be disabled, also by an inner `autocast(enabled=False)`; a branch that runs
+    only when it is disabled; functions and lambdas that are merely defined inside the region; `backward`
+    methods of engines, trainers and models.
+
+    References
+    PyTorch, Automatic Mixed Precision recipe, "Adding torch.autocast".
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    """
+
+    code = "AMP006"
+    name = "backward-under-autocast"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch recipes, Automatic Mixed Precision: Adding torch.autocast",
+        "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
+    )
+    triggers = ("autocast",)
+    requires = ("backward",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        amp = context.amp
+        for function in context.tables.functions:
+            if not amp.regions(function):
+                continue
+            for event in function.events:
+                if not isinstance(event, CallEvent) or not _is_backward(context, function.index, event):
+                    continue
+                region = amp.effective(function, event.block)
+                if region is None:
+                    continue
+                start = context.location(region.site)
+                what = render(event.call.function)
+                how = "decorator" if region.block == 0 else "region"
+                when = "" if region.autocast.enabled else ", where it is enabled"
+                yield self.finding(
+                    context.location(event.call.site),
+                    f"`{what}()` runs inside the autocast {how} of line {start.line}{when}; leave the region "
+                    "before going backward.",
+                    related=(context.related(region.site, f"the autocast {how} begins here"),),
+                    evidence={
+                        "call": context.excerpt(event.call.site),
+                        "function": function.qualified_name,
+                        "autocast": context.excerpt(region.autocast.site),
+                        "autocast_line": start.line,
+                        "enabled": {True: "always", None: "decided at run time"}[
+                            region.autocast.enabled or None
+                        ],
+                    },
+                    fix=Fix(
+                        "Compute only the forward pass and the loss in a `with autocast(...)` block and call "
+                        "backward after it."
+                        if how == "decorator"
+                        else f"Move `{what}()` and what follows it out of the `with` block, to the block's "
+                        "own indentation."
+                    ),
+                    identity=f"{function.qualified_name}:{what}",
+                )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+""",
+            note="backward comes after the region",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = criterion(model(images), labels)
+    with torch.autocast("cuda", enabled=False):
+        loss.float().backward()
+""",
+            note="the inner region switches autocast off",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", enabled=False):
+    loss = criterion(model(images), labels)
+    loss.backward()
+""",
+            note="autocast is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = criterion(model(images), labels)
+
+    def finish():
+        loss.backward()
+
+finish()
+""",
+            note="the function is defined inside and called outside",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.profiler.record_function("step"):
+    loss = criterion(model(images), labels)
+    loss.backward()
+
+@torch.compile
+def step(images, labels):
+    loss = criterion(model(images), labels)
+    loss.backward()
+    torch.autocast("cuda")
+""",
+            note="other contexts and decorators; an autocast that is never entered",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", enabled=use_amp):
+    loss = criterion(model(images), labels)
+    if not use_amp:
+        loss.backward()
+""",
+            note="this branch runs only when autocast is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = engine(images, labels)
+    engine.backward(loss)
+    self.backward()
+""",
+            note="methods of an engine and of a trainer, not Tensor.backward",
+        ),
+        Example(
+            source="""\
+from mylib.precision import autocast
+
+with autocast("cuda"):
+    loss = criterion(model(images), labels)
+    loss.backward()
+""",
+            note="another library's autocast may do anything",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+        loss.backward()
+    optimizer.step()
+""",
+            note="any dtype and device",
+        ),
+        Example(
+            source="""\
+from torch.cuda.amp import autocast, GradScaler
+
+scaler = GradScaler()
+for images, labels in loader:
+    with autocast():
+        loss = criterion(model(images), labels)
+        if loss.isfinite():
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+""",
+            note="scaled, but inside the region all the same",
+        ),
+        Example(
+            source="""\
+import torch
+
+@torch.autocast(device_type="cuda")
+def train_step(model, batch):
+    loss = model(**batch).loss
+    loss.backward()
+    return loss.item()
+""",
+            note="the decorator makes the whole function a region",
+        ),
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+class Trainer:
+    def __init__(self, amp):
+        self.context = torch.autocast("cuda") if amp else nullcontext()
+
+    def step(self, batch):
+        with torch.profiler.record_function("step"), self.context:
+            self.loss = self.model(batch)
+            self.loss.sum().backward()
+""",
+            note="the region is an attribute; where amp is on",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", enabled=False):
+    prepare()
+    with torch.autocast("cuda"):
+        torch.autograd.backward([model(images).sum()])
+""",
+            note="the inner region switches autocast on again",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (Fp16AutocastNoScaler, BackwardUnderAutocast)
+
+
+def _float16_origin(backward: Backward) -> Region | None:
+    """The first float16 GPU region that an unscaled loss comes from."""
+    if backward.origin.scaled or any(
+        argument.keyword in ("", "gradient", "grad_tensors") and not argument.star
+        for argument in _own_arguments(backward)
+    ):
+        return None
+    for region in sorted(backward.origin.regions, key=lambda region: (region.function, region.block)):
+        autocast = region.autocast
+        on_gpu = autocast.devices is None or "cuda" in autocast.devices
+        if autocast.dtype == "float16" and autocast.enabled is not False and on_gpu:
+            return region
+    return None
+
+
+def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
+    receiver, _ = method_of(backward.call)
+    # torch.autograd.backward takes the loss as its first argument, Tensor.backward a gradient.
+    is_function = receiver is not None and dotted(receiver).endswith("autograd")
+    return backward.call.arguments[1:] if is_function else backward.call.arguments
+
+
+def _handled_apart(context: SourceContext, flow: Flow, backward: Backward) -> bool:
+    """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
+    for event in flow.function.events:
+        if isinstance(event, CallEvent) and context.amp.apart(flow.function, event.block, backward.block):
+            arguments = {render(argument.value) for argument in event.call.arguments}
+            called = context.resolver.called(flow.function, event.call)
+            if render(backward.loss) in arguments and not any(name.startswith("torch.") for name in called):
+                return True
+    return False
+
+
+def _is_backward(context: SourceContext, function: int, event: CallEvent) -> bool:
+    owner = context.tables.functions[function]
+    if "torch.autograd.backward" in context.resolver.called(owner, event.call):
+        return True
+    return context.amp.is_tensor_backward(owner, event.call)

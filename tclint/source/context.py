@@ -1,0 +1,77 @@
+"""What a source rule sees of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tclint.config import Settings
+from tclint.finding import Location, Related
+from tclint.source.amp import Amp
+from tclint.source.flow import Flows
+from tclint.source.parse import Parsed, Span
+from tclint.source.resolve import Resolver
+from tclint.source.tables import Function, Tables
+
+
+@dataclass
+class SourceContext:
+    """One file under the run's settings: rules read `tables` and ask the helpers."""
+
+    path: str
+    """Absolute."""
+    tables: Tables
+    settings: Settings
+    spans: Callable[[], tuple[Span, ...]] = field(repr=False)
+    """Positions by site; computed when first called."""
+    lines: Callable[[], list[str]] = field(repr=False)
+
+    @classmethod
+    def of(cls, path: str, parsed: Parsed, settings: Settings) -> SourceContext:
+        return cls(path, parsed.tables, settings, lambda: parsed.spans, lambda: parsed.lines)
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """What names stand for and which values they can have."""
+        return Resolver(self.tables)
+
+    @cached_property
+    def amp(self) -> Amp:
+        """Autocast regions, gradient modes, scalers."""
+        return Amp(self.resolver)
+
+    @cached_property
+    def flows(self) -> Flows:
+        """Which autocast regions values come from."""
+        return Flows(self.amp)
+
+    def location(self, site: int) -> Location:
+        """Where a site is, with its end."""
+        span = self.spans()[site]
+        return Location(
+            path=self.path,
+            line=span.line,
+            column=span.column,
+            end_line=span.end_line,
+            end_column=span.end_column,
+        )
+
+    def related(self, site: int, message: str) -> Related:
+        """Another place that a finding rests on."""
+        return Related(self.location(site), message)
+
+    def excerpt(self, site: int, limit: int = 80) -> str:
+        """The code of a site on one line, shortened to `limit` characters."""
+        span = self.spans()[site]
+        lines = self.lines()[span.line - 1 : span.end_line]
+        if not lines:
+            return ""
+        lines[-1] = lines[-1][: span.end_column - 1]
+        lines[0] = lines[0][span.column - 1 :]
+        code = " ".join(line.strip() for line in lines)
+        return code if len(code) <= limit else code[: limit - 1] + "…"
+
+    def where(self, function: Function) -> str:
+        """'in train_step' or 'at module level', for messages."""
+        return f"in {function.qualified_name}" if function.qualified_name else "at module level"

@@ -1,0 +1,79 @@
+"""The names of frameworks.toml, loaded once."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastCall:
+    """How one spelling of autocast takes its arguments."""
+
+    device: str
+    """'cuda', 'cpu', or 'argument': its `device_type` parameter."""
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Known names; all are fully qualified unless said otherwise."""
+
+    autocast: dict[str, AutocastCall]
+    autocast_default_dtype: dict[str, str]
+    """Device -> dtype of autocast without a dtype."""
+    changes_autocast_default: frozenset[str]
+    stars: dict[str, frozenset[str]]
+    gradients_off: frozenset[str]
+    gradients_on: frozenset[str]
+    null_contexts: frozenset[str]
+    scaler_words: tuple[str, ...]
+    """Parts of identifiers in lower case without underscores."""
+    not_loss_scalers: frozenset[str]
+    """Class names, unqualified."""
+    not_tensors: frozenset[str]
+    """Last parts of receivers' names."""
+    frameworks: dict[str, str]
+    """Module or imported name -> the framework's name."""
+
+    def framework_of(self, qualified: str) -> str | None:
+        """The framework that an import of `qualified` brings in."""
+        while qualified:
+            if qualified in self.frameworks:
+                return self.frameworks[qualified]
+            qualified = qualified.rpartition(".")[0]
+        return None
+
+
+@cache
+def names() -> Names:
+    text = resources.files("tclint.source").joinpath("frameworks.toml").read_text("utf-8")
+    data: dict[str, Any] = tomllib.loads(text)
+    autocast = data["autocast"]
+    return Names(
+        autocast={
+            name: AutocastCall(call["device"], tuple(call["parameters"]))
+            for call in autocast["call"]
+            for name in call["names"]
+        },
+        autocast_default_dtype=dict(autocast["default_dtype"]),
+        changes_autocast_default=frozenset(autocast["changes_default"]["names"]),
+        stars={module: frozenset(listed) for module, listed in data["stars"].items()},
+        gradients_off=frozenset(data["gradients"]["off"]),
+        gradients_on=frozenset(data["gradients"]["on"]),
+        null_contexts=frozenset(data["contexts"]["null"]),
+        scaler_words=tuple(data["scaler"]["words"]),
+        not_loss_scalers=frozenset(data["scaler"]["not_loss_scalers"]),
+        not_tensors=frozenset(data["backward"]["not_tensors"]),
+        frameworks={
+            module: framework["name"] for framework in data["framework"] for module in framework["modules"]
+        },
+    )

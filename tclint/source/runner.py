@@ -1,0 +1,93 @@
+"""Lint source files: find them, filter them by their bytes, parse what is left, run the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tclint.config import Settings
+from tclint.finding import Finding, Location
+from tclint.rule import SourceRule, apply_rule
+from tclint.source.discovery import Skipped, discover
+from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
+
+
+@dataclass(frozen=True, slots=True)
+class SourceResult:
+    """What the source pass found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    files: int = 0
+    """Python files looked at, those that no rule concerns included."""
+    parsed: int = 0
+    """Files that had to be parsed."""
+    paths: tuple[str, ...] = ()
+    """The files looked at, absolute."""
+
+
+def lint(paths: Sequence[str], rules: Sequence[SourceRule], settings: Settings) -> SourceResult:
+    """Run source rules over files and folders, executing none of them.
+
+    A file that cannot be read or parsed is listed in `skipped`; the others go on. Findings come in the
+    order of the paths, files sorted within a folder, then by position.
+
+    Raises:
+        TargetError: a path does not exist, or is neither a folder nor a Python file.
+    """
+    files, skipped = discover(paths, settings)
+    prefilter = Prefilter.of(rules)
+    findings: list[Finding] = []
+    parsed_files = 0
+    for path in files:
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
+            continue
+        if not prefilter.passes(data):
+            continue
+        outcome = _lint_file(path, data, applicable(rules, data), settings)
+        if isinstance(outcome, Skipped):
+            skipped.append(outcome)
+        else:
+            parsed_files += 1
+            findings.extend(outcome)
+    return SourceResult(findings, skipped, len(files), parsed_files, tuple(files))
+
+
+def lint_text(
+    text: str, rules: Sequence[SourceRule], settings: Settings, path: str = "<text>"
+) -> list[Finding]:
+    """Findings of one program given as text.
+
+    Raises:
+        NotPython: it cannot be parsed.
+    """
+    from tclint.source.context import SourceContext
+    from tclint.source.parse import parse
+
+    context = SourceContext.of(path, parse(text), settings)
+    found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+    return sorted(found, key=_position)
+
+
+def _lint_file(
+    path: str, data: bytes, rules: Sequence[SourceRule], settings: Settings
+) -> list[Finding] | Skipped:
+    from tclint.source.parse import NotPython, decode
+
+    if len(data) > MAX_SOURCE_BYTES:
+        return Skipped(path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed")
+    try:
+        return lint_text(decode(data), rules, settings, path)
+    except NotPython as error:
+        return Skipped(path, str(error))
+    except Exception as error:
+        # One strange file must not end the run; the user sees which one it was.
+        return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
+
+
+def _position(finding: Finding) -> tuple[int, int, str]:
+    return finding.location.line, finding.location.column, finding.code

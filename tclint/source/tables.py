@@ -1,0 +1,309 @@
+"""What the source pass knows of one file, as plain data: no syntax-tree object reaches a rule.
+
+An expression is one of the small tuples below. A `site` is a number that stands for a place in the file;
+`SourceContext.location` turns it into lines and columns, and only then are positions computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal as Choices
+from typing import NamedTuple, TypeAlias
+
+
+class Literal(NamedTuple):
+    """A number, string, bytes, True, False, None or Ellipsis."""
+
+    value: object
+
+
+class Name(NamedTuple):
+    """A name with the attributes taken from it, as written: 'loss', 'self.loss', 'torch.float16'."""
+
+    dotted: str
+
+
+class Attribute(NamedTuple):
+    """An attribute of something that is not a Name: `f(x).loss`."""
+
+    value: Expression
+    name: str
+
+
+class Argument(NamedTuple):
+    value: Expression
+    keyword: str = ""
+    star: str = ""
+    """'*' or '**' for unpacked arguments."""
+
+
+class Call(NamedTuple):
+    function: Expression
+    arguments: tuple[Argument, ...]
+    site: int
+
+
+class Choice(NamedTuple):
+    """`first if condition else second`."""
+
+    condition: Expression
+    first: Expression
+    second: Expression
+
+
+class Operation(NamedTuple):
+    """'+', '*', 'and', 'not', '==', 'is not', ...; 'neg' is the unary minus."""
+
+    operator: str
+    operands: tuple[Expression, ...]
+
+
+class Subscript(NamedTuple):
+    value: Expression
+    key: Expression
+
+
+class Collection(NamedTuple):
+    """A tuple, list, set or dict display; `keys` only for a dict (None where `**other` is unpacked)."""
+
+    kind: Choices["tuple", "list", "set", "dict"]
+    items: tuple[Expression, ...]
+    keys: tuple[Expression | None, ...] = ()
+
+
+class Closure(NamedTuple):
+    """A lambda; `function` is the index of its record."""
+
+    function: int
+
+
+class Other(NamedTuple):
+    """Anything else; the parts say what it reads. `kind`: 'comprehension', 'iterate' (an item of the
+    first part), 'enter' (what a with item binds), 'star', 'await', 'yield', 'string', 'slice', ..."""
+
+    kind: str
+    parts: tuple[Expression, ...] = ()
+
+
+Expression: TypeAlias = (
+    Literal | Name | Attribute | Call | Choice | Operation | Subscript | Collection | Closure | Other
+)
+
+BlockKind = Choices[
+    "body", "if", "else", "loop", "loop_else", "try", "except", "try_else", "finally", "with", "case"
+]
+
+
+class WithItem(NamedTuple):
+    value: Expression
+    name: str
+    """Dotted name after `as`, or ''."""
+    site: int
+
+
+class Block(NamedTuple):
+    """A run of statements under one condition; block 0 of a function is its body."""
+
+    kind: BlockKind
+    parent: int
+    """Index of the enclosing block; -1 for block 0."""
+    site: int
+    statement: int
+    """Blocks of one if/try/match statement share this number."""
+    condition: Expression | None = None
+    """Of an 'if', its 'else', a 'while' loop or a case's guard."""
+    items: tuple[WithItem, ...] = ()
+    """Of a 'with'."""
+
+
+class CallEvent(NamedTuple):
+    call: Call
+    block: int
+
+
+class Assignment(NamedTuple):
+    """`targets` are dotted names; a tuple on the left gives one Assignment with all of its names."""
+
+    targets: tuple[str, ...]
+    value: Expression
+    block: int
+    site: int
+    operator: str = ""
+    """'*' for `*=`; '' for a plain assignment."""
+    unpacked: bool = False
+    """The targets share the value's items: `a, b = value`."""
+
+
+class Return(NamedTuple):
+    value: Expression
+    block: int
+    site: int
+    is_yield: bool = False
+
+
+class Jump(NamedTuple):
+    """'break', 'continue' or 'raise'."""
+
+    kind: str
+    block: int
+
+
+class Definition(NamedTuple):
+    """A function or class is defined here."""
+
+    function: int
+    block: int
+
+
+Event: TypeAlias = CallEvent | Assignment | Return | Jump | Definition
+
+
+class Parameter(NamedTuple):
+    name: str
+    default: Expression | None
+    annotation: Expression | None
+    star: str = ""
+
+
+class Import(NamedTuple):
+    """`name` in this scope stands for `qualified`; '*' imports have name '*' and the module's name."""
+
+    name: str
+    qualified: str
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The module's body (index 0), a function, a lambda or a class body, with its events in order."""
+
+    index: int
+    kind: Choices["module", "function", "lambda", "class"]
+    name: str
+    qualified_name: str
+    """'Trainer.step.closure'; '' for the module."""
+    parent: int
+    """The enclosing scope; -1 for the module."""
+    site: int
+    parameters: tuple[Parameter, ...] = ()
+    decorators: tuple[Expression, ...] = ()
+    bases: tuple[Expression, ...] = ()
+    """Of a class."""
+    blocks: tuple[Block, ...] = ()
+    events: tuple[Event, ...] = ()
+    imports: tuple[Import, ...] = ()
+    outer_names: frozenset[str] = frozenset()
+    """Declared `global` or `nonlocal`."""
+
+    def enclosing(self, block: int) -> tuple[int, ...]:
+        """The block and those around it, innermost first."""
+        chain = []
+        while block >= 0:
+            chain.append(block)
+            block = self.blocks[block].parent
+        return tuple(chain)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything that rules may ask about one file; picklable, made from the text alone."""
+
+    functions: tuple[Function, ...]
+    identifiers: frozenset[str]
+    """Every name, attribute, parameter and keyword, and strings that look like one."""
+    sites: int = field(default=0)
+    """How many sites there are."""
+
+    @property
+    def module(self) -> Function:
+        return self.functions[0]
+
+    @cached_property
+    def children(self) -> dict[int, dict[str, tuple[int, ...]]]:
+        """Scope index -> name -> functions and classes defined directly in it, in order."""
+        found: dict[int, dict[str, tuple[int, ...]]] = {}
+        for function in self.functions[1:]:
+            if function.kind != "lambda":
+                names = found.setdefault(function.parent, {})
+                names[function.name] = (*names.get(function.name, ()), function.index)
+        return found
+
+    def class_of(self, function: Function) -> Function | None:
+        """The class whose method (or a function nested in one) this is."""
+        index = function.parent
+        while index > 0:
+            if self.functions[index].kind == "class":
+                return self.functions[index]
+            index = self.functions[index].parent
+        return None
+
+
+def dotted(expression: Expression) -> str:
+    """The name as written, or '' for anything that is not a Name."""
+    return expression.dotted if isinstance(expression, Name) else ""
+
+
+def method_of(call: Call) -> tuple[Expression | None, str]:
+    """(receiver, method) of `receiver.method(...)`; (None, name) of `name(...)`; (None, '') otherwise."""
+    function = call.function
+    if isinstance(function, Attribute):
+        return function.value, function.name
+    if isinstance(function, Name):
+        head, dot, last = function.dotted.rpartition(".")
+        return (Name(head), last) if dot else (None, last)
+    return None, ""
+
+
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """Direct subexpressions."""
+    match expression:
+        case Attribute(value, _):
+            return (value,)
+        case Call(function, arguments, _):
+            return (function, *(argument.value for argument in arguments))
+        case Choice(condition, first, second):
+            return (condition, first, second)
+        case Operation(_, operands):
+            return operands
+        case Subscript(value, key):
+            return (value, key)
+        case Collection(_, items, keys):
+            return (*items, *(key for key in keys if key is not None))
+        case Other(_, parts):
+            return parts
+        case _:
+            return ()
+
+
+def render(expression: Expression) -> str:
+    """Source-like text in one spelling, to compare conditions and to quote in messages."""
+    match expression:
+        case Literal(value):
+            return repr(value) if value is not ... else "..."
+        case Name(name):
+            return name
+        case Attribute(value, name):
+            return f"{render(value)}.{name}"
+        case Call(function, arguments, _):
+            shown = (
+                argument.star + (f"{argument.keyword}=" if argument.keyword else "") + render(argument.value)
+                for argument in arguments
+            )
+            return f"{render(function)}({', '.join(shown)})"
+        case Choice(condition, first, second):
+            return f"{render(first)} if {render(condition)} else {render(second)}"
+        case Operation("neg", (operand,)):
+            return f"-{render(operand)}"
+        case Operation("not", (operand,)):
+            return f"not {render(operand)}"
+        case Operation(operator, operands):
+            return "(" + f" {operator} ".join(render(operand) for operand in operands) + ")"
+        case Subscript(value, key):
+            return f"{render(value)}[{render(key)}]"
+        case Collection(kind, items, _):
+            return f"{kind}({', '.join(render(item) for item in items)})"
+        case Closure(_):
+            return "lambda"
+        case Other(kind, parts):
+            return f"<{kind} {', '.join(render(part) for part in parts)}>"
