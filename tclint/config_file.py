@@ -49,15 +49,15 @@ def parse_selectors(value: object) -> tuple[str, ...]:
 def parse_min_gain(value: object) -> float:
     """Percent of the step: 1, 0.5, '2%'."""
     text = value.strip().removesuffix("%") if isinstance(value, str) else value
-    number = _number(text, "expects percent of the step, such as 1 or '0.5%'")
+    number = _number(text, "expects percent of the step such as 1 or '0.5%'")
     if number < 0:
-        raise ValueError("expects percent of the step, not less than 0")
+        raise ValueError("expects 0 or more percent of the step")
     return number
 
 
 def parse_timeout(value: object) -> float:
     """Seconds above zero."""
-    number = _number(value, "expects seconds, such as 300")
+    number = _number(value, "expects seconds such as 300")
     if number <= 0:
         raise ValueError("expects seconds above 0")
     return number
@@ -70,7 +70,7 @@ def parse_memory_mib(value: object) -> int:
     """MiB as a number, or a text with a unit: '512MiB', '8GiB'."""
     match = _MEMORY.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
     if match is None or isinstance(value, bool):
-        raise ValueError("expects MiB as a number, or a size such as '8GiB'")
+        raise ValueError("expects MiB as a number or a size such as '8GiB'")
     unit = (match["unit"] or "M")[0].upper()
     mib = float(match["number"]) * (1024 if unit == "G" else 1)
     if not 1 <= mib <= 2**40:
@@ -90,7 +90,7 @@ def parse_jobs(value: object) -> int:
     """A whole number; 0 means one per CPU core."""
     number = _whole(value)
     if number < 0:
-        raise ValueError("expects a whole number, 0 for one per CPU core")
+        raise ValueError("expects a whole number (0: one per CPU core)")
     return number
 
 
@@ -123,7 +123,7 @@ def _one_of(known: tuple[str, ...]) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if not isinstance(value, str) or value not in known:
             guess = closest(value, known) if isinstance(value, str) else ""
-            raise ValueError(f"expects one of {', '.join(known)}.{guess}".removesuffix("."))
+            raise ValueError(f"expects one of {', '.join(known)}{'.' + guess if guess else ''}")
         return value
 
     return parse
@@ -191,7 +191,7 @@ def parse_flag(name: str, text: str | list[str]) -> object:
     try:
         return KEYS_BY_NAME[name].parse(text)
     except ValueError as error:
-        raise UsageError(f"--{name} {error}; you gave {_shown(text)}.") from None
+        raise UsageError(_sentence(f"--{name} {error}", text)) from None
 
 
 def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
@@ -249,7 +249,7 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
             raise reader.error("extend", "expects the path of one TOML file", base)
         path = file.parent / Path(base).expanduser()
         if not path.is_file():
-            raise reader.error("extend", "names a file that does not exist", base)
+            raise reader.error("extend", f"names {base!r}, which does not exist", None)
         settings = _load(path, (*extended_by, file))
     values: dict[str, Any] = {}
     for name, value in section.items():
@@ -282,7 +282,7 @@ class _Reader:
 
     def overrides(self, tables: object) -> tuple[Override, ...]:
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            raise self.error("overrides", "expects tables, each under [[tool.tclint.overrides]]", tables)
+            raise self.error("overrides", "expects tables under [[tool.tclint.overrides]]", tables)
         return tuple(self._override(table, nth) for nth, table in enumerate(tables))
 
     def _override(self, table: dict[str, object], nth: int) -> Override:
@@ -308,8 +308,7 @@ class _Reader:
     def error(
         self, name: str, problem: str, value: object, header: str = "[tool.tclint]", nth: int = 0
     ) -> UsageError:
-        given = "" if value is None else f"; it is {_shown(value)}"
-        return UsageError(f"{self._place(name, header, nth)}: {name!r} {problem}{given}.")
+        return UsageError(f"{self._place(name, header, nth)}: " + _sentence(f"{name!r} {problem}", value))
 
     def unknown(
         self, name: str, known: tuple[str, ...], header: str = "[tool.tclint]", nth: int = 0
@@ -401,6 +400,13 @@ def _name(file: Path) -> str:
     except ValueError:  # another drive
         return printable(str(file))
     return printable(str(file) if relative.startswith(os.path.join("..", "..", "..")) else relative)
+
+
+def _sentence(problem: str, value: object) -> str:
+    """'... expects X, not VALUE.', with the hint that may follow X at the end."""
+    statement, dot, hint = problem.partition(". ")
+    given = "" if value is None else f", not {_shown(value)}"
+    return f"{statement}{given}{dot or '.'}{hint}"
 
 
 def _shown(value: object) -> str:

@@ -1,0 +1,296 @@
+"""[tool.tclint]: where it is found, what it may say, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tclint.config import Override, Settings, matches
+from tclint.config_file import KEYS, anchored, find_config, load_config, parse_flag, with_flags
+from tclint.errors import UsageError
+
+
+def write(folder: Path, text: str, name: str = "pyproject.toml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def mistake(text: str) -> str:
+    """What is said of a configuration file with this text."""
+    with pytest.raises(UsageError) as caught:
+        load_config(write(Path.cwd(), text))
+    return str(caught.value)
+
+
+def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
+    text = """
+[tool.tclint]
+select = ["DIM", "vocab-misaligned"]
+extend-select = "AMP016"
+ignore = ["DIM010"]
+gpu = ["h100", "t4"]
+precision = "bf16"
+mode = "infer"
+compiled = true
+batch = 64
+input = ["a", "b"]
+min-gain = "2.5%"
+fail-on = "error"
+timeout = 60
+memory-limit = "4GiB"
+jobs = 2
+exclude = ["generated/"]
+rules = ["./lint_rules"]
+"""
+    settings = load_config(write(tmp_path, text))
+    assert settings == Settings(
+        gpus=("h100", "t4"),
+        precision="bf16",
+        mode="infer",
+        compiled=True,
+        batch=64,
+        inputs=("a", "b"),
+        select=("DIM", "vocab-misaligned"),
+        extend_select=("AMP016",),
+        ignore=("DIM010",),
+        min_gain_percent=2.5,
+        fail_on="error",
+        timeout_s=60.0,
+        memory_limit_mib=4096,
+        jobs=2,
+        exclude=(f"{tmp_path}/**/generated/",),
+        rules=(str(tmp_path / "lint_rules"),),
+    )
+    # The example says everything that can be said, so that a new key cannot go untested.
+    assert all(f"\n{key.name} = " in text for key in KEYS)
+
+
+def test_every_field_of_settings_has_a_key() -> None:
+    assert {key.field for key in KEYS} | {"overrides"} == set(Settings.__dataclass_fields__)
+
+
+def test_nearest_section_wins_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    top = write(tmp_path, "[tool.tclint]\n")
+    write(tmp_path / "a", "[tool.black]\nline-length = 100\n")
+    nearest = write(tmp_path / "a" / "b", "[tool.tclint]\n")
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir()
+    assert find_config(deep) == nearest
+    assert find_config(tmp_path / "a") == top
+
+
+def test_no_section_anywhere(tmp_path: Path) -> None:
+    assert find_config(tmp_path) is None
+
+
+def test_foreign_broken_file_is_no_concern(tmp_path: Path) -> None:
+    write(tmp_path, "this is = not [toml\n")
+    assert find_config(tmp_path) is None
+
+
+OVERRIDES = "[[tool.tclint.overrides]]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["", "min_gain = 2"], "pyproject.toml:3: 'min_gain' is not a key of [tool.tclint]. Did you mean 'min-"),
+        (["slect = []"], "pyproject.toml:2: 'slect' is not a key of [tool.tclint]. Did you mean 'select'?"),
+        (["x = 1"], "'x' is not a key of [tool.tclint]. The keys are select, extend-select, ignore, gpu"),
+        (["batch = 'many'"], "pyproject.toml:2: 'batch' expects a whole number, not 'many'."),
+        (["batch = 0"], "'batch' expects a whole number above 0, not 0."),
+        (["batch = true"], "'batch' expects a whole number, not True."),
+        (["compiled = 1"], "'compiled' expects true or false, not 1."),
+        (
+            ["precision = 'fp61'"],
+            "'precision' expects one of fp32, tf32, fp16, bf16, not 'fp61'. Did you mean 'fp16'?",
+        ),
+        (["select = [1]"], "'select' expects a string or an array of strings, not [1]."),
+        (["select = 'DIM,,'"], "'select' expects rule codes or names such as"),
+        (["min-gain = -1"], "'min-gain' expects 0 or more percent of the step, not -1."),
+        (["min-gain = nan"], "'min-gain' expects percent of the step"),
+        (["timeout = 0"], "'timeout' expects seconds above 0, not 0."),
+        (["memory-limit = '8 bananas'"], "'memory-limit' expects MiB as a number or a size such as '8GiB', n"),
+        (["extend = 'none.toml'"], "pyproject.toml:2: 'extend' names 'none.toml', which does not exist."),
+        (["overrides = 1"], f"'overrides' expects tables under {OVERRIDES}, not 1."),
+        (
+            [OVERRIDES, "paths = 'a'", "ignore = 'DIM'", OVERRIDES, "paths = 'b'", "ignor = 'X'"],
+            f"pyproject.toml:7: 'ignor' is not a key of {OVERRIDES}. Did you mean 'ignore'?",
+        ),
+        ([OVERRIDES, "ignore = 'DIM'"], "'paths' is missing: say which paths the override is for."),
+        ([OVERRIDES, "paths = 'a'"], "pyproject.toml:3: 'paths' has nothing to override; add select"),
+    ],
+)  # fmt: skip
+def test_mistakes_read_as_one_sentence(lines: list[str], said: str) -> None:
+    message = mistake("\n".join(["[tool.tclint]", *lines]) + "\n")
+    assert said in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tool]\ntclint = 3\n", "pyproject.toml: tool.tclint must be a table"),
+        ("[tool.tclint\n", "pyproject.toml is not valid TOML"),
+        ("[tool.black]\n# tclint\n", "pyproject.toml has no [tool.tclint] section"),
+    ],
+)
+def test_files_without_a_section(text: str, said: str) -> None:
+    assert said in mistake(text)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"There is no configuration file none\.toml"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match="Cannot read"):
+        load_config(tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes(b"[tool.tclint]\n# caf\xe9\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        load_config(tmp_path / "pyproject.toml")
+
+
+def test_extend_gives_what_this_file_does_not_say(tmp_path: Path) -> None:
+    write(tmp_path / "base", '[tool.tclint]\ngpu = "t4"\nbatch = 4\nrules = ["r"]\n', "shared.toml")
+    file = write(tmp_path / "app", '[tool.tclint]\nextend = "../base/shared.toml"\nbatch = 8\n')
+    settings = load_config(file)
+    assert (settings.gpus, settings.batch) == (("t4",), 8)
+    assert settings.rules == (str(tmp_path / "base" / "r"),)
+
+
+def test_extend_in_a_circle(tmp_path: Path) -> None:
+    write(tmp_path, '[tool.tclint]\nextend = "b.toml"\n', "a.toml")
+    write(tmp_path, '[tool.tclint]\nextend = "a.toml"\n', "b.toml")
+    with pytest.raises(UsageError, match=r"in a circle: a\.toml -> b\.toml -> a\.toml"):
+        load_config(tmp_path / "a.toml")
+
+
+def test_overrides_of_an_extended_file_come_first(tmp_path: Path) -> None:
+    override = '[[tool.tclint.overrides]]\npaths = "{}"\n{}\n'
+    write(tmp_path, "[tool.tclint]\n" + override.format("*.py", 'select = "DIM"'), "base.toml")
+    file = write(
+        tmp_path, '[tool.tclint]\nextend = "base.toml"\n' + override.format("tests/", 'ignore = "DIM003"')
+    )
+    settings = load_config(file)
+    assert settings.for_path(f"{tmp_path}/tests/a.py").select == ("DIM",)
+    assert settings.for_path(f"{tmp_path}/tests/a.py").ignore == ("DIM003",)
+    assert settings.for_path(f"{tmp_path}/src/a.py").ignore == ()
+    assert settings.for_path("/elsewhere/a.py").select == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("generated/", "a/generated/x.py", True),
+        ("generated/", "generated.py", False),
+        ("/gen", "gen/x.py", True),
+        ("/gen", "a/gen/x.py", False),
+        ("a/b.py", "a/b.py", True),
+        ("a/b.py", "c/a/b.py", False),
+        ("./b.py", "b.py", True),
+        ("./b.py", "a/b.py", False),
+        ("*_pb2.py", "a/x_pb2.py", True),
+        ("a/**/x.py", "a/b/c/x.py", True),
+    ],
+)
+def test_patterns_are_relative_to_their_file(tmp_path: Path, pattern: str, path: str, expected: bool) -> None:
+    # A folder whose name is itself full of pattern characters, inside one that the pattern must not see.
+    folder = tmp_path / "generated" / "we[i]rd #!* name"
+    settings = Settings(exclude=anchored((pattern,), folder))
+    assert settings.excludes(str(folder / path)) is expected
+    assert not settings.excludes(str(tmp_path / path))
+
+
+def test_pattern_in_the_folder_above(tmp_path: Path) -> None:
+    assert matches(anchored(("../x/a.py",), tmp_path / "b"), str(tmp_path / "x" / "a.py"))
+
+
+def test_later_negation_takes_back(tmp_path: Path) -> None:
+    patterns = anchored(("*.py", "!keep.py"), tmp_path)
+    assert matches(patterns, str(tmp_path / "a.py"))
+    assert not matches(patterns, str(tmp_path / "keep.py"))
+
+
+def test_flags_win() -> None:
+    settings = Settings(gpus=("t4",), batch=4, select=("AMP",), ignore=("DIM003",), extend_select=("RUN",))
+    assert with_flags(settings, {"gpus": ("a100",)}).gpus == ("a100",)
+    assert with_flags(settings, {}).batch == 4
+    selected = with_flags(settings, {"select": ("DIM003",)})
+    assert (selected.select, selected.extend_select, selected.ignore) == (("DIM003",), (), ())
+    assert with_flags(settings, {"extend_select": ("dim003",)}).ignore == ()
+    assert with_flags(settings, {"ignore": ("RUN",)}).extend_select == ()
+    assert with_flags(settings, {"ignore": ("ARC",)}).ignore == ("DIM003", "ARC")
+
+
+def test_selecting_on_the_command_line_keeps_exceptions_for_paths() -> None:
+    settings = Settings(overrides=(Override(("/t/",), select=("AMP",), ignore=("DIM001",)),))
+    chosen = with_flags(settings, {"select": ("DIM",)}).for_path("/t/a.py")
+    assert (chosen.select, chosen.ignore) == (("DIM",), ("DIM001",))
+
+
+def test_flags_are_parsed_as_keys_are() -> None:
+    assert parse_flag("min-gain", "0.5%") == 0.5
+    assert parse_flag("memory-limit", "512") == 512
+    assert parse_flag("memory-limit", "1.5 GB") == 1536
+    assert parse_flag("select", ["DIM,AMP001", "arc"]) == ("DIM", "AMP001", "arc")
+    with pytest.raises(UsageError, match="--batch expects a whole number, not '3x'"):
+        parse_flag("batch", "3x")
+
+
+toml_values: st.SearchStrategy[Any] = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + "".join(f"\\U{ord(character):08x}" for character in value) + '"'
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return repr(value)
+
+
+@given(name=st.sampled_from([*(key.name for key in KEYS), "extend", "overrides"]), value=toml_values)
+def test_any_value_is_taken_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, name: str, value: Any
+) -> None:
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        return
+    file = write(tmp_path_factory.getbasetemp() / "any", f"[tool.tclint]\n{name} = {toml(value)}\n")
+    refusal = refused(file)
+    if refusal is None:
+        hash(load_config(file))
+    else:
+        assert refusal.isprintable()
+        assert f"{os.sep}any{os.sep}pyproject.toml:2" in os.path.abspath(refusal.split(": ")[0])
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_is_refused_in_one_line_or_read(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_bytes(b"[tool.tclint]\n" + text.encode("utf-8", "surrogatepass"))
+    assert (refused(file) or "").isprintable()
+
+
+def refused(file: Path) -> str | None:
+    """What is said against a file, or None."""
+    try:
+        load_config(file)
+    except UsageError as error:
+        return str(error)
+    return None
