@@ -137,6 +137,8 @@ RULES: dict[str, Rule] = dict.fromkeys(
         "convolution",
         "_convolution",
         "cudnn_convolution",
+        "thnn_conv2d",
+        "slow_conv3d",
         "cudnn_convolution_transpose",
     ),
     convolution,

@@ -347,6 +347,19 @@ def plain(low: Lowering) -> None:
     product(low, 0, 1, (a_spec.shape[-2], b_spec.shape[-1], a_spec.shape[-1]), layout, batch=batch)
 
 
+def outer(low: Lowering) -> None:
+    """x[M] y[N] as a matrix: memory-bound both ways, its gradients are products with a vector."""
+    x, y = low.op.inputs[-2:]
+    out = dense_bytes(low.output)
+    low.traffic("elementwise", sum(spec.bytes for spec in low.op.inputs), out, flops=low.output.numel)
+    first = len(low.op.inputs) - 2
+    for position, (own, other) in enumerate(((x, y), (y, x)), start=first):
+        if low.needed(position):
+            low.traffic("reduction", out + other.bytes, dense_bytes(own), backward=True)
+    if first:
+        low.bias_gradient(0, low.output)
+
+
 RULES: dict[str, Rule] = {
     "linear": linear,
     "matmul": matmul,
@@ -365,6 +378,10 @@ RULES: dict[str, Rule] = {
     "baddbmm": add_product,
     "_addmm_activation": add_product,
     "inner": inner,
+    "outer": outer,
+    "ger": outer,
+    "addr": outer,
+    "kron": outer,
     "bilinear": bilinear,
     "_grouped_mm": grouped,
     "grouped_mm": grouped,

@@ -7,6 +7,8 @@ in aten/src/ATen/native/cuda.
 
 from __future__ import annotations
 
+from math import prod
+
 from tclint.graph.lower_base import Lowering, Rule, dense_bytes, distinct_bytes
 from tclint.graph.op_tables import DERIVATIVES, Derivative, names
 from tclint.graph.spec import TensorSpec
@@ -19,23 +21,41 @@ _SUMS = frozenset({"add", "sub", "subtract", "rsub"})
 
 
 def elementwise(low: Lowering) -> None:
-    """Any pointwise op: reads its inputs once, writes its output; backward per input that needs it."""
+    """Any pointwise op: reads its inputs once, writes its output; backward per input that needs it.
+
+    One operation per output element counts as work, as NVIDIA's deep learning performance guide does
+    (ReLU in fp16: 0.25 FLOP/B).
+    """
     op = low.op
     read = distinct_bytes(op.inputs)
-    low.traffic("elementwise", read, sum(dense_bytes(spec) for spec in op.outputs))
+    written = sum(dense_bytes(spec) for spec in op.outputs)
+    low.traffic("elementwise", read, written, flops=low.output.numel)
     if not low.any_needed:
         return
-    tensors = [position for position, spec in enumerate(op.inputs) if spec.shape or len(op.inputs) == 1]
     if op.name in _SUMS:
         _sum_backward(low)
-    elif len(tensors) >= 2 and op.name in _PRODUCTS | _QUOTIENTS:
+    elif len(op.inputs) == 1:
+        _unary_backward(low)
+    elif op.name in _PRODUCTS | _QUOTIENTS:
         _product_backward(low)
-    elif len(tensors) >= 2:
+    else:
         for position, need in enumerate(low.needs):
             if need:
-                _gradient_of(low, position, read)
-    else:
-        _unary_backward(low)
+                _gradient_of(low, position, _saved_bytes(low, position, read))
+
+
+def _saved_bytes(low: Lowering, position: int, everything: int) -> int:
+    """What the gradient of one of several inputs reads beside the output's gradient."""
+    inputs = low.op.inputs
+    if low.op.name == "where":
+        return inputs[0].bytes
+    if low.op.name == "masked_fill":
+        return inputs[1].bytes
+    if low.op.name in ("addcmul", "addcdiv"):
+        return sum(spec.bytes for other, spec in enumerate(inputs) if position and other not in (0, position))
+    if low.op.name == "lerp" and position < 2:
+        return inputs[2].bytes if len(inputs) > 2 else 0
+    return everything
 
 
 def _gradient_of(low: Lowering, position: int, saved_bytes: int, extra_passes: int = 0) -> None:
@@ -74,7 +94,7 @@ def _sum_backward(low: Lowering) -> None:
 def _product_backward(low: Lowering) -> None:
     inputs = low.op.inputs
     for position, need in enumerate(low.needs):
-        if not need or position > 1:
+        if not need:
             continue
         if low.op.name in _PRODUCTS:
             _gradient_of(low, position, inputs[1 - position].bytes)
@@ -86,8 +106,8 @@ def _product_backward(low: Lowering) -> None:
 
 def _unary_backward(low: Lowering) -> None:
     op = low.op
-    scalar_partner = op.name in _PRODUCTS | _QUOTIENTS
-    derivative = _SCALE if scalar_partner else DERIVATIVES.get(op.name, _INPUT)
+    by_number = op.name in _PRODUCTS | _QUOTIENTS
+    derivative = _SCALE if by_number else DERIVATIVES.get(op.name, _INPUT)
     if derivative.saved == "free":
         return
     # In place, the input is gone: such ops save their output.
@@ -136,6 +156,12 @@ def _norm_shape(low: Lowering) -> tuple[int, int]:
     return x.numel // max(columns, 1), columns
 
 
+# Per element: mean 1, variance 2, normalisation 2, scale and shift 2.
+_NORM_FLOPS = 7
+# Per element: maximum, subtraction, exponential, sum, division.
+_SOFTMAX_FLOPS = 5
+
+
 def norm(low: Lowering) -> None:
     """Batch, instance, layer, group and RMS norm.
 
@@ -153,7 +179,9 @@ def norm(low: Lowering) -> None:
         fixed_statistics = not low.attribute("use_input_stats", True)
     by_row = "layer_norm" in name or "rms_norm" in name
     reads = 1 if fixed_statistics or by_row else 2
-    low.traffic("norm", reads * size, out, rows=rows, columns=columns, launches=reads)
+    low.traffic(
+        "norm", reads * size, out, rows=rows, columns=columns, launches=reads, flops=_NORM_FLOPS * x.numel
+    )
     if not low.any_needed:
         return
     x_needed = low.needs[0]
@@ -180,7 +208,9 @@ def softmax(low: Lowering) -> None:
     columns = x.shape[axis] if x.shape and isinstance(axis, int) else max(x.numel, 1)
     rows = x.numel // max(columns, 1)
     mask = sum(spec.bytes for spec in low.op.inputs[1:])
-    low.traffic("softmax", x.bytes + mask, dense_bytes(y), rows=rows, columns=columns)
+    low.traffic(
+        "softmax", x.bytes + mask, dense_bytes(y), rows=rows, columns=columns, flops=_SOFTMAX_FLOPS * x.numel
+    )
     if low.any_needed:
         low.traffic("softmax", 2 * dense_bytes(y), dense_bytes(x), rows=rows, columns=columns, backward=True)
 
@@ -190,13 +220,23 @@ def pool(low: Lowering) -> None:
     x = low.op.inputs[0]
     others = sum(spec.bytes for spec in low.op.inputs[1:])
     out = dense_bytes(low.output)
-    is_max = "max_pool" in low.op.name
     indices = sum(dense_bytes(spec) for spec in low.op.outputs[1:])
-    if is_max and not indices and low.any_needed:
+    if "max_pool" in low.op.name and not indices and low.any_needed:
         indices = 8 * low.output.numel
-    low.traffic("pool", x.bytes + others, out + indices)
+    low.traffic("pool", x.bytes + others, out + indices, flops=low.output.numel * _window(low))
     if low.any_needed:
-        low.traffic("pool", out + indices + others, dense_bytes(x), backward=True)
+        written = sum(dense_bytes(spec) for spec, need in zip(low.op.inputs, low.needs, strict=True) if need)
+        low.traffic("pool", out + indices + others, written, backward=True)
+
+
+def _window(low: Lowering) -> int:
+    """Input elements per output element of a pooling op; adaptive ones divide the input evenly."""
+    kernel = low.attribute("kernel_size")
+    if kernel is None:
+        return max(low.op.inputs[0].numel // max(low.output.numel, 1), 1)
+    sizes = [kernel] if isinstance(kernel, int) else list(kernel)
+    dims = 3 if "3d" in low.op.name else 2 if "2d" in low.op.name else 1
+    return int(prod(sizes * dims if len(sizes) == 1 else sizes))
 
 
 _EXPANDED = names("expanded")
@@ -209,7 +249,7 @@ def reduction(low: Lowering) -> None:
     op = low.op
     read = distinct_bytes(op.inputs)
     written = sum(dense_bytes(spec) for spec in op.outputs)
-    low.traffic("reduction", read, written)
+    low.traffic("reduction", read, written, flops=sum(spec.numel for spec in op.inputs[:1]))
     if not low.any_needed or op.name in _EXPANDED:
         return
     for position, need in enumerate(low.needs):
@@ -295,7 +335,8 @@ def embedding(low: Lowering) -> None:
     row_bytes = dense_bytes(spec) // max(spec.shape[0], 1)
     gathered = (low.op.inputs[index].numel if index is not None else 0) * row_bytes
     out = dense_bytes(low.output)
-    low.traffic("embedding", gathered + indices, out)
+    # Rows looked up again come from the cache.
+    low.traffic("embedding", min(gathered, spec.bytes) + indices, out)
     if low.needed(weight):
         written = gathered if low.attribute("sparse", False) else dense_bytes(spec)
         low.traffic("scatter", out + indices, written, launches=2, backward=True)

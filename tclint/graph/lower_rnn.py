@@ -35,6 +35,8 @@ class _Direction:
     """Rows of the weights: 4, 3 or 1 times `hidden`."""
     dtype: str
     input_needed: bool
+    state_needed: bool
+    """Whether a gradient flows into the state before the first step; cuDNN's layers always compute it."""
     weight_needed: bool
     bias_needed: bool
 
@@ -81,6 +83,7 @@ def layer(low: Lowering) -> None:
                     gates=w_ih.shape[0],
                     dtype=dtype,
                     input_needed=below_needed,
+                    state_needed=True,
                     weight_needed=low.needs[group[start]],
                     bias_needed=bool(biases) and low.needs[group[start + 2]],
                 ),
@@ -132,7 +135,8 @@ def _direction(low: Lowering, d: _Direction, projected: bool, *, backward: bool)
     for batch, count in d.steps:
         if projected:
             low.run_backward(gemm(batch, d.hidden, d.state, d.dtype, layout="knn", repeats=count), "dgrad")
-        low.run_backward(gemm(batch, d.state, d.gates, d.dtype, layout="knn", repeats=count), "dgrad")
+        if d.state_needed:
+            low.run_backward(gemm(batch, d.state, d.gates, d.dtype, layout="knn", repeats=count), "dgrad")
     if d.input_needed:
         low.run_backward(gemm(d.rows, d.inputs, d.gates, d.dtype, layout="knn"), "dgrad")
     if d.weight_needed:
@@ -181,6 +185,7 @@ def cell(low: Lowering) -> None:
         gates=weight.shape[0],
         dtype=spec.dtype,
         input_needed=low.needed(x),
+        state_needed=low.needed(low.find("hx[0]", "hx")),
         weight_needed=low.needed(w_ih),
         bias_needed=low.needed(b_ih),
     )

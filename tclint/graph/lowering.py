@@ -113,8 +113,8 @@ _COUNTED = frozenset({*lower_gemm.RULES, *lower_conv.RULES, *lower_attention.RUL
 
 def _apply(low: Lowering) -> None:
     op = low.op
-    for cast in op.casts:
-        _cast(low, cast)
+    if op.casts:
+        _casts(low)
     if op.name in _FREE:
         return
     # The tracer decides per call whether reshape and the like moved data.
@@ -126,15 +126,20 @@ def _apply(low: Lowering) -> None:
     rule(low)
 
 
-def _cast(low: Lowering, cast: Cast) -> None:
-    """A conversion before the op, and that of the gradient back; autocast does both per tensor."""
-    before = cast.numel * itemsize_bytes(cast.from_dtype)
-    after = cast.numel * itemsize_bytes(cast.to_dtype)
-    low.run(Traffic("copy", "_to_copy", before, after, dtype=cast.to_dtype), "cast")
-    for spec, need in zip(low.op.inputs, low.needs, strict=True):
-        if need and _is_result(cast, spec):
-            low.run_backward(Traffic("copy", "_to_copy", after, before, dtype=cast.from_dtype), "cast")
-            return
+def _casts(low: Lowering) -> None:
+    """Conversions before the op, and those of the gradients back; autocast does both per tensor."""
+    converted: set[int] = set()
+    for cast in low.op.casts:
+        before = cast.numel * itemsize_bytes(cast.from_dtype)
+        after = cast.numel * itemsize_bytes(cast.to_dtype)
+        low.run(Traffic("copy", "_to_copy", before, after, dtype=cast.to_dtype), "cast")
+        for position, spec in enumerate(low.op.inputs):
+            if position not in converted and _is_result(cast, spec):
+                converted.add(position)
+                if low.needs[position]:
+                    work = Traffic("copy", "_to_copy", after, before, dtype=cast.from_dtype)
+                    low.run_backward(work, "cast")
+                break
 
 
 def _is_result(cast: Cast, spec: TensorSpec) -> bool:
