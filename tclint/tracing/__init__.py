@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tclint.config import Settings
 from tclint.graph import Graph
+from tclint.tracing.client import TraceResult
+from tclint.tracing.client import trace_targets as _trace_targets
 
-__all__ = ["trace_callable"]
+__all__ = ["TraceResult", "trace_callable", "trace_targets"]
 
 
 def trace_callable(
@@ -21,3 +24,26 @@ def trace_callable(
     from tclint.tracing.in_process import trace_in_process
 
     return trace_in_process(build, inputs, kwargs)
+
+
+def trace_targets(
+    targets: Sequence[str], settings: Settings, *, on_progress: Callable[[str], None] | None = None
+) -> Iterator[TraceResult]:
+    """Build and trace each target in a process of its own, several at a time.
+
+    The worker process starts with this call, not with the first `next()`, so that torch is imported while
+    the caller does other work. A target that hangs, exits, crashes or exhausts memory becomes an error;
+    the others go on.
+
+    Args:
+        targets: 'path/file.py:callable' or 'package.module:callable'.
+        settings: uses inputs, batch, timeout_s, memory_limit_mib and jobs.
+        on_progress: called with one line when a target starts.
+
+    Yields:
+        A TraceResult per target, in the order of the targets.
+
+    Raises:
+        UsageError: a spec in `settings.inputs` is malformed; nothing was started.
+    """
+    return _trace_targets(targets, settings, on_progress)

@@ -23,7 +23,7 @@ from tclint.tracing.sites import SiteFinder
 _Slot = tuple[dict[str, Any], str, Any]
 
 
-def build_model(build: Callable[[], Any], sites: SiteFinder) -> Any:
+def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
     """What `build()` returns, with large tensors on meta and weight initialisation skipped."""
     recorder = Recorder(sites)
     with (

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from torch import nn
-
 from tclint.errors import TargetError
-from tclint.graph import Graph, Site
-from tclint.tracing.build import build_model
-from tclint.tracing.examples import InferenceFailed, call_inputs, infer_inputs
-from tclint.tracing.session import trace_model
+from tclint.graph import Graph
+from tclint.tracing.build import on_meta
+from tclint.tracing.entry import split_built, trace_or_explain
+from tclint.tracing.examples import InferenceFailed, given_inputs, infer_inputs
 from tclint.tracing.sites import SiteFinder
+from tclint.tracing.targets import describe, site_of, where_in_user_code
 
 
 def trace_in_process(
@@ -23,51 +22,32 @@ def trace_in_process(
 ) -> Graph:
     """See `tclint.trace`."""
     root = site_of(build)
-    sites = SiteFinder(
-        roots=(os.getcwd(), *((os.path.dirname(root.path),) if root and os.path.isabs(root.path) else ())),
-        files=(root.path,) if root else (),
-    )
+    name = getattr(build, "__qualname__", None) or type(build).__name__
+    roots = [os.getcwd()]
+    if root is not None and os.path.isabs(root.path):
+        roots.append(os.path.dirname(root.path))
+    sites = SiteFinder(roots=roots, files=(root.path,) if root is not None else ())
     started = time.perf_counter()
-    built = build_model(build, sites)
-    build_s = time.perf_counter() - started
-    returned = None
-    if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
-        built, returned = built[0], built[1] if len(built) == 2 else built[1:]
-    if not isinstance(built, nn.Module):
-        raise TargetError(f"the callable returned {type(built).__name__}, not an nn.Module.")
-    assumptions: tuple[Any, ...] = ()
-    args: tuple[Any, ...]
-    if inputs is not None or kwargs:
-        args, keywords = call_inputs(() if inputs is None else inputs)
-        keywords = {**keywords, **(kwargs or {})}
+    try:
+        built = on_meta(build, sites)
+    except Exception as error:
+        line = where_in_user_code(error, sites.is_user_file)
+        raise TargetError(f"{name} raised {describe(error)}{line}.") from error
+    model, returned = split_built(built, name)
+    if inputs is not None:
+        chosen = given_inputs(inputs, "inputs")
+    elif kwargs:
+        chosen = given_inputs((), "inputs")
     elif returned is not None:
-        args, keywords = call_inputs(returned)
+        chosen = given_inputs(returned, name)
     else:
         try:
-            args, keywords, assumption = infer_inputs(built)
+            chosen = infer_inputs(model)
         except InferenceFailed as error:
-            raise TargetError(f"{error}; pass inputs=... to tclint.trace.") from error
-        assumptions = (assumption,)
-    return trace_model(
-        built,
-        args,
-        keywords,
-        sites,
-        assumptions=assumptions,
-        root_site=root,
-        metadata={"build_s": build_s},
-    )
-
-
-def site_of(target: Any) -> Site | None:
-    """Where a function or class is defined."""
-    target = inspect.unwrap(target) if callable(target) else target
-    code = getattr(target, "__code__", None)
-    if code is not None:
-        return Site(code.co_filename, code.co_firstlineno, target.__name__)
-    try:
-        path = inspect.getsourcefile(target)
-        _, line = inspect.getsourcelines(target)
-    except (TypeError, OSError):
-        return None
-    return Site(path, line, getattr(target, "__qualname__", "")) if path else None
+            raise TargetError(
+                f"The inputs of {name} cannot be inferred, because {error}: pass inputs=."
+            ) from None
+    if kwargs:
+        chosen = replace(chosen, kwargs={**chosen.kwargs, **kwargs})
+    metadata = {"inputs_from": chosen.source, "build_s": time.perf_counter() - started}
+    return trace_or_explain(model, chosen, sites, root, metadata, name, "inputs=")

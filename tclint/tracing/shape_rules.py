@@ -34,6 +34,11 @@ def _unary(tensor: Any, *_args: Any, approximate: str = "none") -> Metadata | No
     return _same(tensor)
 
 
+def _dropout(tensor: Any, p: float, train: bool) -> Metadata | None:
+    # In evaluation it hands back its input, which the kernel itself has to do.
+    return _same(tensor) if train and 0.0 < p < 1.0 else None
+
+
 def _pow(tensor: Any, exponent: Any, **kwargs: Any) -> Metadata | None:
     return None if kwargs or isinstance(exponent, torch.Tensor) else _same(tensor)
 
@@ -49,10 +54,10 @@ def _binary(left: Any, right: Any, *args: Any, alpha: Any = 1) -> Metadata | Non
     if left.shape == right.shape:
         return _same(left)
     if left.dim() != right.dim():
-        # Both dense and row-major: so is whatever broadcasts to the shape of one of them.
-        shape = tuple(torch.broadcast_shapes(left.shape, right.shape))
-        if shape in (tuple(left.shape), tuple(right.shape)):
-            return _contiguous(shape, left.dtype)
+        # Both are row-major, and so is the result, if one already has its shape.
+        large, small = (left, right) if left.dim() > right.dim() else (right, left)
+        if small.dim() == 0 or large.shape[large.dim() - small.dim() :] == small.shape:
+            return _contiguous(tuple(large.shape), left.dtype)
     return None
 
 
@@ -247,6 +252,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("batch_norm", "group_norm", "instance_norm", "layer_norm"), _same),
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "cat": _cat,
+    "dropout": _dropout,
     "embedding": _embedding,
     "linear": _linear,
     "matmul": _matmul,

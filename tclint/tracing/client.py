@@ -1,0 +1,271 @@
+"""Runs targets in worker processes and yields their graphs; imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tclint.config import Settings
+from tclint.errors import TargetError
+from tclint.graph import Graph
+from tclint.tracing.inputs import parse_inputs
+from tclint.tracing.targets import check_file, parse_target
+
+TORCH_MISSING = (
+    "Tracing a model needs PyTorch, which is not installed beside tclint: install 'tensorcore-lint[torch]', or "
+    "run tclint in the environment that trains the model."
+)
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """What became of one target: a graph or an error, never both."""
+
+    target: str
+    graph: Graph | None = None
+    error: TargetError | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of 'load', 'build' and 'trace' in the worker."""
+    captured_output: str = ""
+    """What the target's code printed, its first 64 KiB."""
+
+
+def trace_targets(
+    targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
+) -> Iterator[TraceResult]:
+    """See `tclint.tracing.trace_targets`."""
+    parse_inputs(settings.inputs)
+    results: dict[int, TraceResult] = {}
+    requests: list[dict[str, Any]] = []
+    folder = tempfile.mkdtemp(prefix="tclint-")
+    for index, target in enumerate(targets):
+        try:
+            check_file(parse_target(target))
+        except TargetError as error:
+            results[index] = TraceResult(target, error=error)
+            continue
+        requests.append(
+            {
+                "id": index,
+                "target": target,
+                "result": os.path.join(folder, f"{index}.json"),
+                "inputs": list(settings.inputs),
+                "batch": settings.batch,
+                "timeout_s": settings.timeout_s,
+                "memory_limit_mib": settings.memory_limit_mib,
+            }
+        )
+    runner: _Zygote | _FreshProcesses
+    # The worker starts importing torch now, while the caller does something else.
+    runner = _Zygote(requests, settings.jobs) if hasattr(os, "fork") else _FreshProcesses(requests)
+    return _in_order(targets, results, runner, folder, on_progress)
+
+
+def _in_order(
+    targets: Sequence[str],
+    results: dict[int, TraceResult],
+    runner: _Zygote | _FreshProcesses,
+    folder: str,
+    on_progress: Callable[[str], None] | None,
+) -> Iterator[TraceResult]:
+    try:
+        outcomes = runner.outcomes()
+        for index, target in enumerate(targets):
+            while index not in results:
+                outcome = next(outcomes)
+                if outcome.started is not None:
+                    if on_progress:
+                        on_progress(f"tracing {targets[outcome.started]}")
+                    continue
+                results[outcome.id] = _result(targets[outcome.id], outcome, folder, runner.limits)
+            yield results.pop(index)
+    finally:
+        runner.close()
+        _remove(folder)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a child ended, or that it started."""
+
+    id: int = -1
+    started: int | None = None
+    timed_out: bool = False
+    signal: int | None = None
+    exit_code: int | None = None
+    output: str = ""
+    problem: str | None = None
+    """Why no child could be started."""
+
+
+class _Zygote:
+    """A worker that forks a child for every request."""
+
+    def __init__(self, requests: list[dict[str, Any]], jobs: int) -> None:
+        self.limits = requests[0] if requests else {}
+        self._requests = requests
+        self._process: subprocess.Popen[bytes] | None = None
+        if not requests:
+            return
+        self._process = _start_worker([])
+        lines = [{"jobs": jobs or os.cpu_count() or 1}, *requests]
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+            self._process.stdin.flush()
+
+    def outcomes(self) -> Iterator[_Outcome]:
+        """One for every start and every end; one for every request even if the worker dies."""
+        open_ids = [request["id"] for request in self._requests]
+        problem = "the worker process ended unexpectedly"
+        if self._process is not None and self._process.stdout is not None:
+            for line in self._process.stdout:
+                message = json.loads(line)
+                if "ready" in message:
+                    problem = message["problem"] or problem
+                elif "started" in message:
+                    yield _Outcome(started=message["started"])
+                else:
+                    open_ids.remove(message["id"])
+                    yield _Outcome(**message)
+                if not open_ids:
+                    return
+        for index in open_ids:
+            yield _Outcome(id=index, problem=problem)
+
+    def close(self) -> None:
+        """End the worker and everything it started."""
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+
+class _FreshProcesses:
+    """One new process for every request, one after another, where there is no fork."""
+
+    def __init__(self, requests: list[dict[str, Any]]) -> None:
+        self.limits = requests[0] if requests else {}
+        self._requests = requests
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def outcomes(self) -> Iterator[_Outcome]:
+        """One for every start and every end."""
+        for request in self._requests:
+            yield _Outcome(started=request["id"])
+            self._process = process = _start_worker(["--one"], stderr=subprocess.STDOUT)
+            timed_out = False
+            try:
+                output, _ = process.communicate(json.dumps(request).encode() + b"\n", request["timeout_s"])
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                process.kill()
+                output, _ = process.communicate()
+            code = process.returncode
+            yield _Outcome(
+                id=request["id"],
+                timed_out=timed_out,
+                signal=-code if code < 0 else None,
+                exit_code=code if code >= 0 else None,
+                output=output.decode("utf-8", "replace"),
+            )
+
+    def close(self) -> None:
+        """End the process that still runs."""
+        if self._process is not None:
+            _end(self._process)
+
+
+def _start_worker(arguments: list[str], stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    # Not `-m`: that would put the working directory, and any `random.py` in it, before the standard library.
+    path = [entry for entry in sys.path if entry]
+    code = (
+        f"import sys; sys.path[:] = {path!r}; "
+        "from tclint.tracing.worker import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the worker's input, which makes it kill its children; kill it if it does not."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _result(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]) -> TraceResult:
+    def failed(message: str, details: str = "", seconds: dict[str, float] | None = None) -> TraceResult:
+        error = TargetError(message, details=details, captured_output=outcome.output)
+        return TraceResult(target, error=error, seconds=seconds or {}, captured_output=outcome.output)
+
+    if outcome.problem == "missing":
+        return failed(TORCH_MISSING)
+    if outcome.problem is not None:
+        return failed(f"{target} was not traced: {outcome.problem}")
+    if outcome.timed_out:
+        return failed(
+            f"{target} took longer than {limits['timeout_s']:g} s to build and trace, and was stopped; --timeout "
+            "gives it more time."
+        )
+    file = Path(folder) / f"{outcome.id}.json"
+    if not file.exists():
+        return failed(f"{target} {_end_of_process(outcome, limits)}", details=outcome.output)
+    header_text, _, graph_text = file.read_text(encoding="utf-8").partition("\n")
+    file.unlink()
+    header = json.loads(header_text)
+    if header["error"] is not None:
+        return failed(header["error"], header["details"], header["seconds"])
+    started = time.perf_counter()
+    graph = Graph.from_json(graph_text)
+    seconds = {**header["seconds"], "read": time.perf_counter() - started}
+    return TraceResult(target, graph, None, seconds, outcome.output)
+
+
+def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
+    if outcome.signal is not None:
+        if outcome.signal == getattr(signal, "SIGKILL", 9):
+            return (
+                "was killed by the system, most likely because memory ran out; build it smaller, or close other "
+                "programs."
+            )
+        try:
+            name = signal.Signals(outcome.signal).name
+        except ValueError:
+            name = f"signal {outcome.signal}"
+        crash = "a segmentation fault" if name == "SIGSEGV" else name
+        return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."
+    del limits
+    return (
+        f"ended its process with exit code {outcome.exit_code} (os._exit) before it returned a model; remove "
+        "that call from what the target runs."
+    )
+
+
+def _remove(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            os.unlink(entry.path)
+        os.rmdir(folder)

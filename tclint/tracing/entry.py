@@ -1,0 +1,168 @@
+"""Everything that happens to one target inside its worker: load, build, find inputs, trace."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from tclint.errors import TargetError
+from tclint.graph import Graph, Site
+from tclint.tracing.build import on_meta
+from tclint.tracing.environment import without_gpu
+from tclint.tracing.examples import (
+    CallInputs,
+    InferenceFailed,
+    given_inputs,
+    infer_inputs,
+    inputs_from_specs,
+    inputs_of_module,
+    with_batch,
+)
+from tclint.tracing.failures import forward_error
+from tclint.tracing.inputs import SYNTAX, InputSpec
+from tclint.tracing.modules import remembered_construction
+from tclint.tracing.session import trace_model
+from tclint.tracing.sites import SiteFinder
+from tclint.tracing.targets import (
+    LoadedTarget,
+    load_target,
+    parse_target,
+    shown_path,
+    user_errors,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceOptions:
+    """The settings that tracing depends on."""
+
+    inputs: tuple[InputSpec, ...] = ()
+    batch: int | None = None
+
+
+def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Graph:
+    """Trace one target in this process.
+
+    Args:
+        text: 'path/file.py:callable' or 'package.module:callable'.
+        seconds: gets the wall time of 'load', 'build' and 'trace'.
+
+    Raises:
+        TargetError: one sentence that says what to do.
+    """
+    target = parse_target(text)
+    folder = os.path.dirname(os.path.abspath(target.path)) if target.path else os.getcwd()
+    sites = SiteFinder(roots=(folder, os.getcwd()))
+
+    @contextlib.contextmanager
+    def while_loading() -> Iterator[None]:
+        # Decorators such as @torch.compile run when the file is imported, and so may constructors.
+        with without_gpu(), remembered_construction(sites):
+            yield
+
+    with _timed(seconds, "load"):
+        loaded = load_target(target, while_loading)
+    with _timed(seconds, "build"):
+        model, returned = _build(loaded, sites)
+        inputs = _choose_inputs(loaded, model, returned, options, sites)
+        if options.batch is not None:
+            inputs = with_batch(inputs, options.batch)
+    metadata: dict[str, Any] = {"target": text, "inputs_from": inputs.source, "build_s": seconds["build"]}
+    if options.batch is not None:
+        metadata["batch"] = options.batch
+    with _timed(seconds, "trace"):
+        return trace_or_explain(model, inputs, sites, loaded.site, metadata, text, "--input")
+
+
+def trace_or_explain(
+    model: nn.Module,
+    inputs: CallInputs,
+    sites: SiteFinder,
+    root_site: Site | None,
+    metadata: dict[str, Any],
+    name: str,
+    option: str,
+) -> Graph:
+    """Trace the model; what its forward raises becomes one sentence.
+
+    Args:
+        name: of the model, for the message.
+        option: how the user gives other inputs: '--input' or 'inputs='.
+
+    Raises:
+        TargetError: the forward failed.
+    """
+    try:
+        return trace_model(
+            model,
+            inputs.args,
+            inputs.kwargs,
+            sites,
+            assumptions=inputs.assumptions,
+            root_site=root_site,
+            metadata=metadata,
+        )
+    except (TargetError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise forward_error(error, model, inputs, sites, name, option) from None
+
+
+def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
+    """(module, inputs or None) from what a callable returned.
+
+    Raises:
+        TargetError: there is no nn.Module in it.
+    """
+    returned = None
+    if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
+        built, returned = built[0], built[1] if len(built) == 2 else built[1:]
+    if not isinstance(built, nn.Module):
+        kind = "nothing" if built is None else f"a {type(built).__name__}"
+        raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
+    return built, returned
+
+
+def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any]:
+    target = loaded.target
+    with user_errors(target, f"{target.attribute} in {target.container}", sites.is_user_file):
+        built = on_meta(loaded.function, sites)
+    where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
+    return split_built(built, f"{target.attribute}{where}")
+
+
+def _choose_inputs(
+    loaded: LoadedTarget, model: nn.Module, returned: Any, options: TraceOptions, sites: SiteFinder
+) -> CallInputs:
+    if options.inputs:
+        return inputs_from_specs(options.inputs)
+    if returned is not None:
+        return given_inputs(returned, loaded.target.attribute)
+    provided = inputs_of_module(loaded.module)
+    if provided is not None:
+        with user_errors(loaded.target, f"example_inputs in {loaded.target.container}", sites.is_user_file):
+            return given_inputs(on_meta(provided, sites), "example_inputs")
+    try:
+        return infer_inputs(model)
+    except InferenceFailed as error:
+        raise TargetError(
+            f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one --input per "
+            f"tensor ({SYNTAX}), or define example_inputs() beside it."
+        ) from None
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = time.perf_counter() - started
+
+

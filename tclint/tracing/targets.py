@@ -1,0 +1,307 @@
+"""From 'path/model.py:build_model' or 'package.module:Class.method' to the callable it names."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tclint.errors import TargetError, closest
+from tclint.graph import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed target: exactly one of `path` and `module` is set."""
+
+    text: str
+    attribute: str
+    path: str | None = None
+    module: str | None = None
+
+    @property
+    def container(self) -> str:
+        """The file or module that holds the callable, as the user wrote it."""
+        return self.path or self.module or ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTarget:
+    """A target whose file was run and whose callable was found."""
+
+    target: Target
+    function: Callable[[], Any]
+    module: ModuleType
+    site: Site | None
+    """Where the callable is defined."""
+
+
+def parse_target(text: str) -> Target:
+    """Split a target at its last colon.
+
+    Raises:
+        TargetError: there is no callable behind a colon.
+    """
+    container, colon, attribute = text.rpartition(":")
+    if not colon or not container or not all(part.isidentifier() for part in attribute.split(".")):
+        raise TargetError(
+            f"{text!r} names no callable: write 'path/file.py:callable' or 'package.module:callable'."
+        )
+    if container.endswith(".py") or "/" in container or os.sep in container:
+        return Target(text, attribute, path=container)
+    return Target(text, attribute, module=container)
+
+
+def check_file(target: Target) -> None:
+    """Fail early, without running anything, for a file that does not exist.
+
+    Raises:
+        TargetError: with the closest existing file.
+    """
+    if target.path is None or os.path.isfile(target.path):
+        return
+    folder = Path(target.path).parent
+    name = Path(target.path).name
+    if not folder.is_dir():
+        raise TargetError(f"There is no folder {str(folder)!r} with a {name}.")
+    siblings = sorted(str(entry) for entry in folder.glob("*.py"))
+    raise TargetError(f"There is no file {target.path!r}.{closest(target.path, siblings)}")
+
+
+def load_target(
+    target: Target, running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+) -> LoadedTarget:
+    """Import the target's file or module and find its callable.
+
+    Args:
+        running: entered while the user's file runs.
+
+    Raises:
+        TargetError: the file does not run, or has no such callable without arguments.
+    """
+    check_file(target)
+    with running():
+        module = _import_file(target) if target.path is not None else _import_module(target)
+    function: Any = module
+    for part in target.attribute.split("."):
+        try:
+            function = getattr(function, part)
+        except AttributeError:
+            raise TargetError(_no_such_callable(target, module, part)) from None
+    if not callable(function):
+        raise TargetError(
+            f"{target.attribute} in {target.container} is a {type(function).__name__}, not a function or class "
+            f"that builds a model.{_candidates(module, target)}"
+        )
+    site = site_of(function)
+    _check_signature(target, function, site)
+    return LoadedTarget(target, function, module, site)
+
+
+@contextlib.contextmanager
+def user_errors(target: Target, doing: str, is_user_file: Callable[[str], bool]) -> Iterator[None]:
+    """Turn what the user's code raises into one sentence with the user's file and line.
+
+    Args:
+        doing: what raised, as the sentence's subject: 'build_model'.
+    """
+    try:
+        yield
+    except (TargetError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        line = where_in_user_code(error, is_user_file)
+        raise TargetError(f"{doing} called sys.exit({error.code!r}){line}.", details=traceback_of(error)) from None
+    except BaseException as error:
+        if is_out_of_memory(error):
+            raise
+        line = where_in_user_code(error, is_user_file)
+        raise TargetError(f"{doing} raised {describe(error)}{line}.", details=traceback_of(error)) from None
+    finally:
+        del target
+
+
+def describe(error: BaseException) -> str:
+    """'ValueError: size must be even', the first line only, without a full stop."""
+    message = str(error).strip()
+    first = message.splitlines()[0].strip() if message else ""
+    if len(first) > 300:
+        first = first[:297] + "..."
+    name = type(error).__name__
+    return f"{name}: {first.rstrip('.')}" if first else name
+
+
+def where_in_user_code(error: BaseException, is_user_file: Callable[[str], bool]) -> str:
+    """' (model.py:12)' for the innermost user frame of an error, else ''."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if is_user_file(frame.filename):
+            found = f" ({shown_path(frame.filename)}:{frame.lineno})"
+    return found
+
+
+def shown_path(path: str) -> str:
+    """Relative to the working directory where that is shorter."""
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:
+        return path
+    return relative if len(relative) < len(path) else path
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, in Python or in torch."""
+    message = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in message or "not enough memory" in message
+
+
+def site_of(target: Any) -> Site | None:
+    """Where a function or class is defined."""
+    if callable(target) and not inspect.isclass(target):
+        target = inspect.unwrap(target)
+        target = getattr(target, "func", target)  # functools.partial
+    code = getattr(target, "__code__", None)
+    if code is not None:
+        return Site(code.co_filename, code.co_firstlineno, getattr(target, "__name__", ""))
+    try:
+        path = inspect.getsourcefile(target)
+        _, line = inspect.getsourcelines(target)
+    except (TypeError, OSError):
+        return None
+    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
+
+
+def _import_file(target: Target) -> ModuleType:
+    path = os.path.abspath(target.path or "")
+    sys.path.insert(0, os.path.dirname(path))
+    name = Path(path).stem
+    if name in sys.modules or not name.isidentifier() or name in sys.stdlib_module_names:
+        name = f"_tclint_target_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{target.path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    # Registered first, as a normal import does: dataclasses and pickling look the module up.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        raise _import_error(target, error, path) from None
+    return module
+
+
+def _import_module(target: Target) -> ModuleType:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    name = target.module or ""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(missing + "."):
+            raise TargetError(
+                f"There is no module {missing!r} here or installed; a file is given as 'path/file.py:callable'."
+            ) from None
+        raise _import_error(target, error, None) from None
+    except BaseException as error:
+        raise _import_error(target, error, None) from None
+
+
+def _import_error(target: Target, error: BaseException, path: str | None) -> BaseException:
+    """What the user is told when the file does not run; errors of the process itself pass through."""
+    container = target.container
+    if isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
+        return error
+    details = traceback_of(error)
+    if isinstance(error, SyntaxError):
+        where = f"{shown_path(error.filename)}:{error.lineno}" if error.filename else container
+        return TargetError(f"{where}: {error.msg or 'invalid syntax'}; Python cannot read it.", details=details)
+    line = _line_outside_libraries(error)
+    if isinstance(error, SystemExit):
+        return TargetError(f"{container} called sys.exit({error.code!r}) while it was imported{line}.")
+    if isinstance(error, ModuleNotFoundError):
+        return TargetError(
+            f"{container} imports {error.name!r}, which is not installed here{line}; install it in the "
+            "environment that runs tclint.",
+            details=details,
+        )
+    if isinstance(error, ImportError) and "no known parent package" in str(error) and path is not None:
+        return TargetError(
+            f"{container} uses relative imports{line}; name it as a module from the folder above its package: "
+            f"'{_module_name(path)}:{target.attribute}'.",
+            details=details,
+        )
+    return TargetError(f"{container} could not be imported: {describe(error)}{line}.", details=details)
+
+
+def _line_outside_libraries(error: BaseException) -> str:
+    from tclint.tracing.sites import SiteFinder
+
+    return where_in_user_code(error, SiteFinder().is_user_file)
+
+
+def _module_name(path: str) -> str:
+    parts = [Path(path).stem]
+    folder = Path(path).parent
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if len(parts) == 1:
+        parts.insert(0, Path(path).parent.name)
+    return ".".join(parts)
+
+
+def _no_such_callable(target: Target, module: ModuleType, part: str) -> str:
+    names = _callables(module)
+    return f"{target.container} has no {part!r}.{closest(part, names)}{_candidates(module, target)}"
+
+
+def _candidates(module: ModuleType, target: Target) -> str:
+    names = _callables(module)
+    if not names:
+        return f" {target.container} defines no function or class."
+    return f" It defines {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}."
+
+
+def _callables(module: ModuleType) -> list[str]:
+    """Public functions and classes that the module itself defines, functions first."""
+    own = [
+        (inspect.isclass(value), name)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and getattr(value, "__module__", None) == module.__name__
+    ]
+    return [name for _, name in sorted(own, key=lambda item: item[0])]
+
+
+def _check_signature(target: Target, function: Callable[..., Any], site: Site | None) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    needed = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        where = f" ({shown_path(site.path)}:{site.line})" if site else ""
+        raise TargetError(
+            f"{target.attribute}{where} needs arguments ({', '.join(needed)}); write a function without any, "
+            f"such as `def build_model(): return {target.attribute}(...)`, and name that."
+        )
+
+
+def traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
