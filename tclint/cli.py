@@ -352,8 +352,9 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 @click.argument("rule")
 @_list_format_option
 @_config_options
+@click.option("--verbose", "-v", is_flag=True, help="Show every example.")
 @_debug_option
-def explain(rule: str, format_name: str, config: str | None, isolated: bool) -> int:
+def explain(rule: str, format_name: str, config: str | None, isolated: bool, verbose: bool) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
     from tclint.registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
@@ -364,7 +365,7 @@ def explain(rule: str, format_name: str, config: str | None, isolated: bool) -> 
         write_stdout(page)
         return 0
     found = find_rule(rule, settings.rules)
-    write_stdout(rule_json(found) if _is_json(format_name) else rule_page(found, _bold()))
+    write_stdout(rule_json(found) if _is_json(format_name) else rule_page(found, _bold(), verbose))
     return 0
 
 

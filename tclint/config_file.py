@@ -146,7 +146,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "input",
         "inputs",
-        "A model input, such as '32x3x224x224' or 'tokens=int64:8x512'; again for the next input.",
+        "A model input: '8,3,224,224', 'int64[8,128]' or 'mask=bool[8,128]'; again for the next.",
         parse_names,
     ),
     Key(

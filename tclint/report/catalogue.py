@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,10 @@ _ENGINE_PAGES = {
 }
 
 
+_PROSE = ("What it does", "Why it costs", "When it does not apply")
+"""Sections that may be wrapped again; the others are code and lists."""
+
+
 def rules_text(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
     """A row per rule and its summary beneath; `active` are the codes that the settings select."""
     if not rules:
@@ -35,7 +40,7 @@ def rules_text(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
         state = "on" if rule.code in active else "off"
         head = f"{rule.code:<7} {rule.name:<{width}}  {rule.level:<7}  {_kind(rule):<6}  {state}"
         lines.append(head.rstrip())
-        lines += textwrap.wrap(rule.summary(), WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        lines += _wrap(rule.summary(), " " * 8)
     lines.append(f"\n{len(rules)} rules; 'tclint explain RULE' shows one.")
     return "\n".join(lines) + "\n"
 
@@ -45,9 +50,9 @@ def rules_json(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
     return _dump({"rules": [{**_rule(rule), "selected": rule.code in active} for rule in rules]})
 
 
-def rule_page(rule: type[Rule], heading: Callable[[str], str] = str) -> str:
-    """One rule's page: docstring sections, sources, level and examples."""
-    lines = [heading(f"{rule.code} {rule.name}"), rule.summary(), ""]
+def rule_page(rule: type[Rule], heading: Callable[[str], str] = str, verbose: bool = False) -> str:
+    """One rule's page: docstring sections, sources, level, and one example of a kind, or -v all."""
+    lines = [heading(f"{rule.code} {rule.name}"), *_wrap(rule.summary(), ""), ""]
     state = "on by default" if rule.enabled_by_default else "off by default"
     lines.append(
         f"{rule.level}, {rule.confidence} confidence, {_kind(rule)} rule, {state}, since {rule.since}"
@@ -55,14 +60,18 @@ def rule_page(rule: type[Rule], heading: Callable[[str], str] = str) -> str:
     sections = rule.sections()
     for name in DOC_SECTIONS:
         if sections.get(name, "").strip():
-            lines += ["", heading(name), *_indented(sections[name])]
+            body = _prose(sections[name]) if name in _PROSE else _indented(sections[name])
+            lines += ["", heading(name), *body]
     if rule.sources:
         lines += ["", heading("Sources")]
         for source in rule.sources:
-            lines += textwrap.wrap(source, WIDTH, initial_indent="  - ", subsequent_indent="    ")
+            lines += _wrap(source, "  - ", "    ")
     for title, examples in (("Flagged", rule.invalid), ("Not flagged", rule.valid)):
-        for example in examples:
+        shown = examples if verbose else examples[:1]
+        for example in shown:
             lines += ["", heading(title), *_example(example)]
+        if len(shown) < len(examples):
+            lines += ["", f"  ({len(examples) - len(shown)} more with -v)"]
     return "\n".join(lines) + "\n"
 
 
@@ -82,7 +91,7 @@ def engine_page(code_or_name: str) -> str | None:
     """The page of a finding that the engine itself reports, or None for any other name."""
     for (code, name), text in _ENGINE_PAGES.items():
         if code_or_name.upper() == code or code_or_name.lower() == name:
-            return f"{code} {name}\n" + textwrap.fill(text, WIDTH) + "\n"
+            return f"{code} {name}\n" + "\n".join(_wrap(text, "")) + "\n"
     return None
 
 
@@ -103,7 +112,7 @@ def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
         major, minor = gpu.compute_capability
         rows.append((gpu.id, f"{major}.{minor}", *errors))
     lines = list(table(header, rows, indent="", header_rows=2))
-    lines += ["", *textwrap.wrap(_GPUS_LEGEND, WIDTH)]
+    lines += ["", *_wrap(_GPUS_LEGEND, "")]
     if verbose:
         for gpu in gpus:
             lines += ["", *_gpu_details(gpu)]
@@ -136,7 +145,7 @@ def _gpu_details(gpu: Gpu) -> Iterator[str]:
 
 
 def _item(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return _wrap(text, "  ", "    ")
 
 
 def gpus_json(gpus: Sequence[Gpu]) -> str:
@@ -194,10 +203,32 @@ def _kind(rule: type[Rule]) -> str:
 
 def _example(example: Example) -> Iterator[str]:
     if example.note:
-        yield from textwrap.wrap(example.note, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield from _wrap(example.note, "  ")
     if example.settings:
         yield f"  with {', '.join(f'{name}={value!r}' for name, value in example.settings.items())}"
     yield from _indented(textwrap.dedent(example.source).strip("\n"), "      ")
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Paragraphs wrapped for the terminal; what is indented stays as it is."""
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", textwrap.dedent(text).strip("\n"))):
+        if number:
+            yield ""
+        if re.search(r"^(\s|[-*] )", paragraph, re.MULTILINE):
+            yield from _indented(paragraph)
+        else:
+            yield from _wrap(" ".join(paragraph.split()), "  ")
+
+
+def _wrap(text: str, indent: str, hanging: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _indented(text: str, indent: str = "  ") -> Iterator[str]:
