@@ -64,6 +64,7 @@ class GraphContext:
         *,
         graph: Graph | None = None,
         change: Callable[[Scenario], Scenario] | None = None,
+        start: Callable[[Scenario], Scenario] | None = None,
         work_ratio: float = 1.0,
     ) -> Effect:
         """Price a change of the graph, of the scenario, or of both, over the whole step on every GPU.
@@ -72,12 +73,14 @@ class GraphContext:
             cost_of: indices of the ops whose present time is the finding's `cost_us`.
             graph: the changed graph; None: the same.
             change: maps each scenario to the changed one; None: the same.
+            start: maps each scenario to the one that the change starts from, where a fix presupposes
+                another (a kernel that exists in channels_last only); None: the run's own.
             work_ratio: samples per step of the changed graph over samples per step as it is, for changes
                 of the batch: the changed step's time is then that of the same number of samples.
         """
         concerned = frozenset(cost_of)
         per_gpu: dict[str, GpuEffect] = {}
-        for scenario in self.scenarios:
+        for scenario in (start(own) if start else own for own in self.scenarios):
             before = self.estimate(scenario)
             after = estimate(graph or self.graph, change(scenario) if change else scenario)
             gain_us = before.step_time_us - after.step_time_us / work_ratio

@@ -89,3 +89,34 @@ def with_input_channels(graph: Graph, ops: Iterable[Op], channels: int) -> Graph
         wider = with_input(op, "input", resized(source, 1, channels))
         changed[op.index] = with_input(wider, "weight", resized(weight, 1, channels))
     return with_ops(graph, changed)
+
+
+def with_head_dim(graph: Graph, ops: Iterable[Op], head_dim: int) -> Graph | None:
+    """The fused attentions with as many heads of `head_dim` as their width holds; None where it does not.
+
+    Tensors keep their number of elements, [B, heads, S, D] becoming [B, heads * D / head_dim, S, head_dim],
+    so that the layers around them stay as they are.
+    """
+    changed = {}
+    for op in ops:
+        inputs = []
+        for spec, name in zip(op.inputs, op.input_names, strict=True):
+            reshaped = _reheaded(spec, head_dim) if name in ("query", "key", "value") else spec
+            if reshaped is None:
+                return None
+            inputs.append(reshaped)
+        output = _reheaded(op.outputs[0], head_dim)
+        if output is None:
+            return None
+        changed[op.index] = replace(op, inputs=tuple(inputs), outputs=(output, *op.outputs[1:]))
+    return with_ops(graph, changed)
+
+
+def _reheaded(spec: TensorSpec, head_dim: int) -> TensorSpec | None:
+    if len(spec.shape) != 4:
+        return None
+    batch, heads, length, present = spec.shape
+    if heads * present % head_dim:
+        return None
+    shape = (batch, heads * present // head_dim, length, head_dim)
+    return replace(spec, shape=shape, strides=contiguous_strides(shape))

@@ -110,3 +110,7 @@ def is_depthwise(op: Op) -> bool:
     """Each input channel is convolved on its own."""
     source = op.input("input")
     return op.kind == "conv" and source is not None and 1 < groups_of(op) == source.shape[1]
+
+
+def convolutions(graph: Graph) -> tuple[Op, ...]:
+    return tuple(op for op in graph.ops if op.kind == "conv" and op.input("weight") is not None)

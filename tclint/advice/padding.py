@@ -39,7 +39,11 @@ class Padding:
 
 
 def best_padding(
-    context: GraphContext, groups: Sequence[DimGroup], cost_of: Iterable[int]
+    context: GraphContext,
+    groups: Sequence[DimGroup],
+    cost_of: Iterable[int],
+    *,
+    multiples: tuple[int, ...] | None = None,
 ) -> Padding | Effect:
     """The padding of the groups that gains most, or an unknown effect with the reason.
 
@@ -47,7 +51,7 @@ def best_padding(
     paddings of equal gain the guides' preferred multiple wins.
     """
     concerned = tuple(cost_of)
-    multiples = padding_multiples(context.settings.precision)
+    multiples = multiples or padding_multiples(context.settings.precision)
     if not multiples:
         return Effect(unknown=f"{context.settings.precision} has no alignment to pad to")
     movable, reasons = _resizable(context, groups, multiples[0])

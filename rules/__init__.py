@@ -1,0 +1,30 @@
+"""tclint's own rules, one module per topic; registered through the entry-point group `tclint.rules`."""
+
+from __future__ import annotations
+
+from tclint.rule import Rule
+from tclint_rules import (
+    activation,
+    alignment,
+    attention,
+    convolution,
+    grouped_convolution,
+    layout,
+    memory_bound,
+    recurrent,
+    vocabulary,
+)
+
+_TOPICS = (
+    activation,
+    alignment,
+    attention,
+    convolution,
+    grouped_convolution,
+    layout,
+    memory_bound,
+    recurrent,
+    vocabulary,
+)
+
+RULES: tuple[type[Rule], ...] = tuple(rule for topic in _TOPICS for rule in topic.RULES)

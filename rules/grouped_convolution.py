@@ -1,0 +1,393 @@
+"""Convolutions that do not sum over all channels: depthwise and grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tclint.advice.edits import ungrouped
+from tclint.advice.layers import (
+    by_line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    layers_phrase,
+    rounded,
+    share_percent,
+    share_phrase,
+    worth_pricing,
+)
+from tclint.advice.op_dims import convolutions, groups_of, is_depthwise
+from tclint.context import GraphContext
+from tclint.finding import Effect, Finding, Fix
+from tclint.graph import Op
+from tclint.rule import Example, GraphRule
+
+_EARLY_STRIDE = 4
+"""A stage is early while its images are at least a quarter as wide as the model's: there channels are few
+and positions many (Optimizing for Tensor Cores calls them memory-limited)."""
+
+
+class DepthwiseConv(GraphRule):
+    """Depthwise convolutions take much of the step in an early, high-resolution stage.
+
+    What it does
+    Adds up the depthwise convolutions whose output is at least a quarter as wide as the model's image and
+    whose time is limited by memory, and reports their share of the step when it is worth it. The same
+    layer as a dense convolution is priced, too: where that is faster, the gain is reported.
+
+    Why it costs
+    A depthwise convolution multiplies each value nine times (3x3) and has no sum over channels, so that
+    Tensor Cores have nothing to do: it costs what moving its tensors costs. Early stages have the
+    largest tensors. A dense convolution does more arithmetic in about the time of the traffic.
+
+    Example
+        nn.Conv2d(32, 192, 1), nn.Conv2d(192, 192, 3, groups=192)     # at 112 x 112
+
+    Use instead
+        nn.Conv2d(32, 192, 3)                                         # one dense layer for the two
+
+    When it does not apply
+    Late stages with small images and many channels, where a dense convolution is limited by arithmetic
+    and depthwise ones pay. Models for phones are not built for Tensor Cores.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers prefer dense
+    to depthwise convolutions.
+    """
+
+    code = "ARC002"
+    name = "depthwise-conv"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def separable(inputs, outputs):
+    depthwise = nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs, bias=False)
+    return nn.Sequential(depthwise, nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, 1, bias=False))
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1, bias=False), separable(32, 64), separable(64, 64))
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "separable convolutions at half the resolution",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    expand = nn.Conv2d(24, 144, 1, bias=False)
+    depthwise = nn.Conv2d(144, 144, 5, padding=2, groups=144, bias=False)
+    return nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), expand, depthwise, nn.Conv2d(144, 24, 1, bias=False))
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "an inverted bottleneck",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 96, 4, stride=4)
+    return nn.Sequential(stem, *[nn.Conv2d(96, 96, 7, padding=3, groups=96) for _ in range(3)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "7x7 at a quarter of the resolution",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1, bias=False), nn.Conv2d(64, 64, 3, padding=1, bias=False))
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "dense",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 512, 16, stride=16)
+    depthwise = nn.Conv2d(512, 512, 3, padding=1, groups=512, bias=False)
+    return nn.Sequential(stem, depthwise, nn.Conv2d(512, 512, 1, bias=False))
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "a late stage: 14 x 14",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 8, 3, 2, 1, bias=False)
+    depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+    body = [nn.Conv2d(c, 1024, 3, 2, 1, bias=False) for c in (8, 1024, 1024)]
+    return nn.Sequential(stem, depthwise, *body)
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "early, but a small part of the step",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        image = _image_positions(context)
+        early = [op for op in convolutions(context.graph) if is_depthwise(op) and _is_early(op, image)]
+        for ops in by_line(op for op in early if _is_memory_limited(op, context)).values():
+            concerned = indices_of(ops)
+            if not worth_pricing(context, concerned):
+                continue
+            shares = share_percent(context, concerned)
+            dense = context.effect(concerned, graph=ungrouped(context.graph, ops))
+            pays = (dense.best_gain_percent or 0.0) >= context.settings.min_gain_percent
+            outcome = (
+                f"dense ones in their place {'' if pays else 'are not predicted to be faster'}"
+                f"{gain_phrase(dense) if pays else ''}"
+            )
+            first = costliest(context, ops)
+            yield self.finding(
+                context.location(first),
+                f"{layers_phrase(ops, 'depthwise convolution').capitalize()} at up to "
+                f"{'x'.join(str(size) for size in first.outputs[0].shape[2:])} cannot use Tensor Cores and "
+                f"take {share_phrase(shares)}; {outcome}.",
+                effect=dense
+                if pays
+                else Effect(unknown="what replaces the layers depends on how wide the dense ones are made"),
+                evidence={"layers": len(ops), "share_percent": rounded(shares)},
+                fix=Fix(
+                    "Where accuracy allows, use dense convolutions in these early stages: one 3x3 instead of "
+                    "the 1x1 and the depthwise pair, as EfficientNetV2's fused blocks do."
+                ),
+                related=context.related(first),
+            )
+
+
+def _image_positions(context: GraphContext) -> int:
+    """Positions of the largest image that the model is given; 0 without images."""
+    images = [prod(spec.shape[2:]) for spec in context.graph.inputs if len(spec.shape) in (4, 5)]
+    return max(images, default=0)
+
+
+def _is_early(op: Op, image_positions: int) -> bool:
+    shape = op.outputs[0].shape
+    if len(shape) not in (4, 5):
+        return False
+    return prod(shape[2:]) * _EARLY_STRIDE ** (len(shape) - 2) >= image_positions > 0
+
+
+def _is_memory_limited(op: Op, context: GraphContext) -> bool:
+    estimates = (context.estimate(scenario) for scenario in context.scenarios)
+    return any(
+        row.limiter == "memory" for estimate in estimates for row in estimate.rows_of(op.index) if row.flops
+    )
+
+
+_GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
+"""cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
+
+
+class GroupedConvShape(GraphRule):
+    """A grouped convolution's groups have a width that cuDNN has no Tensor Core kernel for.
+
+    What it does
+    Looks at every grouped convolution that is not depthwise: input channels per group and output channels
+    per group should be equal and one of 4, 8, 16, 32, 64, 128, 256. Reports layers outside that set whose
+    share of the step is worth it.
+
+    Why it costs
+    cuDNN's grouped Tensor Core kernels exist for those widths. Others run as many small products, or on
+    CUDA cores.
+
+    Example
+        nn.Conv2d(240, 240, 3, groups=10)     # 24 channels per group
+
+    Use instead
+        nn.Conv2d(256, 256, 3, groups=8)      # 32 channels per group
+
+    When it does not apply
+    Depthwise convolutions (one channel per group) have kernels of their own. INT8 has none of these.
+    cuDNN versions differ: 8.2 knows 4, 8, 16, 32 only.
+
+    References
+    NVIDIA, cuDNN Developer Guide 8.x, table of grouped convolution support.
+    """
+
+    code = "ARC003"
+    name = "grouped-conv-shape"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA cuDNN Developer Guide 8.3, grouped convolutions",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 240, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(240, 240, 3, padding=1, groups=10) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "24 channels per group",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 128, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(c, c * 2, 3, padding=1, groups=8) for c in (128, 256)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "16 in, 32 out per group: not equal",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 144, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(144, 144, 3, padding=1, groups=3) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "the number of channels is fine, but 48 per group is not",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 256, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(256, 256, 3, padding=1, groups=32) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "ResNeXt's 8 per group",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 100, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(100, 100, 3, padding=1, groups=100) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "depthwise",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 100, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(100, 100, 3, padding=1) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "not grouped",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        outside = [op for op in convolutions(context.graph) if not _has_grouped_kernel(op)]
+        for ops in by_line(outside).values():
+            concerned = indices_of(ops)
+            if not worth_pricing(context, concerned):
+                continue
+            shares = share_percent(context, concerned)
+            widths = sorted({_group_width(op) for op in ops})
+            first = costliest(context, ops)
+            yield self.finding(
+                context.location(first),
+                f"{layers_phrase(ops, 'grouped convolution').capitalize()} have "
+                f"{', '.join(f'{c} -> {k}' for c, k in widths[:4])} channels per group; cuDNN's Tensor Core "
+                f"kernels want equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}. They take "
+                f"{share_phrase(shares)}.",
+                effect=Effect(
+                    unknown="no measurements of grouped convolutions outside cuDNN's widths to price them with"
+                ),
+                evidence={
+                    "channels_per_group": [list(width) for width in widths],
+                    "share_percent": rounded(shares),
+                },
+                fix=Fix("Choose channels and groups so that each group has 8, 16, 32 or 64 channels in and out."),
+                related=context.related(first),
+            )
+
+
+def _group_width(op: Op) -> tuple[int, int]:
+    """Input and output channels per group."""
+    groups = groups_of(op)
+    source = op.input("input")
+    assert source is not None
+    return source.shape[1] // groups, op.outputs[0].shape[1] // groups
+
+
+def _has_grouped_kernel(op: Op) -> bool:
+    source, weight = op.input("input"), op.input("weight")
+    if groups_of(op) == 1 or source is None or weight is None or len(source.shape) != len(weight.shape):
+        return True
+    inputs, outputs = _group_width(op)
+    return inputs == 1 or (inputs == outputs and inputs in _GROUP_WIDTHS)
+
+
+RULES = (DepthwiseConv, GroupedConvShape)

@@ -1,0 +1,56 @@
+"""An upper bound on what aligning dims can gain, from the kernels alone: cheap, needs no resized graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tclint.advice.alignment import round_up
+from tclint.cost.pricing import price_works
+from tclint.graph.work import Convolution, Gemm, Work
+
+if TYPE_CHECKING:
+    from tclint.context import GraphContext
+
+
+def alignment_gain_percent(
+    context: GraphContext, op_indices: Iterable[int], multiples: tuple[int, ...]
+) -> dict[str, float]:
+    """Share of the step that the ops' products lose to misaligned dims, per GPU id.
+
+    Each product is priced again with its misaligned dims rounded up, at the best of the multiples;
+    copies and elementwise work around it are left as they are.
+    """
+    indices = tuple(dict.fromkeys(op_indices))
+    gains = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        saved_us = 0.0
+        rows = [row for index in indices for row in estimate.rows_of(index)]
+        rows = [row for row in rows if isinstance(row.work, Gemm | Convolution)]
+        padded = [[_padded(row.work, multiple) for row in rows] for multiple in multiples]
+        prices = [price_works(works, estimate.gpu, scenario.precision) for works in padded]
+        for position, row in enumerate(rows):
+            best_us = min((p[position].time_us for p in prices if p[position] is not None), default=row.time_us)  # type: ignore[union-attr]
+            saved_us += max(row.time_us - best_us, 0.0)
+        step_us = estimate.step_time_us
+        gains[estimate.gpu.id] = 100.0 * saved_us / step_us if step_us else 0.0
+    return gains
+
+
+def _padded(work: Work, multiple: int) -> Work:
+    if isinstance(work, Gemm):
+        return replace(
+            work,
+            m=round_up(work.m, multiple),
+            n=round_up(work.n, multiple),
+            k=round_up(work.k, multiple),
+        )
+    if isinstance(work, Convolution) and work.groups == 1:
+        return replace(
+            work,
+            in_channels=round_up(work.in_channels, multiple),
+            out_channels=round_up(work.out_channels, multiple),
+        )
+    return work

@@ -1,0 +1,70 @@
+"""Running one rule on one of its examples, as `tclint example.py:build_model` would."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tclint
+from tclint.config import Settings
+from tclint.context import GraphContext
+from tclint.finding import Finding
+from tclint.graph import Graph
+from tclint.rule import Example, GraphRule
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def load(path: Path) -> Any:
+    """The module at `path`, imported under a name of its own."""
+    name = f"tclint_example_{path.stem}_{abs(hash(str(path)))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def trace_file(path: Path, **build: Any) -> Graph:
+    """The graph of a file's build_model, on its example_inputs where it has them."""
+    module = load(path)
+    inputs = module.example_inputs() if hasattr(module, "example_inputs") else None
+
+    # A lambda would hide the line of the user's function from the tracer.
+    if not build:
+        return tclint.trace(module.build_model, inputs)
+    return tclint.trace(lambda: module.build_model(**build), inputs)
+
+
+@lru_cache(maxsize=64)
+def trace_fixture(name: str, **build: Any) -> Graph:
+    return trace_file(FIXTURES / f"{name}.py", **build)
+
+
+def context_of(graph: Graph, **settings: Any) -> GraphContext:
+    return GraphContext(graph, Settings(**settings), "example.py:build_model")
+
+
+def findings_that_count(rule: GraphRule, context: GraphContext) -> list[Finding]:
+    """What a user would see: findings whose gain is unknown or at least the minimum."""
+    least = context.settings.min_gain_percent
+    found = []
+    for finding in rule.check(context):
+        gain_percent = finding.effect.best_gain_percent
+        if gain_percent is None or gain_percent >= least:
+            found.append(finding)
+    return found
+
+
+def check_example(rule: type[GraphRule], example: Example, folder: Path) -> list[Finding]:
+    path = folder / "example.py"
+    path.write_text(example.source.lstrip("\n"))
+    settings = replace(Settings(), **dict(example.settings or {}))
+    context = GraphContext(trace_file(path), settings, f"{path}:build_model")
+    return findings_that_count(rule(), context)
