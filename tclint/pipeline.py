@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tclint.config import Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
-from tclint.registry import load_rules
+from tclint.registry import Selection
 from tclint.rule import CRASH_CODE, GraphRule, Rule, SourceRule, apply_rule
 from tclint.suppressions import apply_suppressions
 from tclint.target import is_model_target
@@ -126,7 +126,8 @@ def check(
         UsageError: a setting names an unknown rule or GPU; nothing was linted.
     """
     settings = settings or Settings()
-    rules = load_rules(settings)
+    selection = Selection(settings)
+    rules = selection.rules
     settings = _with_known_gpus(settings)
     # The same target twice is one entry: findings would only repeat.
     unique = list(dict.fromkeys(targets))
@@ -147,6 +148,7 @@ def check(
 
     source = _check_sources(paths, rules, settings, on_progress, errors)
     findings.extend(source.findings)
+    findings = [finding for finding in findings if selection.allows(finding)]
 
     findings, suppressed = apply_suppressions(
         findings,
@@ -299,7 +301,8 @@ def _missing(path: str) -> str:
 
 
 def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:
-    listed, below = [], []
+    listed: list[Finding] = []
+    below: list[Finding] = []
     for finding in findings:
         gain_percent = finding.effect.best_gain_percent
         pays = gain_percent is None or gain_percent >= settings.min_gain_percent

@@ -11,6 +11,7 @@ from types import ModuleType
 
 from tclint.config import Settings
 from tclint.errors import UsageError, closest
+from tclint.finding import Finding
 from tclint.rule import CODE_PATTERN, NAME_PATTERN, GraphRule, Rule, SourceRule
 
 ENTRY_POINT_GROUP = "tclint.rules"
@@ -59,6 +60,33 @@ def load_rules(settings: Settings) -> list[Rule]:
     chosen |= _matching(settings.extend_select, rules)
     chosen -= _matching(settings.ignore, rules)
     return [rule() for rule in rules if rule in chosen]
+
+
+class Selection:
+    """The rules of a run: everything that the settings select anywhere, and which of it counts where.
+
+    Raises:
+        UsageError: a selector names no rule.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._codes_by_settings: dict[Settings, frozenset[str]] = {}
+        chosen = {rule.code: rule for rule in load_rules(settings)}
+        for override in settings.overrides:
+            on_path = settings.selecting(override.select, override.extend_select, override.ignore)
+            chosen.update((rule.code, rule) for rule in load_rules(on_path))
+        self.rules: list[Rule] = [chosen[code] for code in sorted(chosen)]
+        self._known = frozenset(chosen)
+
+    def allows(self, finding: Finding) -> bool:
+        """True if the finding's rule is selected for the finding's path; tclint's own findings always are."""
+        if finding.code not in self._known:
+            return True
+        on_path = self._settings.for_path(finding.location.path)
+        if on_path not in self._codes_by_settings:
+            self._codes_by_settings[on_path] = frozenset(rule.code for rule in load_rules(on_path))
+        return finding.code in self._codes_by_settings[on_path]
 
 
 def find_rule(code_or_name: str, local: Sequence[str] = ()) -> type[Rule]:
