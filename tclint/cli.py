@@ -24,6 +24,7 @@ from tclint.target import is_model_target
 from tclint.terminal import (
     ProgressLine,
     check_writable,
+    is_terminal,
     printable,
     wants_colour,
     write_atomically,
@@ -60,6 +61,15 @@ class _Tclint(click.Group):
         if os.path.exists(name) and (name != "check" or len(args) == 1):
             _say(f"note: {name!r} is also a path here; 'tclint check {name}' lints it.")
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if is_terminal(sys.stderr):  # it stands behind ^C
+                sys.stderr.write("\n")
+            _say("interrupted")
+            ctx.exit(EXIT_INTERRUPTED)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -75,9 +85,6 @@ class _Tclint(click.Group):
             code = _fail(_sentence(error), error, arguments)
         except TclintError as error:
             code = _fail(str(error), error, arguments)
-        except (KeyboardInterrupt, click.Abort):
-            _say("interrupted")
-            code = EXIT_INTERRUPTED
         except Exception as error:
             text = f"internal error, {type(error).__name__}: {error}"
             code = _fail(f"{text}; please report it with the output of --debug.", error, arguments)
@@ -86,10 +93,18 @@ class _Tclint(click.Group):
 
 def _sentence(error: click.ClickException) -> str:
     text = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        text = f"There is no option {error.option_name!r}.{closest(error.option_name, _options(error))}"
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "tclint"
         text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See '{command} --help'."
     return text
+
+
+def _options(error: click.UsageError) -> list[str]:
+    """The options of the command that was called wrongly."""
+    parameters = error.ctx.command.params if error.ctx else []
+    return [name for parameter in parameters for name in parameter.opts if name.startswith("--")]
 
 
 def _fail(message: str, error: BaseException, arguments: Sequence[str]) -> int:
@@ -111,6 +126,7 @@ def _say(message: str, *, lines: bool = False) -> None:
 
 
 @click.group(
+    "tclint",
     cls=_Tclint,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     subcommand_metavar="[check] TARGET... | COMMAND",
@@ -272,7 +288,8 @@ def _refuse_command_names(targets: Sequence[str]) -> None:
             raise UsageError(f"{target!r} is a command, and a command comes first: 'tclint {target} ...'.")
     first = targets[0] if targets else ""
     if first.isidentifier() and not os.path.exists(first) and not is_model_target(first):
-        raise UsageError(f"There is no command, file or folder {first!r}.{closest(first, names)}")
+        guess = closest(first, names) or " 'tclint --help' shows what there is."
+        raise UsageError(f"There is no command, file or folder {first!r}.{guess}")
 
 
 def _settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> tuple[Settings, Path | None]:

@@ -1,0 +1,126 @@
+"""The command as a process: start-up, pipes, signals, terminals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "tclint"]
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_importing_the_command_imports_nothing_heavy() -> None:
+    heavy = ("torch", "libcst", "rich", "numpy", "tclint_rules", "pathspec", "tclint.pipeline")
+    code = f"import sys, tclint.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    assert run_python(code).stdout == "[]\n"
+
+
+def test_help_takes_under_a_tenth_of_a_second_of_cpu() -> None:
+    def cpu_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    cpu_s()  # writes the byte code
+    assert min(cpu_s() for _ in range(5)) < 0.1
+
+
+@pytest.mark.parametrize("arguments", [["gpus", "-v"], ["explain", "DIM003"]])
+def test_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run(
+        [*COMMAND, *arguments], stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_full_disk_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [*COMMAND, "gpus"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert process.returncode == 2
+    assert process.stderr == "error: Cannot write to standard output: No space left on device.\n"
+
+
+def test_interrupt_signal() -> None:
+    code = (
+        "import sys, time, tclint.pipeline, tclint.cli\n"
+        "def wait(*_, **__):\n"
+        "    print('waiting', file=sys.stderr, flush=True)\n"
+        "    time.sleep(60)\n"
+        "tclint.pipeline.check = wait\n"
+        "tclint.cli.cli.main(['train.py'])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "interrupted\n")
+
+
+def on_terminal(arguments: list[str], **environment: str) -> str:
+    """What the command prints on a terminal of its own."""
+    leader, follower = pty.openpty()
+    inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**inherited, "TERM": "xterm", **environment},
+    )
+    os.close(follower)
+    printed = b""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # Linux: the other side has been closed
+            break
+        if not part:
+            break
+        printed += part
+    os.close(leader)
+    process.wait(timeout=30)
+    return printed.decode()
+
+
+def test_colours_on_a_terminal_only(tmp_path: Path) -> None:
+    assert "\x1b[1mDIM003" in on_terminal(["explain", "DIM003"])
+    assert "\x1b" not in on_terminal(["explain", "DIM003"], NO_COLOR="1")
+    assert "\x1b" not in on_terminal(["explain", "DIM003"], TERM="dumb")
+    piped = subprocess.run([*COMMAND, "explain", "DIM003"], capture_output=True, check=True)
+    assert b"\x1b" not in piped.stdout
+
+
+def test_ascii_locale_prints_escapes_not_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "größe.toml").write_text("[tool.tclint]\n")
+    process = subprocess.run(
+        [*COMMAND, "check", "--config", "größe.toml", "-v"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )
+    assert b"Traceback" not in process.stderr
+    assert b"gr\\xf6\\xdfe.toml" in process.stderr
+    assert process.returncode == 0
