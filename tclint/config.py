@@ -29,11 +29,13 @@ class Override:
     """Other rules for some paths: one `[[tool.tclint.overrides]]` table."""
 
     paths: tuple[str, ...]
-    """gitignore patterns that match absolute paths; the loader anchors them at the configuration file."""
+    """gitignore patterns, relative to `root`."""
     select: tuple[str, ...] = ()
     """Replaces the selection on these paths, where given."""
     extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    root: str = ""
+    """Folder of the configuration file; empty: the working directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ class Settings:
     jobs: int = 0
     """Targets traced at once; 0: one per CPU core."""
     exclude: tuple[str, ...] = ()
-    """Path patterns (gitignore syntax, matched against absolute paths) that the source pass leaves out."""
+    """Path patterns (gitignore syntax, relative to `exclude_root`) that the source pass leaves out."""
+    exclude_root: str = ""
+    """Folder of the configuration file that says `exclude`; empty: the working directory."""
     rules: tuple[str, ...] = ()
     """Folders or files with local rules."""
     overrides: tuple[Override, ...] = ()
@@ -93,13 +97,13 @@ class Settings:
         """These settings as the overrides that match an absolute path leave them."""
         settings = self
         for override in self.overrides:
-            if matches(override.paths, path):
+            if matches(override.paths, path, override.root):
                 settings = settings.selecting(override.select, override.extend_select, override.ignore)
         return settings
 
     def excludes(self, path: str) -> bool:
-        """True if `exclude` leaves out this absolute path; a folder's ends in a slash."""
-        return matches(self.exclude, path)
+        """True if `exclude` leaves out this path; a folder's ends in a slash."""
+        return matches(self.exclude, path, self.exclude_root)
 
 
 def _merged(old: tuple[str, ...], new: tuple[str, ...], *, without: tuple[str, ...]) -> tuple[str, ...]:
@@ -108,11 +112,20 @@ def _merged(old: tuple[str, ...], new: tuple[str, ...], *, without: tuple[str, .
     return tuple(dict.fromkeys(kept + new))
 
 
-def matches(patterns: tuple[str, ...], path: str) -> bool:
-    """True if an absolute path matches gitignore patterns; the last pattern that matches decides."""
+def matches(patterns: tuple[str, ...], path: str, root: str = "") -> bool:
+    """True if a path below `root` (empty: the working directory) matches gitignore patterns.
+
+    The last pattern that matches decides; a path outside `root` matches none.
+    """
     if not patterns:
         return False
-    return _compiled(patterns).match_file(path.replace(os.sep, "/").lstrip("/"))
+    try:
+        relative = os.path.relpath(path, root or os.getcwd()).replace(os.sep, "/")
+    except ValueError:  # another drive
+        return False
+    if relative == ".." or relative.startswith("../"):
+        return False
+    return _compiled(patterns).match_file(relative + "/" * path.endswith("/"))
 
 
 @lru_cache(maxsize=64)

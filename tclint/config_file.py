@@ -30,6 +30,14 @@ class Key:
     """Turns a TOML value, or a flag's text, into the field's value; ValueError says what was expected."""
 
 
+def parse_patterns(value: object) -> tuple[str, ...]:
+    """gitignore patterns; './a' means '/a', as people write paths."""
+    patterns = parse_names(value)
+    if any(pattern.removeprefix("!").startswith("../") for pattern in patterns):
+        raise ValueError("expects paths below the folder of this file")
+    return tuple(re.sub(r"^(!?)\./+", r"\1/", pattern) for pattern in patterns)
+
+
 def parse_names(value: object) -> tuple[str, ...]:
     """A string, or an array of strings."""
     listed = [value] if isinstance(value, str) else value
@@ -165,7 +173,7 @@ KEYS: tuple[Key, ...] = (
         "exclude",
         "exclude",
         "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
-        parse_names,
+        parse_patterns,
     ),
     Key(
         "rules",
@@ -260,7 +268,7 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
             raise reader.unknown(name, (*KEYS_BY_NAME, *_STRUCTURE))
         values[key.field] = reader.parse(key, value)
     if "exclude" in values:
-        values["exclude"] = anchored(values["exclude"], file.parent)
+        values["exclude_root"] = str(file.parent)
     if "rules" in values:
         values["rules"] = tuple(str(file.parent / Path(rule).expanduser()) for rule in values["rules"])
     overrides = settings.overrides + reader.overrides(section.get("overrides", []))
@@ -290,7 +298,7 @@ class _Reader:
         for name in table:
             if name not in _OVERRIDE_KEYS:
                 raise self.unknown(name, _OVERRIDE_KEYS, header, nth)
-        paths_key = Key("paths", "paths", "", parse_names)
+        paths_key = Key("paths", "paths", "", parse_patterns)
         paths = self.parse(paths_key, table.get("paths", []), header, nth)
         if not paths:
             raise self.error("paths", "is missing: say which paths the override is for", None, header, nth)
@@ -303,7 +311,7 @@ class _Reader:
             raise self.error(
                 "paths", "has nothing to override; add select, extend-select or ignore", None, header, nth
             )
-        return Override(paths=anchored(paths, self.file.parent), **selectors)  # type: ignore[arg-type]
+        return Override(paths=paths, root=str(self.file.parent), **selectors)  # type: ignore[arg-type]
 
     def error(
         self, name: str, problem: str, value: object, header: str = "[tool.tclint]", nth: int = 0
@@ -322,27 +330,6 @@ class _Reader:
     def _place(self, name: str, header: str, nth: int) -> str:
         line = _line_of(self.text, name, header, nth)
         return _name(self.file) + (f":{line}" if line else "")
-
-
-def anchored(patterns: object, folder: Path) -> tuple[str, ...]:
-    """gitignore patterns relative to a folder, as patterns of absolute paths with the same meaning."""
-    assert isinstance(patterns, tuple)
-    return tuple(_anchored(pattern, folder) for pattern in patterns)
-
-
-def _anchored(pattern: str, folder: Path) -> str:
-    negation, body = ("!", pattern[1:]) if pattern.startswith("!") else ("", pattern)
-    relative = body.startswith(("./", "../"))
-    while body.startswith(("./", "../")):
-        if body.startswith("../"):
-            folder = folder.parent
-        body = body.split("/", 1)[1].lstrip("/")
-    prefix = re.sub(r"([\\*?\[\]!# ])", r"\\\1", folder.as_posix()).rstrip("/")
-    if not prefix.startswith("/"):  # a drive
-        prefix = "/" + prefix
-    # gitignore: a slash before the last character ties the pattern to its folder, none lets it float.
-    tied = relative or "/" in body.rstrip("/")
-    return f"{negation}{prefix}/{body.lstrip('/')}" if tied else f"{negation}{prefix}/**/{body}"
 
 
 def _section(file: Path, text: str | None = None) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tclint.config import Override, Settings, matches
-from tclint.config_file import KEYS, anchored, find_config, load_config, parse_flag, with_flags
+from tclint.config_file import KEYS, find_config, load_config, parse_flag, with_flags
 from tclint.errors import UsageError
 
 
@@ -70,7 +70,8 @@ rules = ["./lint_rules"]
         timeout_s=60.0,
         memory_limit_mib=4096,
         jobs=2,
-        exclude=(f"{tmp_path}/**/generated/",),
+        exclude=("generated/",),
+        exclude_root=str(tmp_path),
         rules=(str(tmp_path / "lint_rules"),),
     )
     # The example says everything that can be said, so that a new key cannot go untested.
@@ -78,7 +79,7 @@ rules = ["./lint_rules"]
 
 
 def test_every_field_of_settings_has_a_key() -> None:
-    assert {key.field for key in KEYS} | {"overrides"} == set(Settings.__dataclass_fields__)
+    assert {key.field for key in KEYS} | {"overrides", "exclude_root"} == set(Settings.__dataclass_fields__)
 
 
 def test_nearest_section_wins_and_other_files_are_passed_over(tmp_path: Path) -> None:
@@ -205,19 +206,29 @@ def test_overrides_of_an_extended_file_come_first(tmp_path: Path) -> None:
     ],
 )
 def test_patterns_are_relative_to_their_file(tmp_path: Path, pattern: str, path: str, expected: bool) -> None:
-    # A folder whose name is itself full of pattern characters, inside one that the pattern must not see.
-    folder = tmp_path / "generated" / "we[i]rd #!* name"
-    settings = Settings(exclude=anchored((pattern,), folder))
+    # Inside a folder of a name that the patterns must not see.
+    folder = tmp_path / "generated"
+    text = f"""[tool.tclint]
+exclude = ["{pattern}"]
+[[tool.tclint.overrides]]
+paths = ["{pattern}"]
+ignore = "DIM"
+"""
+    settings = load_config(write(folder, text))
     assert settings.excludes(str(folder / path)) is expected
     assert not settings.excludes(str(tmp_path / path))
+    assert bool(settings.for_path(str(folder / path)).ignore) is expected
+    assert not settings.for_path(str(tmp_path / path)).ignore
 
 
-def test_pattern_in_the_folder_above(tmp_path: Path) -> None:
-    assert matches(anchored(("../x/a.py",), tmp_path / "b"), str(tmp_path / "x" / "a.py"))
+def test_pattern_of_the_folder_above_is_refused() -> None:
+    assert "'exclude' expects paths below the folder of this file" in mistake(
+        '[tool.tclint]\nexclude = "../x"\n'
+    )
 
 
 def test_later_negation_takes_back(tmp_path: Path) -> None:
-    patterns = anchored(("*.py", "!keep.py"), tmp_path)
+    patterns = ("*.py", "!keep.py")
     assert matches(patterns, str(tmp_path / "a.py"))
     assert not matches(patterns, str(tmp_path / "keep.py"))
 
@@ -234,8 +245,8 @@ def test_flags_win() -> None:
 
 
 def test_selecting_on_the_command_line_keeps_exceptions_for_paths() -> None:
-    settings = Settings(overrides=(Override(("/t/",), select=("AMP",), ignore=("DIM001",)),))
-    chosen = with_flags(settings, {"select": ("DIM",)}).for_path("/t/a.py")
+    settings = Settings(overrides=(Override(("t/",), select=("AMP",), ignore=("DIM001",)),))
+    chosen = with_flags(settings, {"select": ("DIM",)}).for_path("t/a.py")
     assert (chosen.select, chosen.ignore) == (("DIM",), ("DIM001",))
 
 
