@@ -114,12 +114,17 @@ def deformable(low: Lowering) -> None:
     n = out_channels // groups
     itemsize = dense_bytes(x_spec) // max(x_spec.numel, 1)
     columns = positions * k * groups * itemsize
-    offsets = sum(spec.bytes for i, spec in enumerate(low.op.inputs) if i not in (x, w))
+    given = [low.find(name) for name in ("offset", "mask")]
+    offsets = sum(low.op.inputs[position].bytes for position in given if position is not None)
     low.traffic("copy", x_spec.bytes + offsets, columns, operation="deformable_im2col")
     low.run(gemm(n, positions, k, x_spec.dtype, groups, layout="knn"))
+    bias = low.find("bias")
+    if bias is not None:
+        low.traffic("elementwise", dense_bytes(y_spec), dense_bytes(y_spec), operation="add")
+        low.bias_gradient(bias, y_spec)
     if low.needed(w):
         low.run_backward(gemm(n, k, positions, x_spec.dtype, groups, layout="kkn"), "wgrad")
-    if any(need for position, need in enumerate(low.needs) if position != w):
+    if any(need for position, need in enumerate(low.needs) if position not in (w, bias)):
         low.run_backward(gemm(k, positions, n, x_spec.dtype, groups, layout="mnn"), "dgrad")
         low.traffic(
             "scatter", columns + offsets + x_spec.bytes, x_spec.bytes + offsets, backward=True, launches=2
