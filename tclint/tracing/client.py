@@ -22,8 +22,8 @@ from tclint.tracing.inputs import parse_inputs
 from tclint.tracing.targets import check_file, parse_target
 
 TORCH_MISSING = (
-    "Tracing a model needs PyTorch, which is not installed beside tclint: install 'tensorcore-lint[torch]', or "
-    "run tclint in the environment that trains the model."
+    "Tracing a model needs PyTorch, which is not installed beside tclint: install 'tensorcore-lint[torch]', "
+    "or run tclint in the environment that trains the model."
 )
 _GRACE_S = 2.0
 
@@ -81,7 +81,7 @@ def _in_order(
 ) -> Iterator[TraceResult]:
     try:
         outcomes = runner.outcomes()
-        for index, target in enumerate(targets):
+        for index in range(len(targets)):
             while index not in results:
                 outcome = next(outcomes)
                 if outcome.started is not None:
@@ -227,8 +227,8 @@ def _result(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any])
         return failed(f"{target} was not traced: {outcome.problem}")
     if outcome.timed_out:
         return failed(
-            f"{target} took longer than {limits['timeout_s']:g} s to build and trace, and was stopped; --timeout "
-            "gives it more time."
+            f"{target} took longer than {limits['timeout_s']:g} s to build and trace, and was stopped; "
+            "--timeout gives it more time."
         )
     file = Path(folder) / f"{outcome.id}.json"
     if not file.exists():
@@ -248,8 +248,8 @@ def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
     if outcome.signal is not None:
         if outcome.signal == getattr(signal, "SIGKILL", 9):
             return (
-                "was killed by the system, most likely because memory ran out; build it smaller, or close other "
-                "programs."
+                "was killed by the system, most likely because memory ran out; build it smaller, or close "
+                "other programs."
             )
         try:
             name = signal.Signals(outcome.signal).name

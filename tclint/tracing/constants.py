@@ -120,9 +120,7 @@ def _size_and_dtype(
     if dtype is None:
         if source is not None:
             dtype = source.dtype
-        elif name == "randint":
-            dtype = torch.int64
-        elif name in ("full", "new_full") and isinstance(kwargs.get("fill_value", args[-1]), (bool, int)):
+        elif name == "randint" or (name == "full" and isinstance(kwargs.get("fill_value", args[-1]), int)):
             dtype = torch.int64
         else:
             dtype = torch.get_default_dtype()

@@ -52,16 +52,16 @@ def patched(replacements: list[tuple[Any, str, Any]]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_gpu() -> Iterator[None]:
-    """Let code that asks for CUDA, compiles or scripts itself, or takes fused shortcuts run as plain torch."""
+    """Let code that asks for CUDA, compiles or scripts itself, or takes shortcuts run as plain torch."""
     replacements: list[tuple[Any, str, Any]] = [
         (torch, "compile", _not_compiled),
-        (nn.Module, "compile", lambda self, *_args, **_kwargs: None),
+        (nn.Module, "compile", _returns(None)),
     ]
     for module_name in ("torch.cuda.amp.common", "torch.amp.autocast_mode"):
         module = sys.modules.get(module_name) or importlib.import_module(module_name)
         replacements.append((module, "amp_definitely_not_available", lambda: False))
     if not torch.cuda.is_available():
-        replacements.append((nn.Module, "cuda", lambda self, device=None: self))
+        replacements.append((nn.Module, "cuda", lambda self, *_args, **_kwargs: self))
         replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
         replacements += [(torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()]
     replacements += _lazy_parameters()

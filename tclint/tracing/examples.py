@@ -131,11 +131,7 @@ def _required_arguments(model: nn.Module) -> list[str]:
     ]
     if not required:
         # `forward(self, *inputs)` and `forward(self, x=None)` mostly want an input all the same.
-        required = [
-            parameter.name
-            for parameter in parameters
-            if parameter.kind != parameter.VAR_KEYWORD
-        ][:1]
+        required = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD][:1]
     return required
 
 

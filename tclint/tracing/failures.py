@@ -11,11 +11,12 @@ from tclint.tracing.examples import CallInputs
 from tclint.tracing.inputs import SYNTAX
 from tclint.tracing.recorder import TooManyOps
 from tclint.tracing.sites import SiteFinder
-from tclint.tracing.targets import traceback_of, describe, is_out_of_memory, where_in_user_code
+from tclint.tracing.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
 
 # Words of torch's and Python's messages about inputs that do not fit a model.
 _SHAPE_PROBLEM = re.compile(
-    r"shape|size|dim|channel|expected|mat1|broadcast|unpack|argument|contiguous|divisible|dtype|index", re.IGNORECASE
+    r"shape|size|dim|channel|expected|mat1|broadcast|unpack|argument|divisible|dtype|index",
+    re.IGNORECASE,
 )
 
 

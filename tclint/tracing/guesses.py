@@ -56,7 +56,7 @@ def _assume_share(recorder: Recorder, what: str, mask: torch.Tensor) -> int:
     if count == mask.numel():
         recorder.assume(f"{what}: all {count} elements assumed to be selected")
     else:
-        recorder.assume(f"{what}: {count} of {mask.numel()} elements assumed (spread evenly over the choices)")
+        recorder.assume(f"{what}: {count} of {mask.numel()} elements assumed, spread evenly over choices")
     return count
 
 

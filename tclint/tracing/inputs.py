@@ -72,7 +72,7 @@ def parse_input(text: str) -> InputSpec:
     shape = _parse_sizes(sizes_text, text)
     below = None if match["below"] is None else int(match["below"])
     if below is not None and (dtype in FLOATING_DTYPES or dtype.startswith("complex") or dtype == "bool"):
-        raise UsageError(f"'<{below}' in the input {text!r} needs an integer dtype: write int64[...]<{below}.")
+        raise UsageError(f"'<{below}' in the input {text!r} needs integers: write int64[...]<{below}.")
     return InputSpec(shape=shape, dtype=dtype, name=match["name"], below=below)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
-from tclint.graph import Op, OpKind, TensorSpec
+from tclint.graph import Op, TensorSpec
 from tclint.tracing.fx_graph import NodeMeta, dtype_name
 from tclint.tracing.kinds import kind_of
 
@@ -79,8 +79,7 @@ def _lower(node: Node, indices: dict[Node, int]) -> Op:
 def _with_producer(spec: TensorSpec, source: Node, indices: dict[Node, int]) -> TensorSpec:
     position = 0
     if source.target is operator.getitem:
-        position = source.args[1]  # type: ignore[assignment]
-        source = source.args[0]  # type: ignore[assignment]
+        source, position = source.args
     producer = indices.get(source)
     if producer is None:
         return spec

@@ -109,7 +109,10 @@ class MetaKernels:
                 return
             self._memory[key] = [
                 list if isinstance(output, list) else tuple,
-                *(None if item is None else (tuple(item.shape), item.stride(), item.dtype) for item in output),
+                *(
+                    None if item is None else (tuple(item.shape), item.stride(), item.dtype)
+                    for item in output
+                ),
             ]
 
     @staticmethod
@@ -153,7 +156,7 @@ def _zeros(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.is_meta and tensor.layout == torch.strided
+    return bool(tensor.is_meta and tensor.layout == torch.strided)
 
 
 def _freeze(value: Any) -> Any:

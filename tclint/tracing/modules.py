@@ -32,11 +32,11 @@ def remembered_construction(sites: SiteFinder) -> Iterator[None]:
         initialise(self, *args, **kwargs)
         self.__dict__[_SITE_ATTRIBUTE] = pair
 
-    nn.Module.__init__ = __init__  # type: ignore[method-assign]
+    nn.Module.__init__ = __init__
     try:
         yield
     finally:
-        nn.Module.__init__ = initialise  # type: ignore[method-assign]
+        nn.Module.__init__ = initialise
 
 
 @contextlib.contextmanager

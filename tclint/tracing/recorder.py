@@ -134,8 +134,10 @@ class Recorder(TorchDispatchMode):
     def _asking_frame(self) -> tuple[FrameType | None, list[str]]:
         frame: FrameType | None = sys._getframe(1)
         names: list[str] = []
-        while frame is not None and "tracing" in frame.f_code.co_filename and "tclint" in (
-            frame.f_code.co_filename
+        while (
+            frame is not None
+            and "tracing" in frame.f_code.co_filename
+            and "tclint" in (frame.f_code.co_filename)
         ):
             frame = frame.f_back
         for _ in range(6):
@@ -174,7 +176,9 @@ class Recorder(TorchDispatchMode):
         self._record(function, facts, (query, key, value), {}, (output, logsumexp), ())
         return output, logsumexp, torch.empty_like(logsumexp)
 
-    def _make(self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _make(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Run a factory operator on the CPU for small constants, else on meta."""
         device = kwargs.get("device")
         source = args[0] if args and isinstance(args[0], torch.Tensor) else None

@@ -170,10 +170,7 @@ class _Inputs:
             return tensor
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(
-                *(
-                    self.declare(item, f"{name}.{key}")
-                    for key, item in zip(value._fields, value, strict=True)
-                )
+                *(self.declare(item, f"{name}.{key}") for key, item in zip(value._fields, value, strict=True))
             )
         if type(value) in (list, tuple):
             return type(value)(self.declare(item, f"{name}[{index}]") for index, item in enumerate(value))
@@ -225,7 +222,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_device_conflict(message: str) -> bool:
-    return "FlexAttention" in message or "same device" in message or ("device" in message and "meta" in message)
+    return (
+        "FlexAttention" in message or "same device" in message or ("device" in message and "meta" in message)
+    )
 
 
 def _needs_autograd(message: str) -> bool:

@@ -177,7 +177,7 @@ def _embedding(weight: Any, indices: Any, *_args: Any) -> Metadata | None:
 def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
     first = tensors[0]
     rank, dtype = first.dim(), first.dtype
-    if not 0 < rank or any(
+    if not rank > 0 or any(
         tensor.dim() != rank
         or tensor.dtype != dtype
         or not tensor.is_contiguous()
@@ -225,7 +225,7 @@ def _per_dim(value: Any, count: int) -> tuple[Any, ...]:
 
 def _looks_channels_last(tensor: Any) -> bool:
     # A tensor with one channel, or 1x1 images, is dense in both formats; torch then looks at the strides.
-    return tensor.dim() == 4 and tensor.stride()[1] == 1 and tensor.shape[1] != 1
+    return bool(tensor.dim() == 4 and tensor.stride()[1] == 1 and tensor.shape[1] != 1)
 
 
 RULES: dict[str, Rule] = {

@@ -99,8 +99,8 @@ def load_target(
             raise TargetError(_no_such_callable(target, module, part)) from None
     if not callable(function):
         raise TargetError(
-            f"{target.attribute} in {target.container} is a {type(function).__name__}, not a function or class "
-            f"that builds a model.{_candidates(module, target)}"
+            f"{target.attribute} in {target.container} is a {type(function).__name__}, not a function or "
+            f"class that builds a model.{_candidates(module, target)}"
         )
     site = site_of(function)
     _check_signature(target, function, site)
@@ -120,7 +120,9 @@ def user_errors(target: Target, doing: str, is_user_file: Callable[[str], bool])
         raise
     except SystemExit as error:
         line = where_in_user_code(error, is_user_file)
-        raise TargetError(f"{doing} called sys.exit({error.code!r}){line}.", details=traceback_of(error)) from None
+        raise TargetError(
+            f"{doing} called sys.exit({error.code!r}){line}.", details=traceback_of(error)
+        ) from None
     except BaseException as error:
         if is_out_of_memory(error):
             raise
@@ -161,7 +163,9 @@ def shown_path(path: str) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, in Python or in torch."""
     message = str(error)
-    return isinstance(error, MemoryError) or "can't allocate memory" in message or "not enough memory" in message
+    return (
+        isinstance(error, MemoryError) or "can't allocate memory" in message or "not enough memory" in message
+    )
 
 
 def site_of(target: Any) -> Site | None:
@@ -209,7 +213,7 @@ def _import_module(target: Target) -> ModuleType:
         missing = error.name or ""
         if name == missing or name.startswith(missing + "."):
             raise TargetError(
-                f"There is no module {missing!r} here or installed; a file is given as 'path/file.py:callable'."
+                f"There is no module {missing!r} here or installed; a file is written 'path/file.py:callable'."
             ) from None
         raise _import_error(target, error, None) from None
     except BaseException as error:
@@ -224,7 +228,9 @@ def _import_error(target: Target, error: BaseException, path: str | None) -> Bas
     details = traceback_of(error)
     if isinstance(error, SyntaxError):
         where = f"{shown_path(error.filename)}:{error.lineno}" if error.filename else container
-        return TargetError(f"{where}: {error.msg or 'invalid syntax'}; Python cannot read it.", details=details)
+        return TargetError(
+            f"{where}: {error.msg or 'invalid syntax'}; Python cannot read it.", details=details
+        )
     line = _line_outside_libraries(error)
     if isinstance(error, SystemExit):
         return TargetError(f"{container} called sys.exit({error.code!r}) while it was imported{line}.")
@@ -236,8 +242,8 @@ def _import_error(target: Target, error: BaseException, path: str | None) -> Bas
         )
     if isinstance(error, ImportError) and "no known parent package" in str(error) and path is not None:
         return TargetError(
-            f"{container} uses relative imports{line}; name it as a module from the folder above its package: "
-            f"'{_module_name(path)}:{target.attribute}'.",
+            f"{container} uses relative imports{line}; name it as a module from the folder above its "
+            f"package: '{_module_name(path)}:{target.attribute}'.",
             details=details,
         )
     return TargetError(f"{container} could not be imported: {describe(error)}{line}.", details=details)

@@ -51,13 +51,13 @@ def run_target(request: dict[str, Any]) -> None:
 
     The file holds one JSON line, {"error": ..., "details": ..., "seconds": ...}, and then the graph.
     """
+    import torch
+
     from tclint.errors import TargetError
     from tclint.tracing.entry import TraceOptions, trace_target
     from tclint.tracing.inputs import parse_inputs
     from tclint.tracing.limits import limit_memory
     from tclint.tracing.targets import is_out_of_memory
-
-    import torch
 
     torch.set_num_threads(1)
     limit_memory(request["memory_limit_mib"])
@@ -277,7 +277,10 @@ def _import_torch() -> str | None:
 
 def _prepare_for_forks() -> None:
     import tclint.tracing.entry  # noqa: F401  children inherit it imported
+    from tclint.tracing import kinds, light_imports
 
+    light_imports.install()
+    kinds.kind_of("add", aliases_input=False)  # reads the table
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
 
