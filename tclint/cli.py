@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from tclint import __version__
+from tclint.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.config import Settings
-from tclint.config_file import KEYS, KEYS_BY_NAME, Key, find_config, load_config, parse_flag, with_flags
-from tclint.errors import TclintError, UsageError, closest
+from tclint.config_file import find_config, load_config, with_flags
+from tclint.config_keys import KEYS, KEYS_BY_NAME, Key, parse_flag
+from tclint.errors import UsageError, closest
 from tclint.report import FORMATS, Style, check_format, render
-from tclint.target import is_model_target
 from tclint.terminal import (
     ProgressLine,
     check_writable,
-    is_terminal,
-    printable,
     wants_colour,
     write_atomically,
     write_stdout,
@@ -34,100 +33,12 @@ from tclint.terminal import (
 if TYPE_CHECKING:
     from tclint.pipeline import Report
 
-EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130
-
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_IMPLIED = "tclint.check_implied"
-_OWN_OPTIONS = ("--help", "-h", "--version")
-
-
-class _Tclint(click.Group):
-    """`tclint TARGET...` means `tclint check TARGET...`; every error is one sentence and exit code 2."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args:
-            args = ["--help"]
-        elif args[0] in self.commands:
-            self._note_path_of_that_name(args)
-        elif args[0] not in _OWN_OPTIONS:
-            ctx.meta[_IMPLIED] = True
-            args = ["check", *args]
-        return super().parse_args(ctx, args)
-
-    def _note_path_of_that_name(self, args: Sequence[str]) -> None:
-        name = args[0]
-        if os.path.exists(name) and (name != "check" or len(args) == 1):
-            _say(f"note: {name!r} is also a path here; 'tclint check {name}' lints it.")
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            if is_terminal(sys.stderr):  # it stands behind ^C
-                sys.stderr.write("\n")
-            _say("interrupted")
-            ctx.exit(EXIT_INTERRUPTED)
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        *_: Any,
-        **extra: Any,
-    ) -> NoReturn:
-        arguments = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False
-        try:
-            code = super().main(arguments, prog_name or "tclint", **extra)
-        except click.ClickException as error:
-            code = _fail(_sentence(error), error, arguments)
-        except TclintError as error:
-            code = _fail(str(error), error, arguments)
-        except Exception as error:
-            text = f"internal error, {type(error).__name__}: {error}"
-            code = _fail(f"{text}; please report it with the output of --debug.", error, arguments)
-        sys.exit(code or 0)
-
-
-def _sentence(error: click.ClickException) -> str:
-    text = error.format_message()
-    if isinstance(error, click.NoSuchOption):
-        text = f"There is no option {error.option_name!r}.{closest(error.option_name, _options(error))}"
-    if isinstance(error, click.UsageError):
-        command = error.ctx.command_path if error.ctx else "tclint"
-        text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See '{command} --help'."
-    return text
-
-
-def _options(error: click.UsageError) -> list[str]:
-    """The options of the command that was called wrongly."""
-    parameters = error.ctx.command.params if error.ctx else []
-    return [name for parameter in parameters for name in parameter.opts if name.startswith("--")]
-
-
-def _fail(message: str, error: BaseException, arguments: Sequence[str]) -> int:
-    if "--debug" in arguments:
-        import traceback
-
-        _say("".join(traceback.format_exception(error)).rstrip(), lines=True)
-    _say(f"error: {message}")
-    return EXIT_ERROR
-
-
-def _say(message: str, *, lines: bool = False) -> None:
-    """To stderr, safe for a terminal; nobody listening is no error."""
-    parts = message.split("\n") if lines else [message]
-    text = "".join(f"{printable(part.expandtabs(4))}\n" for part in parts)
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8"))
-        sys.stderr.flush()
 
 
 @click.group(
     "tclint",
-    cls=_Tclint,
+    cls=DefaultCommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     subcommand_metavar="[check] TARGET... | COMMAND",
     epilog="A COMMAND comes first; anything else is a target: 'tclint check --help' has its options.",
@@ -175,6 +86,7 @@ _config_options = _both(
     ),
     click.option("--isolated", is_flag=True, help="Read no configuration file."),
 )
+_no_color_option = click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
 _debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
@@ -220,7 +132,7 @@ _list_format_option = click.option(
 @_config_options
 @click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
 @click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
-@click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
+@_no_color_option
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def check(
@@ -247,13 +159,12 @@ def check(
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
     """
-    if ctx.meta.get(_IMPLIED):
-        _refuse_command_names(targets)
+    refuse_command_names(ctx, targets)
     check_format(format_name)
     files = _outputs(outputs)
     settings, config_file = _settings(config, isolated, flags)
     if verbose and config_file is not None:
-        _say(f"settings of {config_file}")
+        say(f"settings of {config_file}")
 
     from tclint.pipeline import check as run
 
@@ -273,23 +184,6 @@ def check(
     if exit_zero and report.exit_code == 1:
         return 0
     return report.exit_code
-
-
-def _refuse_command_names(targets: Sequence[str]) -> None:
-    """A target that might be meant as a command is never taken for the one or the other in silence."""
-    names = tuple(cli.commands)
-    for target in targets:
-        if target in names and os.path.exists(target):
-            raise UsageError(
-                f"{target!r} is a command and a path here: write 'tclint {target} ...' for the command, "
-                f"'tclint check ... {target}' for the path."
-            )
-        if target in names:
-            raise UsageError(f"{target!r} is a command, and a command comes first: 'tclint {target} ...'.")
-    first = targets[0] if targets else ""
-    if first.isidentifier() and not os.path.exists(first) and not is_model_target(first):
-        guess = closest(first, names) or " 'tclint --help' shows what there is."
-        raise UsageError(f"There is no command, file or folder {first!r}.{guess}")
 
 
 def _settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> tuple[Settings, Path | None]:
@@ -335,17 +229,17 @@ def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
 def _say_errors(report: Report) -> None:
     for error in report.errors:
         prefix = "" if error.target in error.message else f"{error.target}: "
-        _say(f"error: {prefix}{error.message}")
+        say(f"error: {prefix}{error.message}")
 
 
 def _say_details(report: Report) -> None:
     for error in report.errors:
         if error.details:
-            _say(f"--- {error.target}\n{error.details.rstrip()}", lines=True)
+            say(f"--- {error.target}\n{error.details.rstrip()}", lines=True)
     for finding in report.findings:
         traceback = finding.evidence.get("traceback")
         if isinstance(traceback, str):
-            _say(f"--- {finding.code}\n{traceback.rstrip()}", lines=True)
+            say(f"--- {finding.code}\n{traceback.rstrip()}", lines=True)
 
 
 @cli.command()
@@ -370,8 +264,11 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 @_list_format_option
 @_config_options
 @click.option("--verbose", "-v", is_flag=True, help="Show every example.")
+@_no_color_option
 @_debug_option
-def explain(rule: str, format_name: str, config: str | None, isolated: bool, verbose: bool) -> int:
+def explain(
+    rule: str, format_name: str, config: str | None, isolated: bool, verbose: bool, no_color: bool
+) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
     from tclint.registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
@@ -382,7 +279,11 @@ def explain(rule: str, format_name: str, config: str | None, isolated: bool, ver
         write_stdout(page)
         return 0
     found = find_rule(rule, settings.rules)
-    write_stdout(rule_json(found) if _is_json(format_name) else rule_page(found, _bold(), verbose))
+    if _is_json(format_name):
+        write_stdout(rule_json(found))
+    else:
+        colour = wants_colour(sys.stdout, no_color)
+        write_stdout(rule_page(found, Style(colour, verbosity=int(verbose))))
     return 0
 
 
@@ -398,11 +299,6 @@ def gpus(format_name: str, verbose: bool) -> int:
     known = all_gpus()
     write_stdout(gpus_json(known) if _is_json(format_name) else gpus_text(known, verbose))
     return 0
-
-
-def _bold() -> Callable[[str], str]:
-    colour = wants_colour(sys.stdout)
-    return lambda text: click.style(text, bold=True) if colour else text
 
 
 def _is_json(format_name: str) -> bool:

@@ -1,6 +1,6 @@
 """Settings: what the command line and `[tool.tclint]` in pyproject.toml can say.
 
-`tclint.config_file` reads the file; `KEYS` there documents every key once, for both.
+`tclint.config_keys` documents every key once, for both; `tclint.config_file` reads the file.
 """
 
 from __future__ import annotations

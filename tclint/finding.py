@@ -119,4 +119,4 @@ class Finding:
         """Stable across edits elsewhere in the file; made of code, path and identity, 16 hex digits."""
         identity = self.identity or self.location.module_path or self.message
         parts = "\0".join((self.code, self.location.path, identity))
-        return hashlib.sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from tclint.gpu import Gpu
+import click
+
+from tclint.gpu import Calibration, Gpu
+from tclint.report import Style
 from tclint.report.text import WIDTH, table
 from tclint.report.units import percent_text
 from tclint.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, GraphRule, Rule
@@ -50,8 +53,12 @@ def rules_json(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
     return _dump({"rules": [{**_rule(rule), "selected": rule.code in active} for rule in rules]})
 
 
-def rule_page(rule: type[Rule], heading: Callable[[str], str] = str, verbose: bool = False) -> str:
+def rule_page(rule: type[Rule], style: Style) -> str:
     """One rule's page: docstring sections, sources, level, and one example of a kind, or -v all."""
+
+    def heading(text: str) -> str:
+        return click.style(text, bold=True) if style.colour else text
+
     lines = [heading(f"{rule.code} {rule.name}"), *_wrap(rule.summary(), ""), ""]
     state = "on by default" if rule.enabled_by_default else "off by default"
     lines.append(
@@ -67,7 +74,7 @@ def rule_page(rule: type[Rule], heading: Callable[[str], str] = str, verbose: bo
         for source in rule.sources:
             lines += _wrap(source, "  - ", "    ")
     for title, examples in (("Flagged", rule.invalid), ("Not flagged", rule.valid)):
-        shown = examples if verbose else examples[:1]
+        shown = examples if style.verbosity > 0 else examples[:1]
         for example in shown:
             lines += ["", heading(title), *_example(example)]
         if len(shown) < len(examples):
@@ -97,20 +104,15 @@ def engine_page(code_or_name: str) -> str | None:
 
 def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
     """A row per GPU with the held-out error of every calibration; -v adds where each comes from."""
-    kinds = sorted({key for gpu in gpus for key in gpu.calibrations})
-    header = ("GPU", "sm", *(f"{kind} {precision}" for kind, precision in kinds))
+    groups = sorted({_column(key) for gpu in gpus for key in gpu.calibrations})
+    header = ("GPU", "sm", *groups)
     rows = []
     for gpu in gpus:
-        errors = []
-        for key in kinds:
-            calibration = gpu.calibrations.get(key)
-            if calibration is None:
-                errors.append("-")
-            else:
-                mark = "" if calibration.inherited_from is None else "*"
-                errors.append(f"{calibration.held_out_mean_percent:.1f}{mark}")
+        cells: dict[str, list[Calibration]] = {group: [] for group in groups}
+        for key, calibration in gpu.calibrations.items():
+            cells[_column(key)].append(calibration)
         major, minor = gpu.compute_capability
-        rows.append((gpu.id, f"{major}.{minor}", *errors))
+        rows.append((gpu.id, f"{major}.{minor}", *(_errors(cells[group]) for group in groups)))
     lines = list(table(header, rows, indent="", header_rows=2))
     lines += ["", *_wrap(_GPUS_LEGEND, "")]
     if verbose:
@@ -119,10 +121,26 @@ def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _column(key: tuple[str, str]) -> str:
+    # Memory-bound kernels are calibrated one operation at a time: too many for a column each.
+    kind, precision = key
+    return kind if kind == "traffic" else f"{kind} {precision}"
+
+
+def _errors(calibrations: Sequence[Calibration]) -> str:
+    if not calibrations:
+        return "-"
+    errors = [calibration.held_out_mean_percent for calibration in calibrations]
+    low, high = f"{min(errors):.1f}", f"{max(errors):.1f}"
+    inherited = any(calibration.inherited_from is not None for calibration in calibrations)
+    return (low if low == high else f"{low}-{high}") + ("*" if inherited else "")
+
+
 _GPUS_LEGEND = (
     "Mean error in percent of predicted kernel times, on measured shapes that the calibration did not see; "
-    "*: constants and error are those of another GPU, -: none, and times rest on the datasheet alone. "
-    "half: fp16 and bf16. -v shows aliases, peaks and what each calibration was fitted on."
+    "*: constants and error are (for traffic: some are) those of another GPU; -: none. "
+    "half: fp16 and bf16; traffic: memory-bound kernels, from the best operation to the worst. "
+    "-v shows aliases, peaks and what each calibration was fitted on."
 )
 
 

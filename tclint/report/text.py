@@ -208,18 +208,19 @@ class _Renderer:
         looked_at = []
         if report.entries:
             looked_at.append(plural(len(report.entries), "model"))
-        if report.source_files or not report.entries:
+        if report.source_files or not (report.entries or report.errors):
             looked_at.append(plural(report.source_files, "file"))
         where = " and ".join(looked_at)
         if report.findings:
             by_level = [
-                plural(number, level)
+                f"{number} {level}"
                 for level in LEVELS
                 if (number := sum(finding.level == level for finding in report.findings))
             ]
-            head = f"{plural(len(report.findings), 'finding')} ({', '.join(by_level)}) in {where}"
+            head = f"{plural(len(report.findings), 'finding')} ({', '.join(by_level)})"
+            head += f" in {where}" if where else ""
         else:
-            head = f"No findings in {where}"
+            head = f"No findings in {where}" if where else "Nothing could be linted"
         rest = []
         if report.below_min_gain:
             gain = f"{report.settings.min_gain_percent:g} %"

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tclint.config import Override, Settings, matches
-from tclint.config_file import KEYS, find_config, load_config, parse_flag, with_flags
+from tclint.config_file import find_config, load_config, with_flags
+from tclint.config_keys import KEYS, parse_flag
 from tclint.errors import UsageError
 
 
@@ -276,6 +277,7 @@ def toml(value: Any) -> str:
     return repr(value)
 
 
+@settings(deadline=None)
 @given(name=st.sampled_from([*(key.name for key in KEYS), "extend", "overrides"]), value=toml_values)
 def test_any_value_is_taken_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, name: str, value: Any
@@ -291,6 +293,7 @@ def test_any_value_is_taken_or_refused_in_one_line(
         assert f"{os.sep}any{os.sep}pyproject.toml:2" in os.path.abspath(refusal.split(": ")[0])
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_is_refused_in_one_line_or_read(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     file = tmp_path_factory.getbasetemp() / "any.toml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tclint.finding import Location
@@ -74,6 +74,7 @@ def test_undecodable_and_missing_files(tmp_path: Path) -> None:
     assert SourceLines().line("bad\0name", 1) is None
 
 
+@settings(deadline=None)
 @given(
     source=st.text(alphabet=st.one_of(st.sampled_from("\t ab\x1b漢e\u0301"), st.characters()), max_size=300),
     column=st.integers(1, 400),

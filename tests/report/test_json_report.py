@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from sample_report import BACKWARD, ENTRY, VOCABULARY
@@ -140,6 +140,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(evidence=st.dictionaries(st.text(max_size=5), json_values, max_size=4), path=st.text(min_size=1))
 def test_any_evidence_and_path_give_strict_json(evidence: dict[str, Any], path: str) -> None:
     finding = replace(VOCABULARY, evidence=evidence, location=Location(path, 1), effect=Effect())

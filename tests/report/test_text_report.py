@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_report import BACKWARD, BELOW, ENTRY, STEM, VOCABULARY, gpu_effect
 
@@ -49,6 +49,11 @@ def test_lines_fit_80_columns(report: Report) -> None:
 
 def test_empty_report_says_so() -> None:
     assert render(Report(settings=Settings()), "text") == "No findings in 0 files.\n"
+
+
+def test_nothing_but_errors_is_not_called_clean() -> None:
+    failed = Report(settings=Settings(), errors=(EntryError("m.py:f", "It hangs."),))
+    assert render(failed, "text") == "error: m.py:f: It hangs.\nNothing could be linted; 1 target failed.\n"
 
 
 def test_findings_of_one_file_stand_together(report: Report) -> None:
@@ -108,6 +113,7 @@ hostile = st.text(
 )
 
 
+@settings(deadline=None)
 @given(text=hostile, colour=st.booleans())
 def test_hostile_text_never_reaches_the_terminal(text: str, colour: bool) -> None:
     finding = replace(

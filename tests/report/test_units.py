@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tclint.report import units
@@ -40,6 +40,7 @@ def test_other_units() -> None:
     assert units.plural(0, "file") == "0 files"
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=1e-3, max_value=1e12))
 def test_time_is_within_half_a_percent(time_us: float) -> None:
     number, unit = units.time_text(time_us).split()
