@@ -23,7 +23,7 @@ from tclint.graph.op import Cast, Op
 from tclint.graph.op_tables import names
 from tclint.graph.spec import TensorSpec, itemsize_bytes
 from tclint.graph.training import composites, gradient_needs
-from tclint.graph.work import Attention, Convolution, Gap, Gemm, Kernel, Traffic
+from tclint.graph.work import Gap, Kernel, Traffic
 
 _RULES: Mapping[str, Rule] = {
     **lower_memory.RULES,
@@ -178,16 +178,4 @@ class _GradientUses:
         return added
 
 
-__all__ = [
-    "Attention",
-    "Convolution",
-    "Gap",
-    "Gemm",
-    "Kernel",
-    "NoFormulaError",
-    "Traffic",
-    "forward_flops",
-    "gradient_needs",
-    "lower",
-    "lower_op",
-]
+__all__ = ["NoFormulaError", "forward_flops", "lower", "lower_op"]

@@ -24,10 +24,8 @@ def conv2d(
     batch: int = 2, channels: int = 8, size: int = 9, out: int = 12, kernel: int = 3, **attributes: Any
 ) -> Op:
     attributes = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **attributes}
-    result = (size + 2 * attributes["padding"] - attributes["dilation"] * (kernel - 1) - 1) // attributes[
-        "stride"
-    ] + 1
-    assume(result > 0)
+    reach = attributes["dilation"] * (kernel - 1) + 1
+    result = (size + 2 * attributes["padding"] - reach) // attributes["stride"] + 1
     return make_op(
         "conv2d",
         "conv",
