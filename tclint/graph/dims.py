@@ -407,11 +407,14 @@ class CoupledDims:
         try:
             left, right = evaluator.value(constraint.left), evaluator.value(constraint.right)
         except Inconsistent as error:
-            raise DimsUnresolved(op, str(error)) from None
+            raise self._unresolved(error, op) from None
         if constraint.divisor > 1 and left % constraint.divisor:
             raise DimsUnresolved(op, f"size {left} is not a multiple of {constraint.divisor}")
         if left != right:
             raise DimsUnresolved(op, f"sizes {left} and {right} would differ")
+
+    def _unresolved(self, error: Inconsistent, op: Op | None) -> DimsUnresolved:
+        return DimsUnresolved(self.graph.ops[error.op_index] if error.op_index >= 0 else op, str(error))
 
     def _rebuild(self, changed: frozenset[int], evaluator: Evaluator) -> Graph:
         parameters = tuple(
@@ -443,7 +446,7 @@ class CoupledDims:
         try:
             shape = tuple(evaluator.value(axis) for axis in axes)
         except Inconsistent as error:
-            raise DimsUnresolved(op, str(error)) from None
+            raise self._unresolved(error, op) from None
         for axis, size in zip(axes, shape, strict=True):
             if size < 1 <= self._solver.value(axis):
                 raise DimsUnresolved(op, f"an axis would have size {size}")

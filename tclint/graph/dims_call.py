@@ -147,6 +147,9 @@ class Call:
         """
         if parts == 1:
             return size
+        equal = self.equal_parts(size, parts)
+        if equal is not None:
+            return equal
         size = self.resolve(size)
         quotient = size.divided_by(Size.constant(parts))
         if quotient is not None:
@@ -157,6 +160,21 @@ class Call:
             self.unify(size, part.scaled(parts))
             return part
         return self.solver.derived("exact_div", size, (parts,), self.op.index)
+
+    def equal_parts(self, size: Size, parts: int) -> Size | None:
+        """The size of each part, where an axis was joined from that many equal ones (q, k and v biases).
+
+        Cutting it into as many pieces again needs the parts to stay equal.
+        """
+        structure = self.resolve(size).structure or size.structure
+        if structure is None or structure[0] != "+" or len(structure[1]) != parts:
+            return None
+        first, *others = structure[1]
+        if any(self.value(other) != self.value(first) for other in others):
+            return None
+        for other in others:
+            self.unify(first, other)
+        return self.resolve(first)
 
     def broadcast(self, shapes: Sequence[Axes]) -> Axes:
         """The elementwise result shape; axes that are not broadcast become equal."""

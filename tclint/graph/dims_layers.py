@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tclint.graph.dims_call import Axes, Call, Unmodelled, rule
-from tclint.graph.dims_size import ONE, Size, concatenation
+from tclint.graph.dims_size import ONE, Size, concatenation, product
 
 # ------------------------------------------------------------------------------ products
 
@@ -54,6 +54,20 @@ def _addbmm(call: Call) -> Sequence[Axes]:
     return (_add_bias(call, bias, product_axes(call, left, right)[1:]),)
 
 
+@rule("_grouped_mm")
+def _grouped_mm(call: Call) -> Sequence[Axes]:
+    left, right = call.inputs[:2]
+    call.unify(left[-1], right[-2])
+    if len(left) == len(right) == 2:
+        # Both are ragged along the contracted dim, of which each group is a run.
+        return ((call.tensor("offs")[0], left[0], right[1]),)
+    batch: Axes = ()
+    if len(left) == len(right) == 3:
+        call.unify(left[0], right[0])
+        batch = left[:1]
+    return ((*batch, left[-2], right[-1]),)
+
+
 @rule("outer", "ger", "addr")
 def _outer(call: Call) -> Sequence[Axes]:
     left, right = call.inputs[-2:]
@@ -77,16 +91,22 @@ def _einsum(call: Call) -> Sequence[Axes]:
     operands = call.tensors("tensors") or list(call.inputs)
     inputs, arrow, output = equation.partition("->")
     terms = inputs.split(",")
-    if "." in equation or not arrow or len(terms) != len(operands):
+    if not arrow or len(terms) != len(operands):
         raise Unmodelled(f"the equation {equation!r}")
     letters: dict[str, Size] = {}
+    ellipsis: list[Axes] = []
     for term, axes in zip(terms, operands, strict=True):
-        if len(term) != len(axes):
+        before, dots, after = term.partition("...")
+        named = (*axes[: len(before)], *axes[len(axes) - len(after) :])
+        if len(named) != len(axes) and not dots:
             raise Unmodelled(f"the equation {equation!r}")
-        for letter, axis in zip(term, axes, strict=True):
+        ellipsis.append(axes[len(before) : len(axes) - len(after)])
+        for letter, axis in zip(before + after, named, strict=True):
             known = letters.get(letter)
             letters[letter] = axis if known is None else call.broadcast(((known,), (axis,)))[0]
-    return (tuple(letters[letter] for letter in output),)
+    before, dots, after = output.partition("...")
+    middle = call.broadcast(ellipsis) if dots else ()
+    return ((*(letters[i] for i in before), *middle, *(letters[i] for i in after)),)
 
 
 @rule("tensordot")
@@ -261,6 +281,29 @@ def _upsample(call: Call) -> Sequence[Axes]:
         else:
             spatial.append(call.solver.derived("scaled", size, (wanted / have,), call.op.index))
     return ((*axes[:2], *spatial),)
+
+
+@rule("im2col")
+def _im2col(call: Call) -> Sequence[Axes]:
+    *batch, channels, height, width = call.first()
+    kernel, stride, padding, dilation = (
+        call.integers(name, 2) for name in ("kernel_size", "stride", "padding", "dilation")
+    )
+    blocks = product(
+        _Window(kernel[i], stride[i], padding[i], dilation[i]).positions(call, size)
+        for i, size in enumerate((height, width))
+    )
+    return ((*batch, product((channels, Size.constant(kernel[0] * kernel[1]))), blocks),)
+
+
+@rule("col2im")
+def _col2im(call: Call) -> Sequence[Axes]:
+    *batch, columns, blocks = call.first()
+    kernel = call.integers("kernel_size", 2)
+    # The blocks must be those of the output size, a number that only the code knows.
+    call.unify(blocks, Size.constant(call.value(blocks)))
+    spatial = (Size.constant(size) for size in call.integers("output_size", 2))
+    return ((*batch, call.divided(columns, kernel[0] * kernel[1]), *spatial),)
 
 
 @rule("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

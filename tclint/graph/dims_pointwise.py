@@ -20,14 +20,19 @@ def elementwise(call: Call) -> Sequence[Axes]:
 
 
 rule(
-    "clone", "contiguous", "to", "_to_copy", "type_as", "alias", "detach", "data", "copy", "lift_fresh",
+    "clone", "contiguous", "to", "_to_copy", "alias", "detach", "data", "copy", "lift_fresh",
     "lift_fresh_copy", "resolve_conj", "resolve_neg", "positive", "conj", "_conj", "_neg_view", "real",
     "imag", "fill", "zero", "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "randint_like",
     "empty_like", "tril", "triu", "flip", "fliplr", "flipud", "roll", "cumsum", "cumprod", "logcumsumexp",
     "cummax", "cummin", "sort", "argsort", "msort", "renorm", "masked_scatter", "channel_shuffle",
     "bernoulli", "local_response_norm", "requires_grad", "quantize_per_tensor", "dequantize", "bucketize",
-    "linalg_inv", "inverse", "relu", "dropout",
+    "linalg_inv", "inverse", "matrix_exp", "relu", "dropout",
 )(elementwise)  # fmt: skip
+
+
+@rule("type_as")
+def _type_as(call: Call) -> Sequence[Axes]:
+    return (call.first(),)
 
 
 @rule("prelu", "_prelu_kernel")
@@ -78,6 +83,19 @@ def _topk(call: Call) -> Sequence[Axes]:
     axes = list(call.first())
     axes[call.axis(call.integer("dim", -1), len(axes))] = Size.constant(call.integer("k"))
     return (tuple(axes),) * len(call.op.outputs)
+
+
+@rule("linalg_slogdet", "slogdet", "linalg_det", "det", "logdet")
+def _determinant(call: Call) -> Sequence[Axes]:
+    axes = call.first()
+    call.unify(axes[-2], axes[-1])
+    return (axes[:-2],) * len(call.op.outputs)
+
+
+@rule("histc", "bincount")
+def _histogram(call: Call) -> Sequence[Axes]:
+    # As many bins as the call says, or as the data needs: either way not a matter of the input's size.
+    return tuple(call.free_shape(spec.shape) for spec in call.op.outputs)
 
 
 @rule("cosine_similarity")
@@ -182,6 +200,17 @@ def _index(call: Call) -> Sequence[Axes]:
 
 def _numbers(call: Call) -> list[int]:
     return [int(name.partition("[")[2].rstrip("]") or 0) for name in call.op.input_names[1:]]
+
+
+@rule("nonzero", "nonzero_numpy", "argwhere", "masked_select", "unique_consecutive", "_unique", "_unique2")
+def _data_dependent(call: Call) -> Sequence[Axes]:
+    del call
+    raise Unmodelled("how many elements it finds depends on the data")
+
+
+@rule("where")
+def _where(call: Call) -> Sequence[Axes]:
+    return elementwise(call) if len(call.op.outputs) == 1 and len(call.inputs) > 1 else _data_dependent(call)
 
 
 @rule("one_hot")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tclint.graph import dims_layers, dims_pointwise, dims_views
 from tclint.graph.dims_call import RULES, Axes, Call, Piece, Unmodelled
-from tclint.graph.dims_size import Size
+from tclint.graph.dims_size import ONE, Size
 from tclint.graph.dims_solver import Inconsistent, Solver
 from tclint.graph.graph import Graph
 from tclint.graph.op import Op
@@ -72,6 +72,10 @@ class _Walk:
             known = self.shapes.graph_inputs.get(spec.input_name)
         if known is not None and self._fits(known, spec):
             return known
+        if known is not None and spec.producer is None:
+            stretched = self._with_ones(known, spec)
+            if stretched is not None:
+                return stretched
         if known is not None:
             # Reshaped by something that was not recorded.
             self.solver.block(known, user, "it reads this tensor in another shape than it was made in")
@@ -84,6 +88,14 @@ class _Walk:
         return len(axes) == len(spec.shape) and all(
             self.solver.value(axis) == size for axis, size in zip(axes, spec.shape, strict=True)
         )
+
+    def _with_ones(self, axes: Axes, spec: TensorSpec) -> Axes | None:
+        """A parameter's axes with axes of size 1 put in or left out, as constants are before use."""
+        kept = tuple(axis for axis in axes if self.solver.value(axis) != 1)
+        if [self.solver.value(axis) for axis in kept] != [size for size in spec.shape if size != 1]:
+            return None
+        others = iter(kept)
+        return tuple(ONE if size == 1 else next(others) for size in spec.shape)
 
     def _outputs(self, op: Op, inputs: tuple[Axes, ...]) -> tuple[Axes, ...]:
         rule = RULES.get(op.name)

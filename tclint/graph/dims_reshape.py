@@ -91,6 +91,9 @@ def _take(call: Call, pending: list[Size], wanted: int, rest: tuple[int, ...]) -
             taken.append(outer)
             pending.insert(0, inner)
             wanted = 1
+        elif pending:
+            # It was put together in other factors than it is taken apart in: forget those.
+            pending[0] = (factor * pending[0]).with_structure(None)
         else:
             raise Unmodelled(f"an axis of {size} and an axis of {wanted} share no run of elements")
     return taken
@@ -107,6 +110,9 @@ def _split(call: Call, size: Size, outer: int, rest: tuple[int, ...]) -> tuple[S
         first, second = call.free(outer, "factor"), call.free(inner, "factor")
         call.unify(size, product((first, second)))
         return first, second
+    equal = call.equal_parts(size, outer)
+    if equal is not None:
+        return Size.constant(outer), equal
     known = _known_factor(call, size, outer, inner)
     if known is not None:
         return known

@@ -100,15 +100,13 @@ def _attributes(op: Op, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpe
     if "split_sizes" in op.attributes and op.attributes.get("dim") is not None:
         dim = op.attributes["dim"]
         changed["split_sizes"] = [spec.shape[dim] for spec in outputs]
-    if op.attributes.get("groups", 1) == op.inputs[0].shape[_channel_axis(op)] and op.kind == "conv":
-        changed["groups"] = inputs[0].shape[_channel_axis(op)]
-    return {**op.attributes, **changed} if changed else op.attributes
-
-
-def _channel_axis(op: Op) -> int:
-    # A convolution's weight has two dims beside the spatial ones; the channels come just before those.
     weight = op.input("weight")
-    return 0 if weight is None or op.kind != "conv" else -(len(weight.shape) - 1)
+    if op.kind == "conv" and weight is not None and op.attributes.get("groups", 1) > 1:
+        # A weight has two dims beside the spatial ones, an input its channels just before those.
+        channels = -(len(weight.shape) - 1)
+        if op.attributes["groups"] == op.inputs[0].shape[channels]:
+            changed["groups"] = inputs[0].shape[channels]
+    return {**op.attributes, **changed} if changed else op.attributes
 
 
 def _resize_cast(cast: Cast, op: Op, inputs: tuple[TensorSpec, ...]) -> Cast:

@@ -18,7 +18,10 @@ FormulaKind = Literal["floor_div", "ceil_div", "exact_div", "window_ceil", "scal
 
 
 class Inconsistent(Exception):
-    """A size that the new values do not give: an indivisible split, an axis that would vanish."""
+    """A size that the new values do not give: an indivisible split."""
+
+    op_index = -1
+    """The op whose output has that size, where known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,11 @@ class Evaluator:
         if value is None:
             atom = self._solver.atoms[number]
             formula = atom.formula
-            value = atom.value if formula is None else formula.apply(self.value(formula.argument))
+            try:
+                value = atom.value if formula is None else formula.apply(self.value(formula.argument))
+            except Inconsistent as error:
+                if error.op_index < 0:
+                    error.op_index = atom.op_index
+                raise
             self._values[number] = value
         return value
