@@ -57,18 +57,26 @@ def attention_times(
     dims = np.where(backward, 3 * qk_dim + 2 * pv_dim, qk_dim + pv_dim)
     # The diagonal blocks are computed whole.
     seen_keys = np.where(causal, np.minimum(keys, (keys + KEY_BLOCK) / 2), keys)
-    block_queries = np.minimum(np.ceil(queries / 16) * 16, QUERY_BLOCK)
-    blocks = batch * heads * np.ceil(queries / QUERY_BLOCK)
+    # A single query packs the heads that share keys into one block.
+    packed = (queries == 1) & (kv_heads < heads) & ~backward
+    rows = np.where(packed, heads / kv_heads, queries)
+    block_queries = np.minimum(np.ceil(rows / 16) * 16, QUERY_BLOCK)
+    blocks = batch * np.where(packed, kv_heads, heads) * np.ceil(rows / QUERY_BLOCK)
     waves = blocks / gpu.sm_count
     rounds = c.wave_rounding * np.ceil(waves) + (1 - c.wave_rounding) * np.maximum(waves, 1.0)
-    efficiency = np.where(backward, c.backward_efficiency, c.math_efficiency)
+    efficiency = np.interp(
+        np.log2(np.maximum(qk_dim, pv_dim)),
+        (6, 7, 8, 8.01),
+        (c.math_efficiency_64, c.math_efficiency_128, c.math_efficiency_256, c.math_efficiency_512),
+    )
+    efficiency = efficiency * np.where(backward, c.backward_ratio, 1.0)
     sustained = gpu.sustained.get(unit.calibration)
     if sustained is not None:
         efficiency = np.minimum(efficiency, sustained)
     flop_per_us_per_sm = 1e6 * gpu.peak_tflops[unit.name] * efficiency / gpu.sm_count / unit.work_factor
     per_block_us = 2 * block_queries * seen_keys * dims / flop_per_us_per_sm
     latency_us = np.ceil(seen_keys / KEY_BLOCK) * c.key_block_us * np.where(backward, 2.5, 1.0)
-    math_us = rounds * np.maximum(per_block_us, latency_us)
+    math_us = rounds * (c.block_us + np.maximum(per_block_us, latency_us))
 
     q_bytes = batch * heads * queries * head_dim * size
     kv_bytes = batch * kv_heads * keys * (head_dim + value_dim) * size

@@ -34,38 +34,46 @@ class _Constants:
 class GemmConstants(_Constants):
     """Matrix products."""
 
-    math_efficiency: float = 0.93
+    math_efficiency: float = 0.97
     """Share of the datasheet rate in the main loop of a full tile."""
-    tile_overhead: float = 0.031
+    tile_overhead: float = 0.043
     """Extra main-loop time of a 64x64 tile's sides; it shrinks as 64 / side."""
-    occupancy: float = 0.357
+    occupancy: float = 0.25
     """Tiles of 256x128 that one SM holds at once; smaller ones in proportion, 1 to 8."""
-    k_step_ns: float = 3.1
+    k_step_ns: float = 4.4
     """Least time per element of K of one tile (latency of the main loop)."""
-    prologue_us: float = 3.6
-    """Filling the pipeline and writing the tile, per round of resident tiles."""
-    wave_rounding: float = 1.0
+    prologue_us: float = 1.6
+    """Filling the pipeline, per round of resident tiles."""
+    epilogue_us: float = 2.9
+    """Writing a tile of 256x128, per round of resident tiles; smaller tiles in proportion."""
+    wave_rounding: float = 0.95
     """1: the last wave costs as much as a full one; 0: partial waves cost their share."""
-    l2_operand_ratio: float = 5.0
+    l2_operand_ratio: float = 0.9
     """Bandwidth for operand tiles relative to the L2's (neighbouring tiles share them in flight)."""
-    l2_capacity_share: float = 0.48
+    l2_capacity_share: float = 0.043
     """Part of the L2 that may hold operands from an earlier kernel."""
-    l2_residency_exponent: float = 0.9
+    l2_residency_exponent: float = 0.73
     """How sharply residency falls when the operands outgrow that part."""
-    dram_efficiency: float = 0.89
+    dram_efficiency: float = 0.82
     """Share of the datasheet DRAM bandwidth."""
-    l2_efficiency: float = 0.276
+    l2_efficiency: float = 0.125
     """Share of the L2 bandwidth at which resident operands are read."""
-    sm_bandwidth_ratio: float = 5.3
+    sm_bandwidth_ratio: float = 3.6
     """Most bandwidth one SM can draw, relative to its equal share of DRAM's."""
-    split_k_us: float = 1.9
+    split_k_us: float = 2.26
     """The second kernel, or the fix-up, that a split K needs."""
-    softness: float = 1.9
+    split_k_bandwidth: float = 0.94
+    """Share of the L2 bandwidth at which partial sums are written and read."""
+    power_slowdown: float = 0.006
+    """Relative slowdown of long kernels by the power limit."""
+    softness: float = 3.2
     """Exponent p of (math^p + l2^p + memory^p)^(1/p): large means perfect overlap."""
-    launch_us: float = 0.5
+    launch_us: float = 1.4
     """Start and end of any kernel on an idle GPU, host excluded."""
-    gemv_launch_us: float = 5.0
+    gemv_launch_us: float = 2.6
     """The same for the matrix-vector kernels that batch 1 uses."""
+    gemv_memory_factor: float = 1.05
+    """Memory time of those kernels relative to a GEMM's."""
     misaligned_4: float = 1.755
     """Main-loop factor when the worst contiguous dim is a multiple of 4 elements of 16 bits, not of 8."""
     misaligned_2: float = 1.773
@@ -80,7 +88,7 @@ class GemmConstants(_Constants):
 class ConvolutionConstants(_Constants):
     """Convolutions as implicit matrix products."""
 
-    forward_factor: float = 1.05
+    forward_factor: float = 1.0
     """Time of the implicit GEMM relative to a GEMM of the same M, N, K."""
     dgrad_factor: float = 1.1
     wgrad_factor: float = 1.1
@@ -97,29 +105,41 @@ class ConvolutionConstants(_Constants):
     depthwise_nchw_share: float = 0.5
     depthwise_math_share: float = 0.1
     """Share of the fp32 CUDA-core rate that depthwise kernels reach."""
-    small_c_factor: float = 2.0
-    """Main-loop time with 4 input channels in NHWC (special first-layer kernels), relative to padding-free
-    8 and more; K counts the 4 real channels, so 2 would mean no gain over padding to 8."""
+    small_c_factor: float = 1.4
+    """Main-loop time with 4 input channels in NHWC (special first-layer kernels), relative to 8 and more;
+    K counts the 4 real channels, so 2 would mean no gain over padding to 8."""
     tiny_c_factor: float = 1.5
     """Main-loop time with 3 or fewer input channels, on top of padding them."""
+    prologue_ratio: float = 1.0
+    """Prologue, split-K cost and SM bandwidth of the implicit GEMM relative to cuBLAS's."""
+    split_k_ratio: float = 1.0
+    sm_bandwidth_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionConstants(_Constants):
     """Fused attention."""
 
-    math_efficiency: float = 0.65
-    """Share of the Tensor Core rate on the scores that are computed."""
-    backward_efficiency: float = 0.5
-    """The same for the backward kernel."""
-    dram_efficiency: float = 0.8
-    launch_us: float = 6.0
+    math_efficiency_64: float = 0.5
+    """Share of the Tensor Core rate on the scores that are computed, for head dims up to 64."""
+    math_efficiency_128: float = 0.62
+    """The same at 128; other head dims lie between, on a logarithmic scale."""
+    math_efficiency_256: float = 0.6
+    """The same at 256."""
+    math_efficiency_512: float = 0.2
+    """The same above 256, where flash kernels no longer exist."""
+    backward_ratio: float = 0.7
+    """Rate of the backward kernel relative to the forward one."""
+    dram_efficiency: float = 0.55
+    launch_us: float = 12.5
     """Start and end of the kernel on an idle GPU, host excluded."""
-    key_block_us: float = 0.35
+    block_us: float = 0.1
+    """Fixed time of one block of queries."""
+    key_block_us: float = 0.7
     """Least time of one block of queries against one block of keys (latency)."""
-    wave_rounding: float = 0.5
+    wave_rounding: float = 0.95
     """1: the last wave of query blocks costs as much as a full one; 0: its share."""
-    softness: float = 2.0
+    softness: float = 1.1
     """Exponent with which math and memory overlap, as for GEMMs."""
 
 

@@ -103,7 +103,13 @@ def convolution_times(
             special, c.small_c_factor, np.where(padded & (c_group <= 3), c.tiny_c_factor, 1.0)
         ),
     )
-    gemm = gemm_times(shapes, gpu, unit, gemm_constants)
+    implicit = replace(
+        gemm_constants,
+        prologue_us=gemm_constants.prologue_us * c.prologue_ratio,
+        split_k_us=gemm_constants.split_k_us * c.split_k_ratio,
+        sm_bandwidth_ratio=gemm_constants.sm_bandwidth_ratio * c.sm_bandwidth_factor,
+    )
+    gemm = gemm_times(shapes, gpu, unit, implicit)
     factor = np.select([forward, dgrad], [c.forward_factor, c.dgrad_factor], c.wgrad_factor)
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     # Into NHWC and back: each of the two activations is read once and written once.

@@ -24,23 +24,14 @@ from tclint.gpu import Gpu
 # A short list predicts the steps in cuBLAS's times better than a long one does.
 TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 # Kernels for CUDA cores exist for narrow matrices too.
-CUDA_TILES = (
-    *TENSOR_TILES,
-    (128, 32),
-    (32, 128),
-    (64, 32),
-    (32, 64),
-    (32, 32),
-    (16, 64),
-    (64, 16),
-    (128, 16),
-    (16, 128),
-)
+CUDA_TILES = (*TENSOR_TILES, (128, 32), (32, 128), (64, 32), (32, 64), (32, 32))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 
 K_GRANULARITY = 32
 """Elements of K per main-loop step; K is padded to it."""
 LARGEST_TILE = 256 * 128
+POWER_SCALE_US = 1000.0
+"""Kernel time at which half of GemmConstants.power_slowdown applies."""
 GEMM_CHUNK = 4096
 """Products priced at once, so that the working set (products x tiles x splits) stays in the caches."""
 
@@ -203,10 +194,13 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     rounds = c.wave_rounding * np.ceil(waves) + (1 - c.wave_rounding) * np.maximum(waves, 1.0)
     resident = np.clip(np.floor(c.occupancy * LARGEST_TILE / (tile_m * tile_n)), 1, 8)
     resident_rounds = np.ceil(rounds / resident)
+    is_batched = batch > 1
     per_tile_us = 2 * tile_m * tile_n * k_slice / flop_per_us_per_sm
     per_tile_us = per_tile_us * (1 + c.tile_overhead * (64 / tile_m + 64 / tile_n)) * slowdown
     math_us = np.maximum(rounds * per_tile_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
-    math_us = math_us + resident_rounds * c.prologue_us
+    # Only long kernels at full rate heat the chip up to its power limit.
+    math_us = math_us * (1 + c.power_slowdown * math_us / (math_us + POWER_SCALE_US))
+    math_us = math_us + resident_rounds * (c.prologue_us + c.epilogue_us * tile_m * tile_n / LARGEST_TILE)
 
     operand_bytes = count * (tile_m + tile_n) * k_slice * unit.element_bytes
     l2_us = operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
@@ -227,10 +221,12 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     p = c.softness
     core_us = (math_us**p + l2_us**p + memory_us**p) ** (1 / p)
     # Partial sums are written and read in fp32.
-    reduction_us = c.split_k_us + split * c_elements * 8 / (l2_bytes_per_us * c.l2_efficiency)
+    reduction_us = c.split_k_us + split * c_elements * 8 / (l2_bytes_per_us * c.split_k_bandwidth)
     time_us = c.launch_us + core_us + np.where(split > 1, reduction_us, 0.0)
+    # Batched kernels do not split K.
+    time_us = np.where(is_batched & (split > 1), np.inf, time_us)
     is_gemv = (np.minimum(m, n) <= 1) & (batch <= 1)
-    time_us = np.where(is_gemv, np.minimum(time_us, c.gemv_launch_us + memory_us), time_us)
+    time_us = np.where(is_gemv, c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)
 
     best = time_us.reshape(len(shapes), -1).argmin(axis=1)
     rows = np.arange(len(shapes))

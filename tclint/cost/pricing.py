@@ -42,6 +42,8 @@ UNKNOWN_ERROR_PERCENT = 40.0
 LATENCY_SHARE = 0.5
 """A kernel is limited by latency when launching takes this share of its time, or when it occupies less
 than this share of the SMs and neither math nor memory explains half of its time."""
+BATCHED = "_batched"
+"""Suffix of the calibration class of batched products."""
 CACHE_ENTRIES = 400_000
 
 _PRICES: dict[tuple[str, bool, bool], dict[Work, Price | None]] = {}
@@ -222,8 +224,26 @@ def gemm_shapes(works: Sequence[Gemm]) -> GemmShapes:
 
 
 def price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass) -> list[Price]:
-    """Prices of matrix products that run in one class; repeats run one after the other."""
-    constants, calibration = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
+    """Prices of matrix products that run in one class; repeats run one after the other.
+
+    Batched products run other kernels than single ones, and have constants of their own where measured.
+    """
+    batched = unit.calibration + BATCHED
+    if gpu.calibration("gemm", batched) is None:
+        return _price_gemms(works, gpu, unit, unit.calibration)
+    prices: dict[int, Price] = {}
+    for key, chosen in (
+        (unit.calibration, [i for i, w in enumerate(works) if w.batch == 1]),
+        (batched, [i for i, w in enumerate(works) if w.batch > 1]),
+    ):
+        if chosen:
+            group = _price_gemms([works[i] for i in chosen], gpu, unit, key)
+            prices.update(zip(chosen, group, strict=True))
+    return [prices[i] for i in range(len(works))]
+
+
+def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> list[Price]:
+    constants, calibration = constants_of(gpu, "gemm", key, GemmConstants)
     shapes = gemm_shapes(works)
     times = gemm_times(shapes, gpu, unit, constants)
     repeats = np.array([w.repeats for w in works], dtype=np.float64)

@@ -1,0 +1,436 @@
+"""Fit the cost model's constants to measured kernel times and write them into the GPUs' TOML files.
+
+    python benchmarks/calibrate.py --data DIR [--gpu ID] [--kind gemm] [--write]
+
+One fit per GPU, kind and precision class, over all files of the folder. A fifth of the shapes, chosen by a
+hash of (N, K), is never fitted; the errors written beside the constants are theirs. Needs scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measurements import DTYPES, FloatArray, Group, Unhandled, harness_overhead_us, read_folder
+
+import tclint.gpu
+from tclint.cost.attention import attention_times
+from tclint.cost.classes import UnitClass, tf32_switches, unit_class
+from tclint.cost.constants import (
+    AttentionConstants,
+    ConvolutionConstants,
+    GemmConstants,
+    TrafficConstants,
+)
+from tclint.cost.conv import convolution_times
+from tclint.cost.matmul import gemm_times
+from tclint.cost.memory import traffic_times_us
+from tclint.cost.pricing import BATCHED, constants_of, gemm_shapes
+from tclint.gpu import Gpu, load_gpu
+from tclint.gpu.calibration import SIZE_BINS_US
+from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
+
+LARGEST_FIT = 4000
+"""Rows per fit, drawn at random from the fitted part of larger sets."""
+ROBUST_SCALE = 0.06
+"""Relative error above which a row's pull on the fit grows only linearly."""
+PRIOR_SIGMA = 0.7
+"""How far, in log units, a constant may stray from its start where the rows say nothing about it."""
+PRIOR_WEIGHT = 0.08
+
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "math_efficiency": (0.3, 1.0),
+    "dram_efficiency": (0.3, 1.0),
+    "softness": (1.0, 10.0),
+    "wave_rounding": (0.01, 1.0),
+    "l2_capacity_share": (0.02, 1.0),
+    "l2_residency_exponent": (0.3, 2.0),
+    "power_slowdown": (1e-3, 0.5),
+    "transform_bandwidth_share": (0.3, 10.0),
+    "winograd_gain": (1.0, 2.25),
+}
+"""Physical limits; every other constant may lie between 0.001 and 200."""
+
+HARNESS_SOURCES = frozenset({"neusight"})
+"""Campaigns timed from the host: a fixed overhead per kind is fitted, and launch_us is not."""
+
+NOT_MEASURED = frozenset({"misaligned_4", "misaligned_2", "misaligned_1", "misaligned_1_tn"})
+"""The alignment law comes from other measurements (docs of GemmConstants); these files are aligned."""
+
+STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
+    ("gemm", "hopper"): {
+        "math_efficiency": 0.86,
+        "k_step_ns": 1.26,
+        "prologue_us": 0.26,
+        "epilogue_us": 0.3,
+        "softness": 2.85,
+        "launch_us": 2.45,
+        "sm_bandwidth_ratio": 20.0,
+        "l2_efficiency": 0.39,
+        "l2_capacity_share": 0.8,
+        "dram_efficiency": 0.87,
+        "power_slowdown": 0.2,
+        "split_k_us": 2.7,
+        "l2_operand_ratio": 10.0,
+        "tile_overhead": 0.005,
+    },
+    ("gemm", "fp32"): {
+        "math_efficiency": 0.93,
+        "tile_overhead": 0.08,
+        "prologue_us": 0.05,
+        "epilogue_us": 0.05,
+        "k_step_ns": 10.0,
+        "softness": 4.0,
+        "wave_rounding": 0.4,
+        "launch_us": 2.0,
+        "sm_bandwidth_ratio": 5.0,
+        "split_k_us": 2.0,
+    },
+    ("gemm", "fp32_batched"): {
+        "math_efficiency": 0.95,
+        "tile_overhead": 0.08,
+        "prologue_us": 0.05,
+        "epilogue_us": 0.05,
+        "k_step_ns": 120.0,
+        "softness": 6.0,
+        "wave_rounding": 0.4,
+        "launch_us": 2.0,
+        "sm_bandwidth_ratio": 5.0,
+        "l2_operand_ratio": 0.2,
+        "l2_capacity_share": 0.5,
+        "l2_efficiency": 1.0,
+    },
+}
+"""Where the search begins when the GPU's own file has nothing yet, by kind and generation or class: other
+regimes than the defaults of tclint.cost.constants, which are the A100's."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One set of constants to fit."""
+
+    gpu: Gpu
+    kind: str
+    precision_class: str
+    groups: tuple[Group, ...]
+    table: type[Any]
+    free: tuple[str, ...]
+    start: Mapping[str, float]
+    predict: Callable[[Sequence[Work]], Callable[[Any], FloatArray]]
+    """Works to a function from constants to times."""
+
+
+def _with_sustained_removed(gpu: Gpu) -> Gpu:
+    from dataclasses import replace
+
+    return replace(gpu, sustained={})
+
+
+def problems(groups: Iterable[Group]) -> list[Problem]:
+    """Groups of one GPU, kind and precision class, put together."""
+    sets: dict[tuple[str, str, str], list[Group]] = {}
+    for group in groups:
+        torch_dtype, precision = DTYPES[group.dtype]
+        try:
+            gpu = load_gpu(group.gpu)
+        except tclint.errors.UsageError as error:
+            print(f"# {group.file}: {error}", file=sys.stderr)
+            continue
+        first = group.works[0]
+        matmul_tf32, convolution_tf32 = tf32_switches(precision)
+        tf32 = convolution_tf32 if isinstance(first, Convolution) else matmul_tf32
+        unit = unit_class(gpu, torch_dtype, tf32=tf32)
+        if isinstance(first, Traffic):
+            key = ("traffic", _traffic_key(first))
+        elif unit is None:
+            continue
+        elif isinstance(first, Gemm):
+            key = ("gemm", unit.calibration + (BATCHED if group.kind == "bmm" else ""))
+        elif isinstance(first, Convolution):
+            key = ("conv", unit.calibration)
+        else:
+            key = ("attention", unit.calibration)
+        sets.setdefault((gpu.id, *key), []).append(group)
+    return [_problem(load_gpu(gpu_id), kind, key, tuple(members)) for (gpu_id, kind, key), members in sets.items()]
+
+
+def _traffic_key(work: Traffic) -> str:
+    return work.operation if work.operation.startswith("vllm_") else work.traffic_class
+
+
+def _problem(gpu: Gpu, kind: str, key: str, groups: tuple[Group, ...]) -> Problem:
+    bare = _with_sustained_removed(gpu)
+    torch_dtype, precision = DTYPES[groups[0].dtype]
+    tf32 = tf32_switches(precision)[1 if kind == "conv" else 0]
+    unit = unit_class(gpu, torch_dtype, tf32=tf32)
+    table: type[Any]
+    works = [work for group in groups for work in group.works]
+    excluded: set[str] = set(NOT_MEASURED)
+    if any(group.source in HARNESS_SOURCES for group in groups):
+        excluded.add("launch_us")
+    if kind == "gemm":
+        table, predict = GemmConstants, _predict_gemm(bare, unit)
+        if all(min(w.m, w.n) > 1 or w.batch > 1 for w in works if isinstance(w, Gemm)):
+            excluded |= {"gemv_launch_us", "gemv_memory_factor"}
+    elif kind == "conv":
+        table, predict = ConvolutionConstants, _predict_convolution(bare, unit)
+        excluded |= {"depthwise_nhwc_share", "depthwise_nchw_share", "depthwise_math_share", "small_c_factor"}
+        if unit is not None and unit.tensor_cores:
+            excluded.add("winograd_gain")
+        else:
+            excluded |= {"tiny_c_factor", "transform_bandwidth_share"}
+    elif kind == "attention":
+        table, predict = AttentionConstants, _predict_attention(bare, unit)
+        dims = {w.head_dim for w in works if isinstance(w, Attention)}
+        excluded.add("backward_ratio")
+        excluded |= {f"math_efficiency_{dim}" for dim in (64, 128, 256, 512) if dim not in dims}
+    else:
+        table, predict = TrafficConstants, _predict_traffic(bare)
+    start: dict[str, float] = asdict(table())
+    known = gpu.calibration(kind, key)
+    if known is not None:
+        start |= known.constants
+    if known is None or known.inherited_from is not None:
+        start |= STARTS.get((kind, key), STARTS.get((kind, gpu.generation), {}))
+    free = tuple(field.name for field in fields(table) if field.name not in excluded)
+    return Problem(gpu, kind, key, groups, table, free, start, predict)
+
+
+def _predict_gemm(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+    def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
+        assert unit is not None
+        shapes = gemm_shapes([work for work in works if isinstance(work, Gemm)])
+        return lambda constants: gemm_times(shapes, gpu, unit, constants).time_us
+
+    return prepare
+
+
+def _predict_convolution(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+    def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
+        assert unit is not None
+        convolutions = [work for work in works if isinstance(work, Convolution)]
+        gemm_constants, _ = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
+        return lambda constants: convolution_times(convolutions, gpu, unit, gemm_constants, constants).time_us
+
+    return prepare
+
+
+def _predict_attention(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+    def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
+        assert unit is not None
+        attentions = [work for work in works if isinstance(work, Attention)]
+        return lambda constants: attention_times(attentions, gpu, unit, constants).time_us
+
+    return prepare
+
+
+def _predict_traffic(gpu: Gpu) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+    def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
+        traffic = [work for work in works if isinstance(work, Traffic)]
+        moved = np.array([work.bytes_read + work.bytes_written for work in traffic], dtype=np.float64)
+        launches = np.array([work.launches for work in traffic], dtype=np.float64)
+        return lambda constants: traffic_times_us(moved, launches, gpu, constants)
+
+    return prepare
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fitted constants with the errors of the held-out rows, in percent."""
+
+    problem: Problem
+    constants: Mapping[str, float]
+    overheads_us: Mapping[tuple[str, str, str], float]
+    """Fitted harness overhead by (source, GPU, kind)."""
+    n: int
+    held_out_errors: FloatArray
+    held_out_times_us: FloatArray
+    fitted_errors: FloatArray
+
+
+def fit(problem: Problem, rounds: int) -> Fit:
+    """Least squares on logarithms of times, robust against outliers, with a weak pull to the start."""
+    from scipy.optimize import least_squares
+
+    works = [work for group in problem.groups for work in group.works]
+    measured = np.concatenate([group.times_us for group in problem.groups])
+    held_out = np.concatenate([group.held_out for group in problem.groups])
+    names = [_overhead_name(group) for group in problem.groups]
+    fitted_overheads = [n for n in dict.fromkeys(names) if n[0] in HARNESS_SOURCES]
+    which = np.concatenate(
+        [
+            np.full(len(group), fitted_overheads.index(name) if name in fitted_overheads else -1)
+            for group, name in zip(problem.groups, names, strict=True)
+        ]
+    )
+    fixed = np.concatenate(
+        [
+            np.full(len(group), 0.0 if name in fitted_overheads else harness_overhead_us(group))
+            for group, name in zip(problem.groups, names, strict=True)
+        ]
+    )
+    train = np.flatnonzero(~held_out)
+    if len(train) > LARGEST_FIT:
+        train = np.sort(np.random.default_rng(0).choice(train, LARGEST_FIT, replace=False))
+    limits = [BOUNDS.get(name, (1e-3, 200.0)) for name in problem.free] + [(1.0, 90.0)] * len(fitted_overheads)
+    low, high = (np.log([limit[side] for limit in limits]) for side in (0, 1))
+    start = np.log([max(problem.start[name], 1e-3) for name in problem.free] + [30.0] * len(fitted_overheads))
+    start = np.clip(start, low + 1e-6, high - 1e-6)
+    count = len(problem.free)
+
+    def constants(x: FloatArray) -> dict[str, float]:
+        return dict(problem.start) | dict(zip(problem.free, np.exp(x[:count]).tolist(), strict=True))
+
+    def overhead(x: FloatArray, rows: Any) -> FloatArray:
+        values = np.append(np.exp(x[count:]), 0.0)
+        total: FloatArray = values[which[rows]] + fixed[rows]
+        return total
+
+    predict = problem.predict([works[i] for i in train])
+
+    def residuals(x: FloatArray) -> FloatArray:
+        times = predict(problem.table(**constants(x))) + overhead(x, train)
+        prior = PRIOR_WEIGHT * (x - start)[:count] / PRIOR_SIGMA
+        return np.concatenate([np.log(times / measured[train]), prior])
+
+    found = least_squares(
+        residuals,
+        start,
+        loss="soft_l1",
+        f_scale=ROBUST_SCALE,
+        diff_step=2e-3,
+        max_nfev=rounds,
+        bounds=(low, high),
+    )
+    best = constants(found.x)
+    everything = np.arange(len(works))
+    times = problem.predict(works)(problem.table(**best)) + overhead(found.x, everything)
+    errors = 100 * (times / measured - 1)
+    return Fit(
+        problem,
+        best,
+        dict(zip(fitted_overheads, np.exp(found.x[count:]).tolist(), strict=True)),
+        len(works),
+        errors[held_out],
+        measured[held_out],
+        errors[~held_out],
+    )
+
+
+def _overhead_name(group: Group) -> tuple[str, str, str]:
+    elementwise = isinstance(group.works[0], Traffic) and group.works[0].traffic_class == "elementwise"
+    return (group.source, group.gpu, "elementwise" if elementwise else group.kind)
+
+
+def to_toml(result: Fit) -> str:
+    """The fit as the tables of a GPU's TOML file."""
+    problem = result.problem
+    path = f"calibration.{problem.kind}.{problem.precision_class}"
+    campaigns = ", ".join(sorted({g.source or g.file for g in problem.groups}))
+    kinds = ", ".join(sorted({g.kind for g in problem.groups}))
+    dtypes = ", ".join(sorted({g.dtype for g in problem.groups}))
+    absolute = np.abs(result.held_out_errors)
+    lines = [
+        f"[{path}]",
+        f'fitted_on = "{campaigns}: {kinds} in {dtypes}, on this GPU"',
+        f"n = {result.n}",
+        f'date = "{datetime.date.today().isoformat()}"',
+        "",
+        f"[{path}.held_out]",
+        f"mean_percent = {absolute.mean():.1f}",
+        f"median_percent = {np.median(absolute):.1f}",
+    ]
+    lower = 0.0
+    for name, upper in SIZE_BINS_US:
+        chosen = (result.held_out_times_us >= lower) & (result.held_out_times_us < upper)
+        if chosen.sum() >= 5:
+            lines.append(f"{name} = {absolute[chosen].mean():.1f}")
+        lower = upper
+    lines += ["", f"[{path}.constants]"]
+    lines += [f"{name} = {float(f'{value:.4g}')}" for name, value in result.constants.items()]
+    return "\n".join(lines) + "\n"
+
+
+def write_tables(path: Path, result: Fit) -> None:
+    """Replace the fit's tables in a GPU's TOML file, or append them."""
+    key = re.escape(f"calibration.{result.problem.kind}.{result.problem.precision_class}")
+    text = path.read_text(encoding="utf-8")
+    # A table lasts until the next header; comments and values between belong to it.
+    kept = re.sub(rf"^\[{key}(?:\.\w+)?\]\n(?:(?!\[).*\n?)*", "", text, flags=re.MULTILINE)
+    path.write_text(kept.rstrip("\n") + "\n\n" + to_toml(result), encoding="utf-8")
+
+
+def write_harnesses(path: Path, results: Sequence[Fit]) -> None:
+    """Replace the fitted overheads in harnesses.toml; 'default' is the mean over the fitted GPUs."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    text = path.read_text(encoding="utf-8")
+    tables: dict[str, dict[str, dict[str, float]]] = tomllib.loads(text)
+    for result in results:
+        for (source, gpu, kind), value in result.overheads_us.items():
+            tables.setdefault(source, {}).setdefault(gpu, {})[kind] = round(value, 1)
+    lines = [line for line in text.splitlines() if line.startswith("#")]
+    for source, by_gpu in sorted(tables.items()):
+        measured = {gpu: kinds for gpu, kinds in by_gpu.items() if gpu != "default"}
+        kinds = sorted({kind for table in measured.values() for kind in table})
+        default = {
+            kind: round(float(np.mean([table[kind] for table in measured.values() if kind in table])), 1)
+            for kind in kinds
+        }
+        for gpu, table in [*sorted(measured.items()), ("default", default)]:
+            lines += ["", f'[{source}."{gpu}"]']
+            lines += [f"{kind} = {value}" for kind, value in sorted(table.items())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of CSV files with measured times")
+    parser.add_argument("--gpu", action="append", help="only this GPU (repeatable)")
+    parser.add_argument("--kind", action="append", help="only gemm, conv, attention or traffic (repeatable)")
+    parser.add_argument("--rounds", type=int, default=40, help="iterations per fit (default 40)")
+    parser.add_argument("--write", action="store_true", help="write into tclint/gpu/*.toml, not to stdout")
+    arguments = parser.parse_args()
+    groups = []
+    for item in read_folder(arguments.data):
+        if isinstance(item, Unhandled):
+            print(f"# {item.file}: {item.kind}: {item.reason}", file=sys.stderr)
+        else:
+            groups.append(item)
+    wanted_gpus = {load_gpu(name).id for name in arguments.gpu or ()}
+    results = []
+    for problem in problems(groups):
+        if (wanted_gpus and problem.gpu.id not in wanted_gpus) or (
+            arguments.kind and problem.kind not in arguments.kind
+        ):
+            continue
+        result = fit(problem, arguments.rounds)
+        results.append(result)
+        absolute = np.abs(result.held_out_errors)
+        print(
+            f"# {problem.gpu.id} {problem.kind}.{problem.precision_class}: n {result.n}, "
+            f"held out {absolute.mean():.1f}/{np.median(absolute):.1f} %, "
+            f"fitted {np.abs(result.fitted_errors).mean():.1f}/{np.median(np.abs(result.fitted_errors)):.1f} %",
+            file=sys.stderr,
+        )
+        if arguments.write:
+            folder = Path(tclint.gpu.__file__).parent
+            write_tables(folder / f"{problem.gpu.id}.toml", result)
+        else:
+            print(to_toml(result))
+    if arguments.write and any(result.overheads_us for result in results):
+        write_harnesses(Path(__file__).with_name("harnesses.toml"), results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""Published kernel times as tclint works: reading the CSV files, and what is known of their harnesses."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tclint.config import Precision
+from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FloatArray = npt.NDArray[np.float64]
+
+DTYPES: dict[str, tuple[str, Precision]] = {
+    "fp32": ("float32", "fp32"),
+    "tf32": ("float32", "tf32"),
+    "fp16": ("float16", "fp16"),
+    "bf16": ("bfloat16", "bf16"),
+    "fp64": ("float64", "fp32"),
+    "int8": ("int8", "fp16"),
+    "fp8": ("float8_e4m3fn", "fp16"),
+}
+"""A file's dtype as torch's, and the precision whose TF32 switches the measurement had."""
+
+HELD_OUT_ONE_IN = 5
+PADDED_SOURCES = frozenset({"deepbench"})
+"""Campaigns whose library pads 16-bit sizes to 8 itself (CUDA 10)."""
+
+_SCHEMAS: dict[str, frozenset[str]] = {
+    "gemm": frozenset({"gpu", "dtype", "op", "batch", "m", "n", "k", "transpose_b", "time_us"}),
+    "conv": frozenset({"gpu", "dtype", "direction", "layout", "n", "c", "h", "w", "k", "r", "s", "time_us"}),
+    "vector": frozenset({"gpu", "dtype", "op", "rows", "cols", "time_us"}),
+    "attention": frozenset({"gpu", "dtype", "batch", "seq", "heads", "head_dim", "causal", "time_us"}),
+    "models": frozenset({"gpu", "model", "phase", "amp", "layout", "batch", "samples_per_sec"}),
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one file, GPU, dtype and kind."""
+
+    file: str
+    gpu: str
+    dtype: str
+    kind: str
+    """The file's own name of the kind: 'linear', 'bmm', 'conv fwd', 'add', 'attention', ..."""
+    source: str
+    works: tuple[Work, ...]
+    times_us: FloatArray
+    held_out: npt.NDArray[np.bool_]
+    """Rows that calibration never fits: a fifth of the shapes, chosen by a hash of (N, K)."""
+
+    def __len__(self) -> int:
+        return len(self.times_us)
+
+
+@dataclass(frozen=True)
+class Unhandled:
+    """A file, or a part of it, that tclint cannot price, with the reason."""
+
+    file: str
+    gpu: str
+    dtype: str
+    kind: str
+    n: int
+    reason: str
+
+
+def read_folder(folder: Path) -> Iterator[Group | Unhandled]:
+    """Every group of every CSV file in a folder, files in alphabetical order.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder")
+    for path in sorted(folder.glob("*.csv")):
+        yield from read_file(path)
+
+
+def read_file(path: Path) -> Iterator[Group | Unhandled]:
+    """The groups of one CSV file; a file of another schema is one Unhandled."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        reader = csv.DictReader(stream)
+        columns = frozenset(reader.fieldnames or ())
+        rows = list(reader)
+    schema = next((name for name, needed in _SCHEMAS.items() if needed <= columns), None)
+    if schema is None:
+        if "time_us" in columns or "samples_per_sec" in columns:
+            yield Unhandled(path.name, "", "", "", len(rows), "unknown columns")
+        return
+    if schema == "models":
+        yield from _models(path.name, rows)
+        return
+    groups: dict[tuple[str, str, str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        kind = _KINDS[schema](row)
+        groups.setdefault((row["gpu"], row["dtype"], kind, row.get("source", "")), []).append(row)
+    for (gpu, dtype, kind, source), members in groups.items():
+        yield _group(path.name, gpu, dtype, kind, source, schema, members)
+
+
+def _group(
+    file: str, gpu: str, dtype: str, kind: str, source: str, schema: str, rows: Sequence[dict[str, str]]
+) -> Group | Unhandled:
+    if dtype not in DTYPES:
+        return Unhandled(file, gpu, dtype, kind, len(rows), f"unknown dtype {dtype!r}")
+    torch_dtype, _ = DTYPES[dtype]
+    try:
+        works = tuple(_WORKS[schema](row, torch_dtype) for row in rows)
+        times = np.array([float(row["time_us"]) for row in rows])
+    except (KeyError, ValueError) as error:
+        reason = f"a row cannot be read: {type(error).__name__} {error}"
+        return Unhandled(file, gpu, dtype, kind, len(rows), reason)
+    held_out = np.array([is_held_out(_HASHED[schema](row)) for row in rows], dtype=bool)
+    return Group(file, gpu, dtype, kind, source, works, times, held_out)
+
+
+def _models(file: str, rows: Sequence[dict[str, str]]) -> Iterator[Unhandled]:
+    counts: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        key = (row["gpu"], row["amp"], f"model {row['phase']} {row['layout']}")
+        counts[key] = counts.get(key, 0) + 1
+    for (gpu, dtype, kind), count in counts.items():
+        yield Unhandled(file, gpu, dtype, kind, count, "whole models are not handled here")
+
+
+def is_held_out(shape: Sequence[int]) -> bool:
+    """Whether a shape is in the fifth that is never fitted; stable across machines and row orders."""
+    return zlib.crc32(",".join(str(size) for size in shape).encode()) % HELD_OUT_ONE_IN == 0
+
+
+def _int(row: dict[str, str], name: str, default: int | None = None) -> int:
+    value = row.get(name)
+    if value in (None, "") and default is not None:
+        return default
+    return int(float(row[name]))
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in ("true", "1", "yes")
+
+
+def _gemm(row: dict[str, str], dtype: str) -> Gemm:
+    m, n, k = _int(row, "m"), _int(row, "n"), _int(row, "k")
+    if row.get("source") in PADDED_SOURCES and dtype == "float16":
+        m, n, k = (-(-size // 8) * 8 for size in (m, n, k))
+    transposed = _is_true(row["transpose_b"])
+    return Gemm(m, n, k, dtype, _int(row, "batch"), "k", "k" if transposed else "n", "n")
+
+
+def _convolution(row: dict[str, str], dtype: str) -> Convolution:
+    size = (_int(row, "h"), _int(row, "w"))
+    kernel = (_int(row, "r"), _int(row, "s"))
+    padding = (_int(row, "pad_h", 0), _int(row, "pad_w", 0))
+    stride = (_int(row, "stride_h", 1), _int(row, "stride_w", 1))
+    output = tuple(
+        (extent + 2 * pad - taps) // step + 1
+        for extent, pad, taps, step in zip(size, padding, kernel, stride, strict=True)
+    )
+    direction = {"fwd": "forward"}.get(row["direction"], row["direction"])
+    if direction not in ("forward", "dgrad", "wgrad"):
+        raise ValueError(f"unknown direction {row['direction']!r}")
+    return Convolution(
+        batch=_int(row, "n"),
+        in_channels=_int(row, "c"),
+        out_channels=_int(row, "k"),
+        input_size=size,
+        output_size=output,
+        kernel_size=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=(1, 1),
+        groups=_int(row, "groups", 1),
+        dtype=dtype,
+        channels_last=row["layout"] == "nhwc",
+        direction=direction,  # type: ignore[arg-type]
+    )
+
+
+VECTOR_OPS: dict[str, tuple[str, str, int, int]] = {
+    **{name: ("elementwise", name, 2, 1) for name in ("add", "sub", "mul", "div")},
+    **{f"{name}u": ("elementwise", name, 1, 1) for name in ("add", "sub", "mul", "div", "pow")},
+    **{name: ("elementwise", name, 1, 1) for name in ("relu", "gelu", "tanh", "sigmoid", "exp", "silu")},
+    "pow": ("elementwise", "pow", 2, 1),
+    "ln": ("norm", "layer_norm", 1, 1),
+    "softmax": ("softmax", "softmax", 1, 1),
+    "mlp_act": ("elementwise", "vllm_silu_and_mul", 2, 1),
+    "input_layernorm": ("norm", "vllm_rms_norm", 1, 1),
+    "post_attention_layernorm": ("norm", "vllm_rms_norm", 1, 1),
+    "attn_rope": ("elementwise", "vllm_rotary_embedding", 1, 1),
+}
+"""Files' op names: class, operation, tensors of [rows, cols] read and written."""
+
+
+def _vector(row: dict[str, str], dtype: str) -> Traffic:
+    traffic_class, operation, read, written = VECTOR_OPS[row["op"]]
+    rows, columns = _int(row, "rows"), _int(row, "cols")
+    size = rows * columns * {"float64": 8, "float32": 4}.get(dtype, 2)
+    return Traffic(
+        traffic_class,  # type: ignore[arg-type]
+        operation,
+        read * size,
+        written * size,
+        rows=rows,
+        columns=columns,
+        dtype=dtype,
+    )
+
+
+def _attention(row: dict[str, str], dtype: str) -> Attention:
+    length, head_dim = _int(row, "seq"), _int(row, "head_dim")
+    return Attention(
+        batch=_int(row, "batch"),
+        heads=_int(row, "heads"),
+        kv_heads=_int(row, "kv_heads", _int(row, "heads")),
+        query_length=length,
+        key_length=length,
+        head_dim=head_dim,
+        value_head_dim=head_dim,
+        dtype=dtype,
+        is_causal=_is_true(row["causal"]),
+    )
+
+
+_KINDS: dict[str, Callable[[dict[str, str]], str]] = {
+    "gemm": lambda row: row["op"],
+    "conv": lambda row: f"conv {row['direction']}",
+    "vector": lambda row: row["op"],
+    "attention": lambda _: "attention",
+}
+_WORKS: dict[str, Callable[[dict[str, str], str], Work]] = {
+    "gemm": _gemm,
+    "conv": _convolution,
+    "vector": _vector,
+    "attention": _attention,
+}
+_HASHED: dict[str, Callable[[dict[str, str]], Sequence[int]]] = {
+    "gemm": lambda row: (_int(row, "n"), _int(row, "k")),
+    "conv": lambda row: (_int(row, "k"), _int(row, "c"), _int(row, "h")),
+    "vector": lambda row: (_int(row, "rows"), _int(row, "cols")),
+    "attention": lambda row: (_int(row, "seq"), _int(row, "heads"), _int(row, "head_dim")),
+}
+
+
+@cache
+def _harnesses() -> dict[str, Any]:
+    text = Path(__file__).with_name("harnesses.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def harness_overhead_us(group: Group) -> float:
+    """What a campaign's clock adds to the kernel's own time, from harnesses.toml; 0 where not listed."""
+    campaign: dict[str, Any] = _harnesses().get(group.source, {})
+    work = group.works[0]
+    kind = "elementwise" if isinstance(work, Traffic) and work.traffic_class == "elementwise" else group.kind
+    for table in (campaign.get(group.gpu, {}), campaign.get("default", {})):
+        if kind in table:
+            return float(table[kind])
+    return 0.0
