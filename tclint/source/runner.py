@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,9 @@ from tclint.finding import Finding, Location
 from tclint.rule import SourceRule, apply_rule
 from tclint.source.discovery import Skipped, discover
 from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
+
+_RECURSION_LIMIT = 6_000
+"""A sum of a thousand terms nests a thousand levels, at up to five frames each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,13 @@ def lint_text(
     from tclint.source.context import SourceContext
     from tclint.source.parse import parse
 
-    context = SourceContext.of(path, parse(text), settings)
-    found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    try:
+        context = SourceContext.of(path, parse(text), settings)
+        found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+    finally:
+        sys.setrecursionlimit(limit)
     return sorted(found, key=_position)
 
 

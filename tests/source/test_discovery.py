@@ -1,0 +1,129 @@
+"""Which files the paths on the command line mean."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tclint.config import Settings
+from tclint.errors import TargetError
+from tclint.source import discover
+
+CODE = "import torch\n"
+
+
+def write(root: Path, *names: str, text: str = CODE) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def found(root: Path, *paths: Path, **settings: object) -> list[str]:
+    files, _ = discover([str(path) for path in paths or (root,)], Settings(**settings))  # type: ignore[arg-type]
+    return [os.path.relpath(file, root).replace(os.sep, "/") for file in files]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "-q")
+    return root
+
+
+def test_folder_outside_git_leaves_out_environments_and_builds(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "train.py",
+        "pkg/model.py",
+        ".venv/lib/a.py",
+        "lib/site-packages/b.py",
+        "build/c.py",
+        "pkg/__pycache__/d.py",
+        "env/lib/e.py",
+    )
+    write(tmp_path, "notes.txt", "pkg/data.pyi")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("home = /usr\n")
+    assert found(tmp_path) == ["pkg/model.py", "train.py"]
+
+
+def test_folder_outside_git_honours_nested_gitignore(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "gen/b.py", "gen/keep.py", "sub/c.py", "sub/d_pb2.py")
+    (tmp_path / ".gitignore").write_text("*_pb2.py\ngen/*\n!gen/keep.py\n")
+    (tmp_path / "sub" / ".gitignore").write_text("!d_pb2.py\nc.py\n")
+    assert found(tmp_path) == ["a.py", "gen/keep.py", "sub/d_pb2.py"]
+
+
+def test_repository_gives_tracked_and_untracked_but_not_ignored(repository: Path) -> None:
+    write(repository, "tracked.py", "gone.py", "untracked.py", "ignored.py", "pkg/ü b.py")
+    (repository / ".gitignore").write_text("ignored.py\n")
+    git(repository, "add", "tracked.py", "gone.py")
+    git(repository, "commit", "-qm", "x")
+    (repository / "gone.py").unlink()
+    assert found(repository) == ["pkg/ü b.py", "tracked.py", "untracked.py"]
+    assert found(repository, repository / "pkg") == ["pkg/ü b.py"]
+
+
+def test_ignored_folder_named_explicitly_is_read(repository: Path) -> None:
+    write(repository, "third_party/a.py", ".venv/lib/site-packages/lib/b.py")
+    (repository / ".gitignore").write_text("third_party/\n.venv/\n")
+    assert found(repository) == []
+    assert found(repository, repository / "third_party") == ["third_party/a.py"]
+    environment = repository / ".venv" / "lib" / "site-packages" / "lib"
+    assert found(repository, environment) == [".venv/lib/site-packages/lib/b.py"]
+
+
+def test_repository_inside_a_repository_is_entered(repository: Path) -> None:
+    write(repository, "a.py", "inner/b.py", "inner/hidden.py")
+    git(repository / "inner", "init", "-q")
+    (repository / "inner" / ".gitignore").write_text("hidden.py\n")
+    assert found(repository) == ["a.py", "inner/b.py"]
+
+
+def test_a_hooks_environment_does_not_name_the_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(repository, "a.py")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert found(repository) == ["a.py"]
+
+
+def test_exclude_is_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "src/a.py", "src/gen/b.py", "gen/c.py", "tests/d_test.py")
+    monkeypatch.chdir(tmp_path)
+    assert found(tmp_path, exclude=("/gen/", "*_test.py")) == ["src/a.py", "src/gen/b.py"]
+    # A file given by name is taken as it is.
+    assert found(tmp_path, tmp_path / "gen" / "c.py", exclude=("gen/",)) == ["gen/c.py"]
+
+
+def test_paths_that_overlap_give_each_file_once_in_order(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "pkg/b.py")
+    assert found(tmp_path, tmp_path / "pkg", tmp_path / "pkg" / "b.py", tmp_path) == ["pkg/b.py", "a.py"]
+
+
+def test_missing_path_and_other_file_are_the_users_errors(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"no file or folder .*nowhere\.py"):
+        discover([str(tmp_path / "nowhere.py")], Settings())
+    write(tmp_path, "notes.txt")
+    with pytest.raises(TargetError, match="neither a folder nor a Python file"):
+        discover([str(tmp_path / "notes.txt")], Settings())
+
+
+def test_empty_folder_and_links_in_circles(tmp_path: Path) -> None:
+    assert found(tmp_path) == []
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "dangling.py").symlink_to(tmp_path / "nothing.py")
+    write(tmp_path, "a.py")
+    assert found(tmp_path) == ["a.py"]

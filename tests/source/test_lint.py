@@ -1,0 +1,232 @@
+"""The source pass as a whole: what it reads, skips, reports, and what it does not import."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tclint_rules.loss_scaling import RULES, BackwardUnderAutocast, Fp16AutocastNoScaler
+
+from tclint.config import Settings
+from tclint.finding import Finding
+from tclint.rule import CRASH_CODE, SourceRule
+from tclint.source import SourceContext, lint
+from tclint.source.prefilter import MAX_SOURCE_BYTES
+
+LOOP = """\
+import torch
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def rules() -> list[SourceRule]:
+    return [rule() for rule in RULES if issubclass(rule, SourceRule)]
+
+
+def lint_bytes(folder: Path, data: bytes, name: str = "train.py") -> tuple[list[Finding], list[str]]:
+    (folder / name).write_bytes(data)
+    result = lint([str(folder / name)], rules(), Settings())
+    assert result.files == 1
+    return result.findings, [skipped.reason for skipped in result.skipped]
+
+
+def test_finding_has_exact_positions_evidence_and_fix(tmp_path: Path) -> None:
+    (finding,), skipped = lint_bytes(tmp_path, LOOP.encode())
+    assert not skipped
+    location = finding.location
+    assert (location.line, location.column, location.end_line, location.end_column) == (7, 9, 7, 24)
+    assert location.path == str(tmp_path / "train.py")
+    assert finding.related[0].location.line == 5
+    assert finding.evidence["autocast"] == 'torch.autocast("cuda")'
+    assert finding.evidence["dtype_from"] == "default"
+    assert "2^-24" in finding.message
+    assert finding.fix is not None
+    assert "GradScaler" in finding.fix.advice
+    assert finding.effect.unknown
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_positions_count_characters_whatever_the_line_ends(tmp_path: Path, newline: str) -> None:
+    text = 'import torch\nwith torch.autocast("cpu"):\n    é = "日本"; model(é).sum().backward()\n'
+    data = b"\xef\xbb\xbf" + text.replace("\n", newline).encode()
+    (finding,), skipped = lint_bytes(tmp_path, data)
+    assert not skipped
+    assert (finding.location.line, finding.location.column) == (3, 15)
+    assert finding.location.end_column == 15 + len("model(é).sum().backward()")
+    assert finding.evidence["call"] == "model(é).sum().backward()"
+
+
+def test_fingerprint_survives_edits_above(tmp_path: Path) -> None:
+    before, _ = lint_bytes(tmp_path, LOOP.encode())
+    after, _ = lint_bytes(tmp_path, ("# a comment\n" * 5 + LOOP).encode())
+    assert before[0].location.line != after[0].location.line
+    assert before[0].fingerprint == after[0].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (LOOP.replace("batch in", "b\xe4tch in").encode("latin-1"), "not UTF-8"),
+        (LOOP.encode() + b"\0", "binary"),
+        (LOOP.encode() + b"print 'loss', loss\n", "Python 2"),
+        (LOOP.encode() + b"{% if cookiecutter.amp %}\n", "template"),
+        (LOOP.encode() + b"def broken(:\n", "syntax error on line 9"),
+        (LOOP.encode() + b"x = 1\n" * (MAX_SOURCE_BYTES // 6), "larger than"),
+        (LOOP.encode() + b"x = " + b"(" * 9000 + b"1" + b")" * 9000 + b"\n", "nested too deeply"),
+        (LOOP.encode() + b"x = " + b"not " * 20000 + b"1\n", "nested too deeply"),
+        (LOOP.encode() + b"if a: pass\n" + b"elif a: pass\n" * 20000, "nested too deeply"),
+    ],
+    ids=["latin-1", "binary", "python2", "template", "syntax", "large", "brackets", "nots", "elifs"],
+)
+def test_unreadable_files_are_skipped_with_a_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+    findings, skipped = lint_bytes(tmp_path, data)
+    assert not findings
+    assert len(skipped) == 1
+    assert reason in skipped[0]
+
+
+def test_one_bad_file_does_not_end_the_run(tmp_path: Path) -> None:
+    (tmp_path / "a_bad.py").write_text("with autocast( backward")
+    (tmp_path / "b_good.py").write_text(LOOP)
+    (tmp_path / "c_other.py").write_text("x = 1\n")
+    result = lint([str(tmp_path)], rules(), Settings())
+    assert [finding.code for finding in result.findings] == ["AMP001"]
+    assert [Path(skipped.path).name for skipped in result.skipped] == ["a_bad.py"]
+    assert (result.files, result.parsed) == (3, 1)
+    assert [Path(path).name for path in result.paths] == ["a_bad.py", "b_good.py", "c_other.py"]
+
+
+def test_long_sums_do_not_exhaust_the_stack(tmp_path: Path) -> None:
+    data = (LOOP + "total = " + " + ".join(["1"] * 900) + "\n").encode()
+    findings, skipped = lint_bytes(tmp_path, data)
+    assert [finding.code for finding in findings] == ["AMP001"]
+    assert not skipped
+
+
+class Crashing(SourceRule):
+    code, name, since, level, confidence = "TST001", "crashing", "0", "warning", "high"
+    triggers = ("torch",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        raise RuntimeError("mistake")
+        yield
+
+
+def test_crashing_rule_is_a_finding_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    result = lint([str(tmp_path)], [Crashing(), *rules()], Settings())
+    assert [finding.code for finding in result.findings] == [CRASH_CODE, "AMP001"]
+
+
+@pytest.mark.parametrize("rule", [Fp16AutocastNoScaler, BackwardUnderAutocast])
+def test_rule_finds_nothing_in_files_its_tokens_filter_out(rule: type[SourceRule]) -> None:
+    for example in rule.invalid:
+        assert any(trigger in example.source for trigger in rule.triggers)
+        assert all(token in example.source for token in rule.requires)
+
+
+def test_pass_imports_no_torch_and_libcst_only_when_it_parses(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    (tmp_path / "train.py").write_text(LOOP)
+    program = f"""
+import sys
+import tclint.source
+from tclint.config import Settings
+from tclint_rules.loss_scaling import RULES
+rules = [rule() for rule in RULES]
+assert not {{"torch", "libcst"}} & set(sys.modules), "import"
+assert not tclint.source.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
+assert "libcst" not in sys.modules, "prefilter"
+assert tclint.source.lint([{str(tmp_path / "train.py")!r}], rules, Settings()).findings
+assert "libcst" in sys.modules
+assert "torch" not in sys.modules, "lint"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+CORPUS = [path.read_text("utf-8") for path in sorted((Path(__file__).parent / "labelled").glob("*.py"))] + [
+    example.source for rule in RULES for example in (*rule.valid, *rule.invalid)
+]
+
+FRAGMENTS = [
+    "with torch.autocast('cuda'):",
+    "loss.backward()",
+    "    ",
+    "\n",
+    "else:",
+    "lambda: ",
+    "(",
+    ")",
+    "self.",
+    "yield ",
+    "*",
+    "loss, loss = loss,",
+    "@torch.autocast('cuda')",
+    "{**loss}",
+    "global loss",
+    "loss = loss",
+    "def loss(loss=loss):",
+    "if loss: loss = loss * loss",
+    "for loss in loss:",
+    "ctx = ctx or ctx()",
+]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    text=st.sampled_from(CORPUS),
+    seed=st.integers(0, 2**32),
+    fragments=st.lists(st.sampled_from(FRAGMENTS), max_size=4),
+    kind=st.sampled_from(["drop", "swap", "double", "insert", "cut"]),
+)
+def test_mutated_programs_never_crash(text: str, seed: int, fragments: list[str], kind: str) -> None:
+    from tclint.source.parse import NotPython
+    from tclint.source.runner import lint_text
+
+    choose = random.Random(seed)
+    lines = text.splitlines(keepends=True)
+    first, second = choose.randrange(len(lines)), choose.randrange(len(lines))
+    if kind == "drop":
+        del lines[first]
+    elif kind == "swap":
+        lines[first], lines[second] = lines[second], lines[first]
+    elif kind == "double":
+        lines.insert(first, lines[second])
+    elif kind == "cut":
+        lines[first] = lines[first][: choose.randrange(len(lines[first]) + 1)] + "\n"
+    for fragment in fragments:
+        line = choose.randrange(len(lines)) if lines else 0
+        indent = lines[line][: len(lines[line]) - len(lines[line].lstrip())] if lines else ""
+        lines.insert(line, f"{indent}{fragment}\n")
+    try:
+        findings = lint_text("".join(lines), rules(), Settings())
+    except NotPython:
+        return
+    assert not [finding.evidence for finding in findings if finding.code == CRASH_CODE]
+    for finding in findings:
+        assert 1 <= finding.location.line <= len(lines)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_are_text_or_a_reason(data: bytes) -> None:
+    from tclint.source.parse import NotPython, decode, parse
+
+    try:
+        parsed = parse(decode(data))
+    except NotPython:
+        return
+    assert len(parsed.spans) == parsed.tables.sites
