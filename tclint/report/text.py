@@ -36,6 +36,7 @@ _PRECISION_NOTES = {
 
 LEGEND = (
     "Times are predicted kernel time of one step: no launch gaps, data loading or communication. "
+    "+-: mean error of such predictions on measured shapes that the calibration did not see. "
     "ready: share of the step in operators that run efficiently on Tensor Cores. "
     "on TC: share in kernels that use them at all. "
     "ceiling: largest speed-up if only the work on Tensor Cores got faster."

@@ -22,8 +22,10 @@ def count(number: int) -> str:
 
 
 def percent_text(value: float) -> str:
-    """'4.1 %', '12 %', '0.03 %'."""
-    return f"{significant(value, 2)} %" if math.isfinite(value) else "unknown"
+    """'4.1 %', '12 %', '0.03 %'; less than half a hundredth is 0."""
+    if not math.isfinite(value):
+        return "unknown"
+    return f"{significant(value, 2)} %" if abs(value) >= 0.005 else "0 %"
 
 
 def uncertainty_text(percent: float) -> str:

@@ -34,6 +34,8 @@ def test_other_units() -> None:
     assert units.count(512) == "512"
     assert units.count(0) == "0"
     assert units.percent_text(4.06) == "4.1 %"
+    assert units.percent_text(0.0312) == "0.031 %"
+    assert units.percent_text(-0.0007) == "0 %"
     assert units.percent_text(math.inf) == "unknown"
     assert units.uncertainty_text(7.2) == "+-8 %"
     assert units.plural(1, "file") == "1 file"
