@@ -116,7 +116,7 @@ def _rows_view(spec: TensorSpec) -> tuple[bool, int, int, int, int]:
     return collapsible(shape[:-1], strides[:-1]), rows, columns, row_stride, strides[-1]
 
 
-def _folded_dim(low: Lowering, spec: TensorSpec) -> str:
+def folded_dim(low: Lowering, spec: TensorSpec) -> str:
     """Contiguous dim ('k' or 'm') of a tensor used as a [rows, K] operand, copied where torch must."""
     viewable, rows, columns, row_stride, column_stride = _rows_view(spec)
     last = row_contiguous(rows, columns, row_stride, column_stride) if viewable else None
@@ -126,7 +126,7 @@ def _folded_dim(low: Lowering, spec: TensorSpec) -> str:
     return "k" if last else "m"
 
 
-def _matrix_dim(low: Lowering, spec: TensorSpec, last: str, other: str) -> str:
+def matrix_dim(low: Lowering, spec: TensorSpec, last: str, other: str) -> str:
     """Contiguous dim of the last two dims of a tensor, copied where neither is contiguous."""
     strides = _strides(spec)
     contiguous = row_contiguous(spec.shape[-2], spec.shape[-1], strides[-2], strides[-1])
@@ -146,15 +146,15 @@ def linear(low: Lowering) -> None:
         matrix_vector(low, x, w, (prod(x_spec.shape[:-1]), k))
         return
     n = w_spec.shape[0]
-    b_dim = _matrix_dim(low, w_spec, "k", "n")
+    b_dim = matrix_dim(low, w_spec, "k", "n")
     viewable = collapsible(x_spec.shape[:-1], _strides(x_spec)[:-1])
     fused_bias = viewable and (len(x_spec.shape) <= 2 or x_spec.memory_format == "contiguous")
     if viewable or low.needed(w):
-        a_dim = _folded_dim(low, x_spec)
+        a_dim = folded_dim(low, x_spec)
         product(low, x, w, (prod(x_spec.shape[:-1]), n, k), a_dim + b_dim)
     else:
         # A weight without gradient is not worth a copy of x to torch: it runs bmm on the expanded weight.
-        a_dim = _matrix_dim(low, x_spec, "k", "m")
+        a_dim = matrix_dim(low, x_spec, "k", "m")
         product(low, x, w, (x_spec.shape[-2], n, k), a_dim + b_dim, batch=prod(x_spec.shape[:-2]))
     if bias is not None:
         if not fused_bias:
@@ -172,28 +172,28 @@ def matmul(low: Lowering) -> None:
     if len(a_shape) == 1 and len(b_shape) == 1:
         dot(low)
     elif len(b_shape) == 1:
-        a_dim = _folded_dim(low, low.op.inputs[a])
+        a_dim = folded_dim(low, low.op.inputs[a])
         matrix_vector(low, a, b, (prod(a_shape[:-1]), a_shape[-1]), a_dim=a_dim)
     elif len(a_shape) == 1 and len(b_shape) == 2:
-        b_dim = _matrix_dim(low, low.op.inputs[b], "n", "k")
+        b_dim = matrix_dim(low, low.op.inputs[b], "n", "k")
         product(low, a, b, (1, b_shape[1], a_shape[0]), "k" + b_dim)
     elif len(a_shape) <= 2 and len(b_shape) >= 3:
         _left_small(low, a, b)
     elif len(a_shape) >= 3 and len(b_shape) == 2:
         _right_small(low, a, b)
     else:
-        _batched(low, a, b)
+        batched(low, a, b)
 
 
 def _right_small(low: Lowering, a: int, b: int) -> None:
     a_spec, b_spec = low.op.inputs[a], low.op.inputs[b]
     k, n = b_spec.shape
     if low.needed(b) or collapsible(a_spec.shape[:-1], _strides(a_spec)[:-1]):
-        a_dim = _folded_dim(low, a_spec)
-        b_dim = _matrix_dim(low, b_spec, "n", "k")
+        a_dim = folded_dim(low, a_spec)
+        b_dim = matrix_dim(low, b_spec, "n", "k")
         product(low, a, b, (prod(a_spec.shape[:-1]), n, k), a_dim + b_dim)
     else:
-        _batched(low, a, b)
+        batched(low, a, b)
 
 
 def _left_small(low: Lowering, a: int, b: int) -> None:
@@ -204,7 +204,7 @@ def _left_small(low: Lowering, a: int, b: int) -> None:
         matrix_vector(low, b, a, (b_spec.numel // max(b_spec.shape[-2], 1), b_spec.shape[-2]))
         return
     if not low.needed(a):
-        _batched(low, a, b)
+        batched(low, a, b)
         return
     m, k = a_spec.shape
     low.copy(b_spec)  # its transpose has no 2-D view
@@ -212,7 +212,7 @@ def _left_small(low: Lowering, a: int, b: int) -> None:
     product(low, b, a, (b_spec.numel // max(k, 1), m, k), "kn" if a_last is False else "kk")
 
 
-def _batched(low: Lowering, a: int, b: int) -> None:
+def batched(low: Lowering, a: int, b: int) -> None:
     a_spec, b_spec = low.op.inputs[a], low.op.inputs[b]
     m, k = a_spec.shape[-2:] if len(a_spec.shape) > 1 else (1, a_spec.shape[0])
     n = b_spec.shape[-1]
@@ -224,7 +224,7 @@ def _batched(low: Lowering, a: int, b: int) -> None:
         if len(spec.shape) < 2:
             dims.append("k")
         elif _expands_to_view(spec, batch_shape):
-            dims.append(_matrix_dim(low, spec, last, other))
+            dims.append(matrix_dim(low, spec, last, other))
         else:
             size = dense_bytes(spec) // max(spec.numel, 1)
             rows, columns = spec.shape[-2:]
@@ -271,7 +271,7 @@ def add_product(low: Lowering) -> None:
     else:
         m, k = a_spec.shape[-2:]
         batch = a_spec.shape[0] if len(a_spec.shape) == 3 else 1
-        layout = _matrix_dim(low, a_spec, "k", "m") + _matrix_dim(low, b_spec, "n", "k")
+        layout = matrix_dim(low, a_spec, "k", "m") + matrix_dim(low, b_spec, "n", "k")
         if low.op.name == "addbmm":  # one product after the other, all into the same output
             product(low, a, b, (m, b_spec.shape[-1], k), layout, repeats=batch)
         else:
@@ -280,84 +280,15 @@ def add_product(low: Lowering) -> None:
         low.bias_gradient(bias, out)
 
 
-def inner(low: Lowering) -> None:
-    """x[..., K] . y[..., K] over the last dims of both: one product of the two folded tensors."""
-    x, y = low.op.inputs[:2]
-    if not x.shape or not y.shape:
-        low.traffic("elementwise", x.bytes + y.bytes, dense_bytes(low.output))
-        return
-    if len(x.shape) == 1 and len(y.shape) == 1:
-        dot(low)
-        return
-    layout = _folded_dim(low, x) + ("k" if _folded_dim(low, y) == "k" else "n")
-    product(low, 0, 1, (prod(x.shape[:-1]), prod(y.shape[:-1]), x.shape[-1]), layout)
-
-
-def bilinear(low: Lowering) -> None:
-    """y[b,n] = x1[b,i] W[n,i,j] x2[b,j] (+ bias): per output feature n a product x1 W[n], then a sum.
-
-    `_trilinear` unrolls the output features (aten/src/ATen/native/Linear.cpp): N dependent products of
-    [B,I] x [I,J], each followed by a multiplication with x2 and a sum over J.
-    """
-    x1, x2, weight = (low.position(name) for name in ("input1", "input2", "weight"))
-    bias = low.find("bias")
-    n, i, j = low.op.inputs[weight].shape
-    rows = low.op.inputs[x1].numel // max(i, 1)
-    dtype = low.op.inputs[x1].dtype
-    size = dense_bytes(low.output) // max(low.output.numel, 1)
-    between = rows * j * size
-    low.run(gemm(rows, j, i, dtype, layout="knn", repeats=n))
-    low.traffic("reduction", 2 * n * between, dense_bytes(low.output), operation="bilinear", launches=n)
-    if low.needed(x1):
-        low.run_backward(gemm(rows, i, j, dtype, layout="kkn", repeats=n), "dgrad")
-    if low.needed(x2):
-        low.run_backward(gemm(rows, j, i, dtype, layout="knn", repeats=n), "dgrad")
-    if low.needed(weight):
-        low.run_backward(gemm(i, j, rows, dtype, layout="mnn", repeats=n), "wgrad")
-    if low.any_needed:
-        low.traffic("elementwise", 2 * n * between, n * between, launches=n, backward=True)
-    if bias is not None:
-        low.bias_gradient(bias, low.output)
-
-
-def grouped(low: Lowering) -> None:
-    """Grouped product of a mixture of experts: rows of A split over G matrices B, evenly where unknown."""
-    a_spec, b_spec = low.op.inputs[:2]
-    if len(a_spec.shape) == 3 and len(b_spec.shape) == 3:
-        _batched(low, 0, 1)
-        return
-    if len(a_spec.shape) != 2 or len(b_spec.shape) != 3:
-        raise NoFormulaError("a grouped product whose groups lie along K or N")
-    groups, k, n = b_spec.shape
-    rows, extra = divmod(a_spec.shape[0], max(groups, 1))
-    b_dim = _matrix_dim(low, b_spec, "n", "k")
-    a_dim = _folded_dim(low, a_spec)
-    for m, batch in ((rows + 1, extra), (rows, groups - extra)):
-        product(low, 0, 1, (m, n, k), a_dim + b_dim, batch=batch)
-
-
 def plain(low: Lowering) -> None:
     """mm, bmm and the products of quantised operands: two operands of the same rank, no broadcasting."""
     a_spec, b_spec = low.op.inputs[:2]
     if len(b_spec.shape) == 1:
         matmul(low)
         return
-    layout = _matrix_dim(low, a_spec, "k", "m") + _matrix_dim(low, b_spec, "n", "k")
+    layout = matrix_dim(low, a_spec, "k", "m") + matrix_dim(low, b_spec, "n", "k")
     batch = a_spec.shape[0] if len(a_spec.shape) == 3 else 1
     product(low, 0, 1, (a_spec.shape[-2], b_spec.shape[-1], a_spec.shape[-1]), layout, batch=batch)
-
-
-def outer(low: Lowering) -> None:
-    """x[M] y[N] as a matrix: memory-bound both ways, its gradients are products with a vector."""
-    x, y = low.op.inputs[-2:]
-    out = dense_bytes(low.output)
-    low.traffic("elementwise", sum(spec.bytes for spec in low.op.inputs), out, flops=low.output.numel)
-    first = len(low.op.inputs) - 2
-    for position, (own, other) in enumerate(((x, y), (y, x)), start=first):
-        if low.needed(position):
-            low.traffic("reduction", out + other.bytes, dense_bytes(own), backward=True)
-    if first:
-        low.bias_gradient(0, low.output)
 
 
 RULES: dict[str, Rule] = {
@@ -377,12 +308,4 @@ RULES: dict[str, Rule] = {
     "addbmm": add_product,
     "baddbmm": add_product,
     "_addmm_activation": add_product,
-    "inner": inner,
-    "outer": outer,
-    "ger": outer,
-    "addr": outer,
-    "kron": outer,
-    "bilinear": bilinear,
-    "_grouped_mm": grouped,
-    "grouped_mm": grouped,
 }

@@ -1,8 +1,8 @@
 """From ops to the kernels of a training or inference step, forward and backward; no torch needed.
 
-Rules per topic: lower_gemm (matrix products), lower_conv, lower_attention, lower_rnn, lower_memory
-(elementwise, norms, pooling, losses), lower_copy. Each op is looked up by name, then by kind; what has
-neither is a Gap, counted and named, never a silent zero.
+Rules per topic: lower_gemm and lower_products (matrix products), lower_conv, lower_attention, lower_rnn,
+lower_memory (elementwise, norms, pooling, losses), lower_copy. Each op is looked up by name, then by kind;
+what has neither is a Gap, counted and named, never a silent zero.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tclint.graph import (
     lower_copy,
     lower_gemm,
     lower_memory,
+    lower_products,
     lower_rnn,
 )
 from tclint.graph.graph import Graph
@@ -29,6 +30,7 @@ _RULES: Mapping[str, Rule] = {
     **lower_memory.RULES,
     **lower_copy.RULES,
     **lower_gemm.RULES,
+    **lower_products.RULES,
     **lower_conv.RULES,
     **lower_attention.RULES,
     **lower_rnn.RULES,
@@ -61,10 +63,9 @@ def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
             continue
         op_needs = needs[op.index]
         low = Lowering(op, op_needs, training)
-        try:
-            _apply(low)
-        except NoFormulaError as error:
-            gaps.setdefault((op.name, str(error)), []).append(op.index)
+        reason = _reason_of_gap(low)
+        if reason is not None:
+            gaps.setdefault((op.name, reason), []).append(op.index)
         forward += low.forward
         backward_of.append(low.backward)
         if True in op_needs:
@@ -93,6 +94,18 @@ def lower_op(op: Op, requires_grad: tuple[bool, ...], training: bool = True) -> 
     return low.forward + low.backward
 
 
+def _reason_of_gap(low: Lowering) -> str | None:
+    """Lower the op; why its work, or a part of it, is unknown, or None."""
+    try:
+        _apply(low)
+    except NoFormulaError as error:
+        return str(error)
+    except (LookupError, ArithmeticError, TypeError, ValueError) as error:
+        # A call that the formula was not written for must not cost the user the whole model.
+        return f"{low.op.name} was called in a way that its formula does not know ({error!r})"
+    return None
+
+
 def forward_flops(graph: Graph) -> int:
     """FLOPs (2 per multiply-add) of all matrix products, convolutions and attention of one forward pass."""
     carried_by_children = composites(graph)
@@ -100,15 +113,15 @@ def forward_flops(graph: Graph) -> int:
     for op in graph.ops:
         if op.name not in _COUNTED or op.index in carried_by_children:
             continue
-        try:
-            kernels = lower_op(op, ())
-        except NoFormulaError:
-            continue
-        total += sum(kernel.flops for kernel in kernels if not isinstance(kernel.work, Traffic))
+        low = Lowering(op, (False,) * len(op.inputs), training=False)
+        _reason_of_gap(low)
+        total += sum(kernel.flops for kernel in low.forward if not isinstance(kernel.work, Traffic))
     return total
 
 
-_COUNTED = frozenset({*lower_gemm.RULES, *lower_conv.RULES, *lower_attention.RULES, *lower_rnn.RULES})
+_COUNTED = frozenset(
+    {*lower_gemm.RULES, *lower_products.RULES, *lower_conv.RULES, *lower_attention.RULES, *lower_rnn.RULES}
+)
 
 
 def _apply(low: Lowering) -> None:

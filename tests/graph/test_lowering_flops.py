@@ -170,6 +170,8 @@ NOT_COUNTED: dict[str, tuple[Any, tuple[Any, ...], int]] = {
         (rand(2, 3, 4), rand(2, 4, 5)),
         2 * 2 * 3 * 5 * 4,
     ),
+    # Nor distances, which torch computes as a product with two columns appended.
+    "cdist": (lambda: Function(torch.cdist, 30, 5), (rand(40, 5),), 2 * 30 * 40 * 7),
     # Nor _trilinear, whose products run below the operators that a counter can see.
     "bilinear": (lambda: nn.Bilinear(3, 4, 5), (rand(7, 3), rand(7, 4)), 2 * 7 * 3 * 4 * 5),
 }
