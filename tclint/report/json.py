@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tclint.pipeline import Entry, Metrics, Report
 
 SCHEMA_VERSION = "1.0"
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
@@ -215,10 +218,4 @@ def _clean(value: Any) -> Any:
 
 def _text(text: str) -> str:
     # Strict JSON readers refuse the lone surrogates that stand for undecodable bytes of a file name.
-    return (
-        text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if _has_surrogate(text) else text
-    )
-
-
-def _has_surrogate(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
