@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tclint.graph import dims_layers, dims_pointwise, dims_views
+from tclint.graph import dims_layers, dims_pointwise, dims_spatial, dims_views
 from tclint.graph.dims_call import RULES, Axes, Call, Piece, Unmodelled
 from tclint.graph.dims_size import ONE, Size
 from tclint.graph.dims_solver import Inconsistent, Solver
@@ -14,7 +14,7 @@ from tclint.graph.op import Op
 from tclint.graph.spec import TensorSpec
 
 # Importing the topic modules is what fills the table of rules.
-_TOPICS = (dims_layers, dims_pointwise, dims_views)
+_TOPICS = (dims_layers, dims_pointwise, dims_spatial, dims_views)
 
 _Source = tuple[str, str | int, int]
 
