@@ -56,7 +56,7 @@ def convolution(low: Lowering) -> None:
     batched = len(x_spec.shape) == dims + 2
     # cuDNN runs NHWC when either operand lies so (cudnn_conv_suggest_memory_format in
     # aten/src/ATen/native/ConvUtils.h).
-    channels_last = _only_channels_last(x_spec) or _only_channels_last(w_spec)
+    channels_last = suggests_channels_last(x_spec) or suggests_channels_last(w_spec)
     work = Convolution(
         batch=x_spec.shape[0] if batched else 1,
         in_channels=w_spec.shape[1] * groups,
@@ -91,8 +91,18 @@ def convolution(low: Lowering) -> None:
         low.run_backward(replace(work, direction="wgrad"), "wgrad")
 
 
-def _only_channels_last(spec: TensorSpec) -> bool:
-    return spec.memory_format in ("channels_last", "channels_last_3d")
+def suggests_channels_last(spec: TensorSpec) -> bool:
+    """torch's own reading of the strides, which decides even where a tensor is contiguous in both senses
+    (`is_channels_last_strides_2d` in c10/core/MemoryFormat.h)."""
+    if spec.strides is None or len(spec.shape) not in (4, 5) or spec.strides[1] == 0:
+        return False
+    least = 0
+    for dim in (1, *range(len(spec.shape) - 1, 1, -1), 0):
+        size, stride = spec.shape[dim], spec.strides[dim]
+        if size == 0 or stride < least or (dim == 0 and least == spec.strides[1]):
+            return False
+        least = stride * max(size, 1)
+    return True
 
 
 def _lies_as(spec: TensorSpec, channels_last: bool) -> bool:

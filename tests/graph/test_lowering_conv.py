@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tclint.graph import Op
+from tclint.graph.lower_conv import suggests_channels_last
 from tclint.graph.lowering import lower_op
 from tclint.graph.spec import channels_last_strides
 from tclint.graph.work import Convolution, Kernel
@@ -116,6 +117,20 @@ def test_channels_last_when_either_operand_is() -> None:
             assert convolutions(kernels)["forward"].channels_last is (x_last or w_last)
             copied = 0 if x_last == w_last else weight_bytes if x_last else input_bytes
             assert traffic_of(kernels) == (copied, copied)
+
+
+SHAPES = [(2, 3, 5, 4), (8, 1, 3, 3), (8, 4, 1, 1), (1, 1, 1, 1), (2, 3, 2, 5, 4), (2, 1, 2, 2, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("last", [False, True])
+def test_reads_strides_as_torch_does(shape: tuple[int, ...], last: bool) -> None:
+    """Also where both layouts fit: one channel, or one position."""
+    torch = pytest.importorskip("torch")
+    layout = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    tensor = torch.empty(shape, memory_format=layout if last else torch.contiguous_format)
+    expected = torch._prims_common.suggest_memory_format(tensor) == layout
+    assert suggests_channels_last(spec(*shape, strides=tensor.stride())) == expected
 
 
 def test_bias_is_a_pass_over_the_output() -> None:
