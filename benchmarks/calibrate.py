@@ -3,7 +3,7 @@
     python benchmarks/calibrate.py --data DIR [--gpu ID] [--kind gemm] [--write]
 
 One fit per GPU, kind and precision class, over all files of the folder. A fifth of the shapes, chosen by a
-hash of (N, K), is never fitted; the errors written beside the constants are theirs. Needs scipy.
+hash of (N, K), is held out; the errors written beside the constants are theirs. Needs scipy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import datetime
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +39,21 @@ from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 
 LARGEST_FIT = 4000
 """Rows per fit, drawn at random from the fitted part of larger sets."""
+SMALL_SET = 500
+"""Fewer rows than this are too few to leave a fifth out of the constants that ship: the held-out errors then
+come from a fit without that fifth, the constants from one with it."""
 ROBUST_SCALE = 0.06
 """Relative error above which a row's pull on the fit grows only linearly."""
 PRIOR_SIGMA = 0.7
 """How far, in log units, a constant may stray from its start where the rows say nothing about it."""
-PRIOR_WEIGHT = 0.08
+PRIOR_WEIGHT = 0.25
 
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "math_efficiency": (0.3, 1.0),
     "dram_efficiency": (0.3, 1.0),
     "softness": (1.0, 10.0),
     "wave_rounding": (0.01, 1.0),
+    "l2_efficiency": (0.05, 5.0),
     "l2_capacity_share": (0.02, 1.0),
     "l2_residency_exponent": (0.3, 2.0),
     "power_slowdown": (1e-3, 0.5),
@@ -92,6 +96,8 @@ STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
         "launch_us": 2.0,
         "sm_bandwidth_ratio": 5.0,
         "split_k_us": 2.0,
+        "l2_efficiency": 0.3,
+        "l2_capacity_share": 0.3,
     },
     ("gemm", "fp32_batched"): {
         "math_efficiency": 0.95,
@@ -108,8 +114,8 @@ STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
         "l2_efficiency": 1.0,
     },
 }
-"""Where the search begins when the GPU's own file has nothing yet, by kind and generation or class: other
-regimes than the defaults of tclint.cost.constants, which are the A100's."""
+"""Where the search begins, by kind and class or generation, in other regimes than the defaults of
+tclint.cost.constants, which are the A100's."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +134,6 @@ class Problem:
 
 
 def _with_sustained_removed(gpu: Gpu) -> Gpu:
-    from dataclasses import replace
-
     return replace(gpu, sustained={})
 
 
@@ -158,7 +162,9 @@ def problems(groups: Iterable[Group]) -> list[Problem]:
         else:
             key = ("attention", unit.calibration)
         sets.setdefault((gpu.id, *key), []).append(group)
-    return [_problem(load_gpu(gpu_id), kind, key, tuple(members)) for (gpu_id, kind, key), members in sets.items()]
+    return [
+        _problem(load_gpu(gpu_id), kind, key, tuple(members)) for (gpu_id, kind, key), members in sets.items()
+    ]
 
 
 def _traffic_key(work: Traffic) -> str:
@@ -193,17 +199,15 @@ def _problem(gpu: Gpu, kind: str, key: str, groups: tuple[Group, ...]) -> Proble
         excluded |= {f"math_efficiency_{dim}" for dim in (64, 128, 256, 512) if dim not in dims}
     else:
         table, predict = TrafficConstants, _predict_traffic(bare)
-    start: dict[str, float] = asdict(table())
-    known = gpu.calibration(kind, key)
-    if known is not None:
-        start |= known.constants
-    if known is None or known.inherited_from is not None:
-        start |= STARTS.get((kind, key), STARTS.get((kind, gpu.generation), {}))
+    # Never the GPU's own present constants: a second run gives what the first one gave.
+    start = asdict(table()) | dict(STARTS.get((kind, key), STARTS.get((kind, gpu.generation), {})))
     free = tuple(field.name for field in fields(table) if field.name not in excluded)
     return Problem(gpu, kind, key, groups, table, free, start, predict)
 
 
-def _predict_gemm(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+def _predict_gemm(
+    gpu: Gpu, unit: UnitClass | None
+) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
     def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
         assert unit is not None
         shapes = gemm_shapes([work for work in works if isinstance(work, Gemm)])
@@ -212,7 +216,9 @@ def _predict_gemm(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]]
     return prepare
 
 
-def _predict_convolution(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+def _predict_convolution(
+    gpu: Gpu, unit: UnitClass | None
+) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
     def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
         assert unit is not None
         convolutions = [work for work in works if isinstance(work, Convolution)]
@@ -222,7 +228,9 @@ def _predict_convolution(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence
     return prepare
 
 
-def _predict_attention(gpu: Gpu, unit: UnitClass | None) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
+def _predict_attention(
+    gpu: Gpu, unit: UnitClass | None
+) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
     def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
         assert unit is not None
         attentions = [work for work in works if isinstance(work, Attention)]
@@ -256,6 +264,15 @@ class Fit:
 
 
 def fit(problem: Problem, rounds: int) -> Fit:
+    """Constants and their held-out errors; sets below SMALL_SET rows ship a second fit, of all rows."""
+    result = _fit(problem, rounds, with_held_out=False)
+    if result.n >= SMALL_SET:
+        return result
+    final = _fit(problem, rounds, with_held_out=True)
+    return replace(result, constants=final.constants, overheads_us=final.overheads_us)
+
+
+def _fit(problem: Problem, rounds: int, *, with_held_out: bool) -> Fit:
     """Least squares on logarithms of times, robust against outliers, with a weak pull to the start."""
     from scipy.optimize import least_squares
 
@@ -276,10 +293,12 @@ def fit(problem: Problem, rounds: int) -> Fit:
             for group, name in zip(problem.groups, names, strict=True)
         ]
     )
-    train = np.flatnonzero(~held_out)
+    train = np.arange(len(works)) if with_held_out else np.flatnonzero(~held_out)
     if len(train) > LARGEST_FIT:
         train = np.sort(np.random.default_rng(0).choice(train, LARGEST_FIT, replace=False))
-    limits = [BOUNDS.get(name, (1e-3, 200.0)) for name in problem.free] + [(1.0, 90.0)] * len(fitted_overheads)
+    limits = [BOUNDS.get(name, (1e-3, 200.0)) for name in problem.free] + [(1.0, 90.0)] * len(
+        fitted_overheads
+    )
     low, high = (np.log([limit[side] for limit in limits]) for side in (0, 1))
     start = np.log([max(problem.start[name], 1e-3) for name in problem.free] + [30.0] * len(fitted_overheads))
     start = np.clip(start, low + 1e-6, high - 1e-6)
@@ -393,7 +412,9 @@ def write_harnesses(path: Path, results: Sequence[Fit]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of CSV files with measured times")
     parser.add_argument("--gpu", action="append", help="only this GPU (repeatable)")
     parser.add_argument("--kind", action="append", help="only gemm, conv, attention or traffic (repeatable)")
