@@ -70,7 +70,7 @@ class Fp16AutocastNoScaler(SourceRule):
         "NVIDIA, Train With Mixed Precision: Loss Scaling To Preserve Small Gradient Magnitudes",
     )
     triggers = ("autocast",)
-    requires = ("backward",)
+    requires = (".backward(",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
@@ -359,7 +359,7 @@ class BackwardUnderAutocast(SourceRule):
         "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
     )
     triggers = ("autocast",)
-    requires = ("backward",)
+    requires = (".backward(",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp

@@ -92,6 +92,8 @@ class Amp:
     def regions(self, function: Function) -> tuple[Region, ...]:
         """Autocast regions of a function's own code in order, decorators first; disabled ones as well."""
         if function.index not in self._regions:
+            # A context manager that enters itself has no regions while they are looked for.
+            self._regions[function.index] = ()
             self._regions[function.index] = tuple(self._find_regions(function))
         return self._regions[function.index]
 

@@ -1,4 +1,4 @@
-"""From bytes to tables, and from sites to positions. The only module besides walk.py that knows libcst."""
+"""From bytes to tables, and from sites to positions. Besides the walk, only this module knows libcst."""
 
 from __future__ import annotations
 

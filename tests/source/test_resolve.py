@@ -272,3 +272,21 @@ def test_default_dtype_is_unknown_where_the_program_changes_it() -> None:
     )
     (region,) = Amp(Resolver(tables)).regions(tables.module)
     assert region.autocast.dtype is None
+
+
+def test_context_manager_that_enters_itself_ends() -> None:
+    tables = tables_of(
+        """
+        import torch
+        from contextlib import contextmanager
+
+        @contextmanager
+        def amp():
+            with amp():
+                yield
+
+        with amp():
+            loss.backward()
+        """
+    )
+    assert Amp(Resolver(tables)).regions(tables.module) == ()

@@ -11,7 +11,7 @@ def train(model, loader, optimizer, criterion):
             def finish(loss=loss):
                 loss.backward()  # AMP001: quiet  AMP006: quiet
 
-            later = lambda: loss.backward()  # noqa: E731, B023  # AMP001: quiet  AMP006: quiet
+            later = lambda: loss.backward()  # noqa: E731, B023, PLW0108  # AMP001: quiet  AMP006: quiet
         finish()
         later()
         optimizer.step()

@@ -7,7 +7,7 @@ import torch
 device = "cuda"
 dtype = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float16"
 gradient_accumulation_steps = 40
-exec(open("configurator.py").read())
+exec(open("configurator.py").read())  # noqa: SIM115
 
 device_type = "cuda" if "cuda" in device else "cpu"
 ptdtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]

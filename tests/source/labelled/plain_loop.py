@@ -8,8 +8,8 @@ def train(model: nn.Module, loader, optimizer, criterion, device, epochs):
     model.train()
     for _ in range(epochs):
         for images, labels in loader:
-            images = images.to(device, non_blocking=True)
-            labels = labels.to(device, non_blocking=True)
+            images = images.to(device, non_blocking=True)  # noqa: PLW2901
+            labels = labels.to(device, non_blocking=True)  # noqa: PLW2901
             optimizer.zero_grad(set_to_none=True)
             with torch.cuda.amp.autocast():
                 outputs = model(images)

@@ -1,0 +1,104 @@
+"""CPU time of the source pass over a folder, against parsing the same files with libcst alone.
+
+    python benchmarks/source_speed.py path/to/repository
+
+The pass reads every file, filters them by their bytes, parses what is left, walks it and runs the source
+rules. The baseline is `libcst.parse_module` on exactly the files that the filter lets through, and, for the
+filter's own worth, on all files (`--all`, slow). Both alternate in one process and the medians of CPU time
+are compared, so that a busy machine disturbs the ratio little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import libcst
+
+from tclint.config import Settings
+from tclint.errors import TargetError
+from tclint.registry import load_rules
+from tclint.rule import SourceRule
+from tclint.source import discover, lint
+from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def parse_all(texts: Sequence[str]) -> None:
+    for text in texts:
+        try:
+            libcst.parse_module(text)
+        except libcst.ParserSyntaxError:
+            continue
+
+
+def read(paths: Sequence[str]) -> dict[str, bytes]:
+    found = {}
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                found[path] = file.read()
+        except OSError:
+            continue
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", help="folders with Python files; nothing in them is executed")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of both measurements (default 5)")
+    parser.add_argument("--all", action="store_true", help="also parse every file with libcst, once")
+    options = parser.parse_args(arguments)
+
+    settings = Settings()
+    rules = [rule for rule in load_rules(settings) if isinstance(rule, SourceRule)]
+    prefilter = Prefilter.of(rules)
+    try:
+        files, _ = discover(options.folders, settings)
+    except TargetError as error:
+        print(error, file=sys.stderr)
+        return 2
+    data = read(files)
+    passing = {path: found for path, found in data.items() if prefilter.passes(found)}
+    texts = [found.decode("utf-8", "replace") for found in passing.values() if len(found) <= MAX_SOURCE_BYTES]
+    total_bytes, passing_bytes = (sum(map(len, group.values())) for group in (data, passing))
+    print(f"files: {len(data)}, {total_bytes / 1e6:.1f} MB; rules: {', '.join(rule.code for rule in rules)}")
+    if not texts:
+        print("no file passes the prefilter; nothing to compare")
+        return 0
+    print(
+        f"passing the prefilter: {len(passing)} files, {passing_bytes / 1e6:.2f} MB "
+        f"({100 * (1 - passing_bytes / total_bytes):.1f} % of the bytes skipped)"
+    )
+
+    pass_s, parse_s, ratios = [], [], []
+    parse_all(texts)  # warm
+    for _ in range(options.repeats):
+        parse_s.append(cpu_seconds(lambda: parse_all(texts)))
+        pass_s.append(cpu_seconds(lambda: lint(options.folders, rules, settings)))
+        ratios.append(pass_s[-1] / parse_s[-1])
+    print(f"source pass over everything: {statistics.median(pass_s):.3f} s CPU")
+    print(f"libcst.parse_module of the passing files: {statistics.median(parse_s):.3f} s CPU")
+    print(
+        f"ratio pass / parse: {statistics.median(ratios):.2f} (rounds {min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    if options.all:
+        everything = [found.decode("utf-8", "replace") for found in data.values()]
+        seconds = cpu_seconds(lambda: parse_all(everything))
+        print(f"libcst.parse_module of all files: {seconds:.1f} s CPU")
+        print(f"ratio pass / parsing everything: {statistics.median(pass_s) / seconds:.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
