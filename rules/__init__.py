@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from tclint.rule import Rule
-from tclint_rules import (
+
+from . import (
     activation,
     alignment,
     attention,
     convolution,
     grouped_convolution,
     layout,
+    loss_scaling,
     memory_bound,
+    quantization,
     recurrent,
+    small_gemm,
+    tokens,
     vocabulary,
 )
 
@@ -22,8 +27,12 @@ _TOPICS = (
     convolution,
     grouped_convolution,
     layout,
+    loss_scaling,
     memory_bound,
+    quantization,
     recurrent,
+    small_gemm,
+    tokens,
     vocabulary,
 )
 

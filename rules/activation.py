@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from tclint.advice.layers import (
     costliest,
     indices_of,
-    layers_phrase,
+    layers_take,
     related_sites,
     rounded,
+    sentence,
     share_percent,
-    share_phrase,
     worth_pricing,
 )
 from tclint.context import GraphContext
@@ -82,7 +82,8 @@ from torch import empty, nn
 
 
 def block(channels):
-    return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.LeakyReLU(0.1))
+    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(channels), nn.LeakyReLU(0.1))
 
 
 def build_model():
@@ -187,8 +188,8 @@ def example_inputs():
             location = context.location(first)
             yield self.finding(
                 location,
-                f"{layers_phrase(ops, name).capitalize()} after convolutions or linear layers cannot be fused by "
-                f"cuDNN and take {share_phrase(shares)} as kernels of their own.",
+                f"{sentence(layers_take(ops, name, shares))} as kernels of their own; after a convolution or "
+                f"linear layer, cuDNN fuses others but not {name}.",
                 effect=Effect(
                     unknown="eager PyTorch fuses no activation; what fusing gains depends on the engine"
                 ),

@@ -98,7 +98,7 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.Sequential(nn.Linear(512, 1023), nn.ReLU(), nn.Linear(1023, 1023), nn.ReLU(), nn.Linear(1023, 8))
+    return nn.Sequential(nn.Linear(512, 1023), nn.ReLU(), nn.Linear(1023, 1023), nn.Linear(1023, 8))
 
 
 def example_inputs():
@@ -157,7 +157,7 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.Sequential(nn.Linear(1433, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 7))
+    return nn.Sequential(nn.Linear(1433, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.Linear(4096, 7))
 
 
 def example_inputs():

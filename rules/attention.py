@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.advice.alignment import efficient_multiple
+from tclint.advice.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.advice.attention import AttentionBlock, attention_blocks
 from tclint.advice.edits import with_head_dim
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
-    layers_phrase,
+    layers_take,
     line_of,
     rounded,
+    sentence,
     share_percent,
-    share_phrase,
     worth_pricing,
 )
 from tclint.advice.padding import mean_gain_percent
@@ -231,7 +231,10 @@ def example_inputs():
     def _is_odd(self, block: AttentionBlock, context: GraphContext) -> bool:
         multiple = efficient_multiple(context.settings.precision)
         size = block.head_dim
-        return multiple is not None and size > 4 and (size % multiple != 0 or size & (size - 1) != 0)
+        if multiple is None or size < SMALLEST_WIDTH or block.heads * size % multiple != 0:
+            # A misaligned total width is linear-misaligned's: padding it changes the heads as well.
+            return False
+        return size % multiple != 0 or size & (size - 1) != 0
 
     def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding:
         block = blocks[0]
@@ -241,9 +244,8 @@ def example_inputs():
         evidence = {"head_dim": block.head_dim, "heads": block.heads, "share_percent": rounded(shares)}
         width = block.heads * block.head_dim
         message = (
-            f"Heads of {block.head_dim}{f' ({width} over {block.heads} heads)' if block.heads else ''}: "
-            f"{layers_phrase([op for op in ops if op.kind != 'softmax'][:: 1 if block.is_fused else 2], 'attention')} "
-            f"take {share_phrase(shares)}"
+            f"{sentence(layers_take([each.ops[0] for each in blocks], 'attention', shares))} with heads of "
+            f"{block.head_dim}{f' ({width} over {block.heads} heads)' if block.heads else ''}"
         )
         best: tuple[int, Effect] | None = None
         reason = "the number of heads cannot be told from the graph"
@@ -271,12 +273,12 @@ def example_inputs():
             f"{message}; {width // head_dim} heads of {head_dim} {gain_phrase(effect)}.",
             effect=effect,
             evidence=evidence | {"better_head_dim": head_dim, "better_heads": width // head_dim},
-            fix=Fix(f"Train with {width // head_dim} heads of {head_dim} in the same total width of {width}."),
+            fix=Fix(
+                f"Train with {width // head_dim} heads of {head_dim} in the same total width of {width}."
+            ),
         )
 
-    def _changed(
-        self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int
-    ) -> Graph | str:
+    def _changed(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Graph | str:
         if blocks[0].is_fused:
             changed = with_head_dim(context.graph, [block.ops[0] for block in blocks], head_dim)
             return changed or "the key and value heads do not divide so"

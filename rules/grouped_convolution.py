@@ -11,10 +11,10 @@ from tclint.advice.layers import (
     costliest,
     gain_phrase,
     indices_of,
-    layers_phrase,
+    layers_take,
     rounded,
+    sentence,
     share_percent,
-    share_phrase,
     worth_pricing,
 )
 from tclint.advice.op_dims import convolutions, groups_of, is_depthwise
@@ -70,7 +70,8 @@ from torch import empty, nn
 
 def separable(inputs, outputs):
     depthwise = nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs, bias=False)
-    return nn.Sequential(depthwise, nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, 1, bias=False))
+    pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
+    return nn.Sequential(depthwise, nn.BatchNorm2d(inputs), nn.ReLU(), pointwise)
 
 
 def build_model():
@@ -90,7 +91,8 @@ from torch import empty, nn
 def build_model():
     expand = nn.Conv2d(24, 144, 1, bias=False)
     depthwise = nn.Conv2d(144, 144, 5, padding=2, groups=144, bias=False)
-    return nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), expand, depthwise, nn.Conv2d(144, 24, 1, bias=False))
+    project = nn.Conv2d(144, 24, 1, bias=False)
+    return nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), expand, depthwise, project)
 
 
 def example_inputs():
@@ -153,7 +155,7 @@ from torch import empty, nn
 def build_model():
     stem = nn.Conv2d(3, 8, 3, 2, 1, bias=False)
     depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
-    body = [nn.Conv2d(c, 1024, 3, 2, 1, bias=False) for c in (8, 1024, 1024)]
+    body = [nn.Conv2d(c, 2048, 3, 2, 1, bias=False) for c in (8, 2048, 2048)]
     return nn.Sequential(stem, depthwise, *body)
 
 
@@ -174,16 +176,14 @@ def example_inputs():
             shares = share_percent(context, concerned)
             dense = context.effect(concerned, graph=ungrouped(context.graph, ops))
             pays = (dense.best_gain_percent or 0.0) >= context.settings.min_gain_percent
-            outcome = (
-                f"dense ones in their place {'' if pays else 'are not predicted to be faster'}"
-                f"{gain_phrase(dense) if pays else ''}"
-            )
+            outcome = gain_phrase(dense) if pays else "is not predicted to be faster"
             first = costliest(context, ops)
+            largest = max((op.outputs[0].shape[2:] for op in ops), key=prod)
             yield self.finding(
                 context.location(first),
-                f"{layers_phrase(ops, 'depthwise convolution').capitalize()} at up to "
-                f"{'x'.join(str(size) for size in first.outputs[0].shape[2:])} cannot use Tensor Cores and "
-                f"take {share_phrase(shares)}; {outcome}.",
+                f"{sentence(layers_take(ops, 'depthwise convolution', shares))}, on images of up to "
+                f"{'x'.join(str(size) for size in largest)}, without Tensor Cores; a dense convolution of "
+                f"the same channels {outcome}.",
                 effect=dense
                 if pays
                 else Effect(unknown="what replaces the layers depends on how wide the dense ones are made"),
@@ -206,7 +206,8 @@ def _is_early(op: Op, image_positions: int) -> bool:
     shape = op.outputs[0].shape
     if len(shape) not in (4, 5):
         return False
-    return prod(shape[2:]) * _EARLY_STRIDE ** (len(shape) - 2) >= image_positions > 0
+    reach = prod(shape[2:]) * int(_EARLY_STRIDE ** (len(shape) - 2))
+    return reach >= image_positions > 0
 
 
 def _is_memory_limited(op: Op, context: GraphContext) -> bool:
@@ -358,18 +359,17 @@ def example_inputs():
             first = costliest(context, ops)
             yield self.finding(
                 context.location(first),
-                f"{layers_phrase(ops, 'grouped convolution').capitalize()} have "
+                f"{sentence(layers_take(ops, 'grouped convolution', shares))}, with "
                 f"{', '.join(f'{c} -> {k}' for c, k in widths[:4])} channels per group; cuDNN's Tensor Core "
-                f"kernels want equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}. They take "
-                f"{share_phrase(shares)}.",
-                effect=Effect(
-                    unknown="no measurements of grouped convolutions outside cuDNN's widths to price them with"
-                ),
+                f"kernels want equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}.",
+                effect=Effect(unknown="grouped convolutions outside cuDNN's widths have not been measured"),
                 evidence={
                     "channels_per_group": [list(width) for width in widths],
                     "share_percent": rounded(shares),
                 },
-                fix=Fix("Choose channels and groups so that each group has 8, 16, 32 or 64 channels in and out."),
+                fix=Fix(
+                    "Choose channels and groups so that each group has 8, 16, 32 or 64 channels in and out."
+                ),
                 related=context.related(first),
             )
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
-    layers_phrase,
+    layers_take,
     rounded,
+    sentence,
     share_percent,
-    share_phrase,
 )
 from tclint.advice.op_dims import convolutions
 from tclint.advice.scenarios import channels_last
@@ -71,7 +71,8 @@ from torch import empty, nn
 
 
 def block(channels):
-    return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
+    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(channels), nn.ReLU())
 
 
 def build_model():
@@ -197,8 +198,8 @@ def example_inputs():
         formats = sorted({_RANKS[len(op.inputs[0].shape)] for op in in_order})
         yield self.finding(
             context.root_location(),
-            f"{layers_phrase(in_order, 'convolution').capitalize()} run in the default memory format (NCHW) "
-            f"and take {share_phrase(shares)}; {' and '.join(formats)} {gain_phrase(effect)}.",
+            f"{sentence(layers_take(in_order, 'convolution', shares))} in the default memory format (NCHW); "
+            f"{' and '.join(formats)} {gain_phrase(effect)}.",
             effect=effect,
             evidence={"convolutions": len(in_order), "share_percent": rounded(shares)},
             fix=Fix(

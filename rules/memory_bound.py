@@ -62,23 +62,30 @@ class MemoryBoundLayers(GraphRule):
     invalid = (
         Example(
             """
-from torch import empty, nn
+from torch import channels_last, empty, nn
 
 
-def block(channels):
-    return nn.Sequential(
-        nn.Conv2d(channels, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.SiLU(), nn.AvgPool2d(3, 1, 1)
-    )
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.scale = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        y = nn.functional.silu(self.norm(self.conv(x)))
+        y = y * self.scale(y.mean((2, 3), keepdim=True)).sigmoid()
+        return nn.functional.avg_pool2d(x + y, 3, 1, 1)
 
 
 def build_model():
-    return nn.Sequential(*[block(32) for _ in range(4)])
+    return nn.Sequential(*[Block(64) for _ in range(4)]).to(memory_format=channels_last)
 
 
 def example_inputs():
-    return empty(32, 32, 112, 112)
+    return empty(32, 64, 112, 112).to(memory_format=channels_last)
 """,
-            "1x1 convolutions between norm, activation and pooling at high resolution",
+            "squeeze-and-excite, pooling and 1x1 convolutions at high resolution",
         ),
         Example(
             """
@@ -110,7 +117,8 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 64), nn.Softmax(-1))
+    layers = [nn.LayerNorm(64), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Softmax(-1)]
+    return nn.Sequential(*layers)
 
 
 def example_inputs():
@@ -180,6 +188,8 @@ def example_inputs():
             effect = Effect(unknown="priced as compiled already: what remains needs another architecture")
         else:
             effect = context.effect(concerned, change=compiled)
+            if not effect.best_gain_percent:
+                effect = Effect(unknown="what torch.compile fuses here is not predicted")
         parts = self._parts(context, moving)
         listed = ", ".join(f"{what} {share:.0f} %" for what, share in list(parts.items())[:4])
         gain = "" if effect.unknown else f"; torch.compile {gain_phrase(effect)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.layers import (
@@ -62,7 +63,7 @@ class VocabMisaligned(GraphRule):
     confidence = "high"
     sources = (
         "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
-        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), section on vocabulary",
+        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), vocabulary",
     )
     invalid = (
         Example(
@@ -214,8 +215,7 @@ def example_inputs():
         shares = share_percent(context, concerned)
         groups = {each.group.id: each.group for each in heads if each.group is not None}
         embedding_groups = [
-            context.dims.group_of_input(op.index, op.input_names.index("weight"), 0)
-            for op in head.embeddings
+            context.dims.group_of_input(op.index, op.input_names.index("weight"), 0) for op in head.embeddings
         ]
         groups |= {group.id: group for group in embedding_groups if group is not None}
         sites: list[Site | None] = [op.construct_site for op in head.embeddings]
@@ -223,11 +223,11 @@ def example_inputs():
         sites += [site for group in groups.values() for site in group.sites]
         outcome = best_padding(context, tuple(groups.values()), concerned)
         message = (
-            f"The vocabulary of {head.size} is not a multiple of {multiple}, the size that "
-            f"{context.settings.precision} Tensor Cores run at full speed: the product with it takes "
+            f"The vocabulary of {head.size} is no multiple of {multiple}, which "
+            f"{context.settings.precision} Tensor Cores need for full speed: the product with it takes "
             f"{share_phrase(shares)}"
         )
-        evidence = {
+        evidence: dict[str, Any] = {
             "vocabulary": head.size,
             "multiple": multiple,
             "tied": head.tied,

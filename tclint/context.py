@@ -66,6 +66,7 @@ class GraphContext:
         change: Callable[[Scenario], Scenario] | None = None,
         start: Callable[[Scenario], Scenario] | None = None,
         work_ratio: float = 1.0,
+        only_concerned: bool = False,
     ) -> Effect:
         """Price a change of the graph, of the scenario, or of both, over the whole step on every GPU.
 
@@ -77,6 +78,7 @@ class GraphContext:
                 another (a kernel that exists in channels_last only); None: the run's own.
             work_ratio: samples per step of the changed graph over samples per step as it is, for changes
                 of the batch: the changed step's time is then that of the same number of samples.
+            only_concerned: count what these ops gain and not what the change does elsewhere.
         """
         concerned = frozenset(cost_of)
         per_gpu: dict[str, GpuEffect] = {}
@@ -84,6 +86,8 @@ class GraphContext:
             before = self.estimate(scenario)
             after = estimate(graph or self.graph, change(scenario) if change else scenario)
             gain_us = before.step_time_us - after.step_time_us / work_ratio
+            if only_concerned:
+                gain_us = before.time_of_us(concerned) - after.time_of_us(concerned) / work_ratio
             per_gpu[before.gpu.id] = GpuEffect(
                 cost_us=before.time_of_us(concerned),
                 gain_us=gain_us,

@@ -32,7 +32,8 @@ def alignment_gain_percent(
         padded = [[_padded(row.work, multiple) for row in rows] for multiple in multiples]
         prices = [price_works(works, estimate.gpu, scenario.precision) for works in padded]
         for position, row in enumerate(rows):
-            best_us = min((p[position].time_us for p in prices if p[position] is not None), default=row.time_us)  # type: ignore[union-attr]
+            others = [tried[position] for tried in prices]
+            best_us = min((price.time_us for price in others if price is not None), default=row.time_us)
             saved_us += max(row.time_us - best_us, 0.0)
         step_us = estimate.step_time_us
         gains[estimate.gpu.id] = 100.0 * saved_us / step_us if step_us else 0.0
@@ -54,3 +55,26 @@ def _padded(work: Work, multiple: int) -> Work:
             out_channels=round_up(work.out_channels, multiple),
         )
     return work
+
+
+def quantization_loss_percent(
+    context: GraphContext, op_indices: Iterable[int] | None = None
+) -> dict[str, float]:
+    """Share of the step that products limited by arithmetic spend on the empty parts of tiles and waves.
+
+    Args:
+        context: the model.
+        op_indices: None: all ops.
+    """
+    chosen = None if op_indices is None else frozenset(op_indices)
+    losses = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        lost_us = sum(
+            row.time_us * (1.0 - row.tile_efficiency * row.wave_efficiency)
+            for row in estimate.rows
+            if row.tile is not None and row.limiter == "math" and (chosen is None or row.op_index in chosen)
+        )
+        step_us = estimate.step_time_us
+        losses[estimate.gpu.id] = 100.0 * lost_us / step_us if step_us else 0.0
+    return losses

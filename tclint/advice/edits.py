@@ -46,8 +46,7 @@ def resized(spec: TensorSpec, axis: int, size: int) -> TensorSpec:
 def with_input(op: Op, name: str, spec: TensorSpec) -> Op:
     """The op with another tensor for that argument."""
     inputs = tuple(
-        spec if input_name == name else old
-        for old, input_name in zip(op.inputs, op.input_names, strict=True)
+        spec if input_name == name else old for old, input_name in zip(op.inputs, op.input_names, strict=True)
     )
     return replace(op, inputs=inputs)
 
@@ -56,9 +55,7 @@ def without_bias(graph: Graph, ops: Iterable[Op]) -> Graph:
     """The layers built with bias=False."""
     changed = {}
     for op in ops:
-        kept = [
-            (spec, name) for spec, name in zip(op.inputs, op.input_names, strict=True) if name != "bias"
-        ]
+        kept = [(spec, name) for spec, name in zip(op.inputs, op.input_names, strict=True) if name != "bias"]
         changed[op.index] = replace(
             op, inputs=tuple(spec for spec, _ in kept), input_names=tuple(name for _, name in kept)
         )

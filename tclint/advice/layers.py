@@ -29,17 +29,22 @@ def by_line(ops: Iterable[Op]) -> dict[Line, list[Op]]:
     return lines
 
 
+_LISTED = 3
+"""Module names that are written out where one pattern does not cover them."""
+
+
 def module_pattern(ops: Iterable[Op]) -> str:
-    """One name for the modules of the ops: 'blocks.*.mlp.fc1', or the first and '...' when they differ."""
+    """Names of the ops' modules: 'blocks.*.mlp.fc1' for many, else a few names, the rest as '...'."""
     paths = list(dict.fromkeys(op.module_path for op in ops if op.module_path))
     if not paths:
         return ""
+    listed = ", ".join(paths[:_LISTED]) + (", ..." if len(paths) > _LISTED else "")
     split = [path.split(".") for path in paths]
-    if len({len(parts) for parts in split}) > 1:
-        return paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
+    if len(paths) == 1 or len({len(parts) for parts in split}) > 1:
+        return listed
     merged = [parts[0] if len(set(parts)) == 1 else "*" for parts in zip(*split, strict=True)]
-    # All stars would name every module of the model.
-    return f"{paths[0]}, ..." if set(merged) == {"*"} else ".".join(merged)
+    # Several stars say little, and stars alone would name every module of the model.
+    return ".".join(merged) if merged.count("*") == 1 and len(merged) > 1 else listed
 
 
 def layers_phrase(ops: Sequence[Op], noun: str) -> str:
@@ -50,6 +55,17 @@ def layers_phrase(ops: Sequence[Op], noun: str) -> str:
         count = len(ops)
     counted = f"{count} {noun}s" if count > 1 else f"the {noun}"
     return f"{counted} ({pattern})" if pattern else counted
+
+
+def layers_take(ops: Sequence[Op], noun: str, shares: dict[str, float]) -> str:
+    """'12 linear layers (blocks.*.mlp.fc1) take 12.3 % of the step on a100-sxm4-80gb'."""
+    phrase = layers_phrase(ops, noun)
+    return f"{phrase} {'takes' if phrase.startswith('the ') else 'take'} {share_phrase(shares)}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter; names inside it stay as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def indices_of(ops: Iterable[Op]) -> tuple[int, ...]:
@@ -79,17 +95,25 @@ def worth_pricing(context: GraphContext, op_indices: Iterable[int]) -> bool:
 
 def share_phrase(shares: dict[str, float]) -> str:
     """'12.3 % of the step on a100-sxm4-80gb, 20.1 % on v100-sxm2-16gb'."""
-    phrases = [f"{share:.1f} %{' of the step' if not i else ''} on {gpu}" for i, (gpu, share) in enumerate(shares.items())]
+    phrases = [
+        f"{share:.1f} %{' of the step' if not i else ''} on {gpu}"
+        for i, (gpu, share) in enumerate(shares.items())
+    ]
     return ", ".join(phrases) or "an unknown share of the step"
 
 
 def gain_phrase(effect: Effect) -> str:
     """'gains 4.1 % of the step on a100-sxm4-80gb, 30.0 % on v100-sxm2-16gb' of a priced effect."""
-    phrases = [
-        f"{gain.gain_percent:.1f} %{' of the step' if not i else ''} on {gpu}"
-        for i, (gpu, gain) in enumerate(effect.per_gpu.items())
-    ]
-    return "is predicted to gain " + ", ".join(phrases)
+    return "is predicted to gain " + _per_gpu(
+        {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
+    )
+
+
+def _per_gpu(percentages: dict[str, float]) -> str:
+    phrases: list[str] = []
+    for gpu, percent in percentages.items():
+        phrases.append(f"{percent:.1f} %{'' if phrases else ' of the step'} on {gpu}")
+    return ", ".join(phrases)
 
 
 def rounded(shares: dict[str, float]) -> dict[str, float]:
@@ -98,19 +122,22 @@ def rounded(shares: dict[str, float]) -> dict[str, float]:
 
 
 def costliest(context: GraphContext, ops: Sequence[Op]) -> Op:
-    """The op that takes the largest share of the step on any GPU; the first of equals."""
+    """The first op of the line whose layers together take the largest share of the step on any GPU."""
     estimates = [context.estimate(scenario) for scenario in context.scenarios]
 
-    def share(op: Op) -> float:
+    def share(at_line: Sequence[Op]) -> float:
+        indices = indices_of(at_line)
         return max(
-            (e.time_of_us((op.index,)) / e.step_time_us if e.step_time_us else 0.0 for e in estimates),
+            (e.time_of_us(indices) / e.step_time_us if e.step_time_us else 0.0 for e in estimates),
             default=0.0,
         )
 
-    return max(ops, key=share)
+    return max(by_line(ops).values(), key=share)[0]
 
 
-def related_sites(sites: Iterable[Site | None], primary: Location, message: str, limit: int = 8) -> tuple[Related, ...]:
+def related_sites(
+    sites: Iterable[Site | None], primary: Location, message: str, limit: int = 8
+) -> tuple[Related, ...]:
     """The other lines that a change must touch, each once, without the finding's own."""
     seen = {(primary.path, primary.line)}
     related = []
@@ -120,11 +147,6 @@ def related_sites(sites: Iterable[Site | None], primary: Location, message: str,
         seen.add((site.path, site.line))
         related.append(Related(Location(site.path, site.line), message))
     return tuple(related[:limit])
-
-
-def same_site_op(ops: Sequence[Op]) -> Op:
-    """The op of a group that findings are filed under, so that fingerprints survive a re-ordering by cost."""
-    return min(ops, key=lambda op: op.index)
 
 
 def consumers(ops: Sequence[Op]) -> dict[int, list[Op]]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.attention import attention_blocks
+from tclint.advice.bounds import alignment_gain_percent
 from tclint.advice.layers import (
     Line,
     costliest,
     gain_phrase,
     indices_of,
-    layers_phrase,
+    layers_take,
     line_of,
     related_sites,
     rounded,
     share_percent,
-    share_phrase,
     worth_pricing,
 )
 from tclint.advice.op_dims import OpDim, groups_of, leaf_ops, width_dims
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tclint.graph.dims import DimGroup
     from tclint.rule import GraphRule
 
-_Key = tuple[str, int, str]
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,16 @@ def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
 
 def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozenset[str]) -> Iterator[Finding]:
     """One finding for each misaligned_layers of the kinds whose time is worth the price of looking."""
+    multiple = efficient_multiple(context.settings.precision)
     for layers in context.once(misaligned_layers):
-        if layers.kind in kinds and worth_pricing(context, indices_of(layers.ops)):
-            yield _finding(rule, context, layers)
+        concerned = indices_of(layers.ops)
+        if multiple is None or layers.kind not in kinds or not worth_pricing(context, concerned):
+            continue
+        # Half of what is worth hearing: padding can gain a little more than the products alone, with the
+        # copies of padded channels around them.
+        bound = alignment_gain_percent(context, concerned, (multiple,))
+        if max(bound.values()) >= context.settings.min_gain_percent / 2:
+            yield _finding(rule, context, layers, bound)
 
 
 def _ordinary_ops(context: GraphContext) -> Iterator[Op]:
@@ -103,7 +110,7 @@ def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
     keyed: list[tuple[_Key, OpDim]] = []
     first_of_op: dict[int, _Key] = {}
     for dim in dims:
-        key = ("group", dim.group.id, "") if dim.group is not None else ("op", dim.op.index, dim.role)
+        key = ("group", dim.group.id) if dim.group is not None else (str(dim.op.index), dim.role)
         parent.setdefault(key, key)
         keyed.append((key, dim))
         other = first_of_op.setdefault(dim.op.index, key)
@@ -136,10 +143,17 @@ def _layers(context: GraphContext, dims: list[OpDim]) -> MisalignedLayers:
     return MisalignedLayers(max(time_us, key=lambda kind: time_us[kind]), ops, tuple(dims))
 
 
-_NOUNS = {"linear": "linear layer", "matmul": "matrix product", "conv": "convolution", "rnn": "recurrent layer"}
+_NOUNS = {
+    "linear": "linear layer",
+    "matmul": "matrix product",
+    "conv": "convolution",
+    "rnn": "recurrent layer",
+}
 
 
-def _finding(rule: GraphRule, context: GraphContext, layers: MisalignedLayers) -> Finding:
+def _finding(
+    rule: GraphRule, context: GraphContext, layers: MisalignedLayers, bound: dict[str, float]
+) -> Finding:
     concerned = indices_of(layers.ops)
     first = costliest(context, layers.ops)
     location = context.location(first)
@@ -147,12 +161,13 @@ def _finding(rule: GraphRule, context: GraphContext, layers: MisalignedLayers) -
     outcome = best_padding(context, layers.groups, concerned)
     multiple = efficient_multiple(context.settings.precision)
     roles = _roles(layers.dims)
+    noun = _NOUNS[layers.kind] if all(op.kind == layers.kind for op in layers.ops) else "layer"
     message = (
-        f"{roles} {'is' if len(layers.dims) == 1 else 'are'} not a multiple of {multiple}, the size that "
-        f"{context.settings.precision} Tensor Cores run at full speed: "
-        f"{layers_phrase(layers.ops, _NOUNS[layers.kind])} take {share_phrase(shares)}"
+        f"{roles} {'is no multiple' if len(layers.dims) == 1 else 'are no multiples'} of {multiple}, which "
+        f"{context.settings.precision} Tensor Cores need for full speed: "
+        f"{layers_take(layers.ops, noun, shares)}"
     )
-    evidence = {
+    evidence: dict[str, Any] = {
         "sizes": sorted({dim.size for dim in layers.dims}),
         "multiple": multiple,
         "layers": len(layers.ops),
@@ -170,9 +185,9 @@ def _finding(rule: GraphRule, context: GraphContext, layers: MisalignedLayers) -
     if not isinstance(outcome, Padding):
         return rule.finding(
             location,
-            f"{message}; what padding gains is unknown.",
+            f"{message}; at most {max(bound.values()):.1f} % of the step is lost to misalignment.",
             effect=outcome,
-            evidence=evidence | {"gain_is_at_most_percent": rounded(shares)},
+            evidence=evidence | {"gain_is_at_most_percent": rounded(bound)},
             fix=Fix(f"Choose sizes that are multiples of {multiple} where this width is defined."),
             related=related,
             level="info",

@@ -1,0 +1,60 @@
+"""What every rule says about itself: stable identity, documentation, sources, examples."""
+
+from __future__ import annotations
+
+import pytest
+
+from tclint.config import Settings
+from tclint.registry import all_rules
+from tclint.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, GraphRule, Rule
+
+RULES = all_rules()
+FAMILIES = {"DIM", "FMT", "ARC", "AMP", "PRC", "RUN"}
+
+rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({rule.code for rule in RULES}) == len(RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+@rules
+def test_identity(rule: type[Rule]) -> None:
+    assert CODE_PATTERN.fullmatch(rule.code)
+    assert rule.code[:3] in FAMILIES
+    assert NAME_PATTERN.fullmatch(rule.name)
+    assert rule.level in ("error", "warning", "info")
+    assert rule.confidence in ("high", "medium", "low")
+    assert rule.since
+    # Low-confidence rules would cry wolf by default.
+    assert rule.enabled_by_default or rule.confidence != "high"
+    assert not (rule.enabled_by_default and rule.confidence == "low")
+
+
+@rules
+def test_documentation_has_every_section_in_order_and_text_in_each(rule: type[Rule]) -> None:
+    sections = rule.sections()
+    assert tuple(sections) == DOC_SECTIONS
+    assert all(body.strip() for body in sections.values())
+    assert rule.summary().endswith(".")
+    assert len(rule.summary()) <= 110
+    for heading in ("Example", "Use instead"):
+        assert sections[heading].startswith("    "), "code is indented, so that it renders as code"
+
+
+@rules
+def test_sources_name_documents(rule: type[Rule]) -> None:
+    assert rule.sources
+    assert all(len(source) > 10 for source in rule.sources)
+
+
+@rules
+def test_examples_are_programs_with_known_settings(rule: type[Rule]) -> None:
+    assert len(rule.invalid) >= 3
+    assert len(rule.valid) >= 3
+    for example in (*rule.invalid, *rule.valid):
+        compile(example.source, rule.code, "exec")
+        Settings(**dict(example.settings or {}))
+        if issubclass(rule, GraphRule):
+            assert "def build_model" in example.source
