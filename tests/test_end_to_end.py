@@ -120,8 +120,8 @@ def test_every_bad_target_is_one_sentence_and_the_good_ones_are_linted(project: 
         (("good.py:build_model", "--select", "DIM01X"), "DIM01X"),
         (("good.py:build_model", "--precision", "fp61"), "fp16"),
         (("good.py:build_model", "--format", "jsn"), "json"),
-        (("good.py:build_model", "--input", "8,,3"), "--input"),
-        (("good.py:build_model", "--input", "float99[8]"), "--input"),
+        (("good.py:build_model", "--input", "8,,3"), "int64[8,128]"),
+        (("good.py:build_model", "--input", "float99[8]"), "float99"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_and_exit_2(

@@ -1,0 +1,37 @@
+"""What a wheel would leave out is noticed here rather than by a user."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def setuptools_table() -> dict[str, object]:
+    table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    return table
+
+
+def folders_with(pattern: str) -> set[str]:
+    found = {path.parent for path in (ROOT / "tclint").rglob(pattern)}
+    return {".".join(folder.relative_to(ROOT).parts) for folder in found}
+
+
+def test_every_package_is_installed(setuptools_table: dict[str, object]) -> None:
+    assert {*folders_with("*.py"), "tclint_rules"} == set(setuptools_table["packages"])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json", "html", "css", "js"])
+def test_every_data_file_is_installed(setuptools_table: dict[str, object], suffix: str) -> None:
+    data: dict[str, list[str]] = setuptools_table["package-data"]  # type: ignore[assignment]
+    covered = {package for package, patterns in data.items() if f"*.{suffix}" in patterns}
+    assert folders_with(f"*.{suffix}") <= covered
