@@ -35,6 +35,7 @@ _DETACHING = frozenset(
 )
 _LOSS_LIKE = re.compile(r"loss|crit|cost|nll|entropy|objective|bce|mse|kld|penalty|reduce|mean|sum|stack|cat")
 _WEIGHT_LIKE = re.compile(r"weight|lambda|lambd|alpha|beta|gamma|coef|ratio|lam\b|_w\b|\bw_")
+_SCALES = re.compile(r"(?:^|[._])(?:un)?scale(?:_|$)")
 _LARGEST_WEIGHT = 8.0
 """Constant factors up to this are weights of loss terms, larger ones may be loss scales (8 to 32K in
 NVIDIA's Train With Mixed Precision, 'Choosing A Scaling Factor')."""
@@ -161,17 +162,19 @@ class Flow:
         operands: tuple[Expression, ...] = tuple(argument.value for argument in call.arguments)
         if receiver is not None:
             operands = (receiver, *operands)
+        if not self.amp.gradients_on(self.function, block):
+            return NOWHERE
         region = self.amp.effective(self.function, block)
-        if self.amp.active(self.function, block):
-            if region is None or not self.amp.gradients_on(self.function, block):
-                return NOWHERE
+        if region is not None:
             found = Origin(frozenset((region,))) | self._union(operands, block)
         else:
+            # Outside, or where autocast is switched off again: only what comes in can come from a region.
             found = self._outside(call, receiver, method, operands, block)
         if not found.regions:
             return NOWHERE
-        text = render(call.function).lower()
-        if "scale" in text or (method in ("mul", "mul_") and self._may_scale("*", operands, block)):
+        if _SCALES.search(render(call.function).lower()) or (
+            method in ("mul", "mul_") and self._may_scale("*", operands, block)
+        ):
             return found._replace(scaled=True)
         return found
 
@@ -185,7 +188,7 @@ class Flow:
     ) -> Origin:
         found = NOWHERE
         helpers = self.amp.resolver.local_functions(self.function, call.function)
-        if helpers and self.amp.gradients_on(self.function, block):
+        if helpers:
             for helper in helpers:
                 if helper.kind == "function":
                     found = found | self.others.of(helper).returned

@@ -71,3 +71,35 @@ def switched_off_inside(model, batch, optimizer):
         with torch.autocast("cuda", enabled=False):
             loss.float().backward()  # AMP001: quiet  AMP006: quiet
     optimizer.step()
+
+
+def loss_in_full_precision(model, batch, optimizer, criterion):
+    with torch.autocast("cuda"):
+        outputs = model(batch)
+    with torch.autocast("cuda", enabled=False):
+        losses = criterion(outputs.float(), batch)
+    total = sum(losses.values())
+    total.backward()  # AMP001: flag  AMP006: quiet
+    optimizer.step()
+
+
+def one_line(model, batch, optimizer):
+    # fmt: off
+    with torch.autocast("cuda"): loss = model(batch); loss.backward()  # noqa: E701, E702 # AMP001: flag AMP006: flag
+    # fmt: on
+    optimizer.step()
+
+
+def attention(q, k, v, optimizer):
+    with torch.autocast("cuda"):
+        loss = torch.nn.functional.scaled_dot_product_attention(q, k, v).square().mean()
+    loss.backward()  # AMP001: flag  AMP006: quiet
+    optimizer.step()
+
+
+def other_network_in_full_precision(model, head, batch, optimizer):
+    with torch.autocast("cuda"), torch.no_grad():
+        features = model(batch)
+    loss = head(features).mean()
+    loss.backward()  # AMP001: quiet  AMP006: quiet
+    optimizer.step()
