@@ -65,6 +65,10 @@ def without_gpu() -> Iterator[None]:
         replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
         replacements += [(torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()]
     replacements += _lazy_parameters()
+    checkpoint = sys.modules.get("torch.utils.checkpoint")
+    if checkpoint is not None:
+        # Saves inputs for a backward pass, which inference tensors do not allow.
+        replacements.append((checkpoint, "_checkpoint_without_reentrant_generator", _nothing_to_save))
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     if flex is not None:
         replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
@@ -118,6 +122,10 @@ def _not_compiled(model: Any = None, **_options: Any) -> Any:
     return model if model is not None else lambda function: function
 
 
+def _nothing_to_save(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+    yield
+
+
 def _returns(value: Any) -> Callable[..., Any]:
     return lambda *_args, **_kwargs: value
 
@@ -139,8 +147,8 @@ def _lazy_parameters() -> list[tuple[Any, str, Any]]:
     materialize = mixin.materialize
 
     def plain(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        del device
+        # Stays on the CPU, where it was made: its memory is reserved and never touched.
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            materialize(self, shape, device=torch.device("meta"), dtype=dtype)
+            materialize(self, shape, device=device, dtype=dtype)
 
     return [(mixin, "materialize", plain)]

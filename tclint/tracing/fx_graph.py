@@ -16,7 +16,7 @@ from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
 from tclint.graph import Cast, TensorSpec
-from tclint.tracing.origin import Origin, ensure_origin, origin_of
+from tclint.tracing.origin import Origin, ensure_origin, origin_of, tensors_in
 from tclint.tracing.sites import SitePair
 
 _DTYPE_NAMES: dict[torch.dtype, str] = {}
@@ -93,10 +93,13 @@ class FxWriter:
         outputs: Any,
         meta: NodeMeta,
         node: Node | None = None,
+        *,
+        rebind: bool = False,
     ) -> Node:
         """Write an operator call and make its node the origin of its outputs.
 
-        A `node` that was reserved only gets its meta: its parts made the outputs.
+        A `node` that was reserved only gets its meta: its parts made the outputs. Outputs that are inputs
+        handed back keep their origin, unless `rebind`: the operator changed them.
         """
         if node is not None:
             node.meta["tclint"] = meta
@@ -105,8 +108,9 @@ class FxWriter:
         node.meta["tclint"] = meta
         made = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
         several = isinstance(outputs, (list, tuple))
+        kept = () if rebind else tensors_in(args, kwargs)
         for index, tensor in enumerate(made):
-            if isinstance(tensor, torch.Tensor):
+            if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in kept):
                 origin = ensure_origin(tensor)
                 origin.node = node
                 origin.output_index = index if several else 0

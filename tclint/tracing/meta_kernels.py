@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from tclint.tracing.operators import OperatorFacts, is_composite
+from tclint.tracing.memory import shares_memory
+from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import map_tensors
 from tclint.tracing.shape_rules import RULES
 
@@ -32,22 +32,10 @@ def to_meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
 
 
-def shares_memory(output: Any, arguments: Any) -> bool:
-    """Whether `output` is one of the tensors in `arguments`, or a view of one."""
-    if not isinstance(output, torch.Tensor):
-        return False
-    return any(output is tensor or torch._C._is_alias_of(output, tensor) for tensor in arguments)
-
-
 class MetaKernels:
-    """Output metadata of operators; equal calls are computed once.
+    """Output metadata of operators; equal calls are computed once."""
 
-    Args:
-        decompose: runs a composite operator as its parts, under the recorder.
-    """
-
-    def __init__(self, decompose: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        self._decompose = decompose
+    def __init__(self) -> None:
         self._memory: dict[Any, Any] = {}
 
     def run(
@@ -78,10 +66,7 @@ class MetaKernels:
                     if key is not None:
                         self._memory[key] = metadata
                     return empty_meta(metadata)
-        try:
-            output = function(*args, **kwargs)
-        except (NotImplementedError, RuntimeError) as error:
-            return self._fall_back(function, args, kwargs, tensors, error)
+        output = function(*args, **kwargs)
         if key is not None:
             self._remember(key, output, tensors)
         return output
@@ -121,34 +106,33 @@ class MetaKernels:
             return remembered[0](None if item is None else empty_meta(item) for item in remembered[1:])
         return empty_meta(remembered)
 
-    def _fall_back(
-        self,
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
-        error: Exception,
-    ) -> Any:
-        # The parts of a composite operator may work where the whole does not: data-dependent sizes
-        # inside it meet the recorder's guesses.
-        if is_composite(function):
-            output = self._decompose(function, args, kwargs)
-            if output is not NotImplemented:
-                return output
-        message = str(error)
-        no_meta_kernel = isinstance(error, NotImplementedError) or any(
-            sign in message for sign in ("Meta", "meta", "Could not run")
-        )
-        if not no_meta_kernel or sum(tensor.numel() for tensor in tensors) > _MAX_ZERO_ELEMENTS:
-            raise error
-        zeros_kwargs = map_tensors(kwargs, _zeros)
-        if zeros_kwargs.get("device") is not None:
-            zeros_kwargs["device"] = _CPU
-        try:
-            output = function(*map_tensors(args, _zeros), **zeros_kwargs)
-        except Exception:
-            raise error from None
-        return map_tensors(output, to_meta)
+
+def run_on_zeros(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[torch.Tensor],
+    error: Exception,
+) -> Any:
+    """Metadata of an operator that has no meta kernel, found by running it for real on zeros.
+
+    Raises:
+        Exception: `error`, where that is not about a missing kernel, or the tensors are large.
+    """
+    message = str(error)
+    no_meta_kernel = isinstance(error, NotImplementedError) or any(
+        sign in message for sign in ("Meta", "meta", "Could not run")
+    )
+    if not no_meta_kernel or sum(tensor.numel() for tensor in tensors) > _MAX_ZERO_ELEMENTS:
+        raise error
+    zeros_kwargs = map_tensors(kwargs, _zeros)
+    if zeros_kwargs.get("device") is not None:
+        zeros_kwargs["device"] = _CPU
+    try:
+        output = function(*map_tensors(args, _zeros), **zeros_kwargs)
+    except Exception:
+        raise error from None
+    return map_tensors(output, to_meta)
 
 
 def _zeros(tensor: torch.Tensor) -> torch.Tensor:

@@ -31,6 +31,8 @@ class Origin:
     """The tensor holds indices below this number (top-k experts, argmax)."""
     density: float | None = None
     """Share of elements expected to be True, for masks such as `expert_index == 3`."""
+    writes_seen: int = 0
+    """In-place writes to the tensor's memory that its node accounts for (memory.py)."""
 
 
 def origin_of(tensor: torch.Tensor) -> Origin | None:

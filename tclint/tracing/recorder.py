@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph import Assumption, Cast, Site
+from tclint.graph import Assumption, Cast, Site, TensorSpec
 from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.constants import MAX_REAL_UNDEFINED, RANDOM_FILLERS, UNDEFINED_FACTORIES, keeps_values
 from tclint.tracing.fx_graph import FxWriter, spec_of
 from tclint.tracing.guesses import GUESSES, note_contents
-from tclint.tracing.meta_kernels import MetaKernels, shares_memory, to_meta
-from tclint.tracing.operators import OperatorFacts, facts_of
+from tclint.tracing.memory import WrittenMemory, shares_memory
+from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
+from tclint.tracing.operators import OperatorFacts, facts_of, is_composite
 from tclint.tracing.origin import ensure_origin, map_tensors, origin_of, set_origin, tensors_in
 from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
@@ -55,6 +56,10 @@ class GuessedBranch(NamedTuple):
     instruction: tuple[str, int, int]
     value: bool
 
+
+_SCATTER = torch.ops.aten.as_strided_scatter.default
+# Not a factory, view or in-place operator; it "mutates" in that it gives its first argument a new origin.
+_SCATTER_FACTS = OperatorFacts("as_strided_scatter", "as_strided_scatter", False, False, True, True, False)
 
 _ROOT = ModuleFrame("", "", NOWHERE)
 
@@ -95,9 +100,9 @@ class Recorder(TorchDispatchMode):
         self.in_custom_function = False
         """Inside a custom autograd.Function that was entered with gradients on."""
         self._assumptions: dict[tuple[str, Site | None], int] = {}
-        self._kernels = MetaKernels(self._decompose)
+        self._kernels = MetaKernels()
         self._parent: Any = None
-        self._overwritten: dict[int, Any] = {}
+        self._written = WrittenMemory()
 
     # ------------------------------------------------------------------ assumptions
 
@@ -161,7 +166,7 @@ class Recorder(TorchDispatchMode):
         tensors = tensors_in(args, kwargs)
         if facts.is_factory:
             return self._make(func, facts, args, kwargs)
-        if not any(tensor.is_meta for tensor in tensors) and not self._touches_overwritten(tensors):
+        if not any(tensor.is_meta or self._written.has_given_up(tensor) for tensor in tensors):
             return self._run_real(func, facts, args, kwargs, tensors)
         return self._run_meta(func, facts, args, kwargs, tensors)
 
@@ -243,8 +248,14 @@ class Recorder(TorchDispatchMode):
         casts: tuple[Cast, ...] = ()
         if self.autocast_dtype is not None and not facts.mutates:
             args, kwargs, casts = cast_arguments(facts.name, args, kwargs, self.autocast_dtype)
+        target = args[0] if args else None
+        if self._written and self.writer is not None:
+            args = map_tensors(args, self.current)
+            kwargs = map_tensors(kwargs, self.current)
+            tensors = tensors_in(args, kwargs)
         if facts.in_place and not facts.reshapes_in_place:
-            return self._write_in_place(function, facts, args, kwargs)
+            self._write_in_place(function, facts, args, kwargs)
+            return target
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
@@ -260,21 +271,30 @@ class Recorder(TorchDispatchMode):
         tensors = tensors_in(args, kwargs)
         if self.writer is not None and facts.full_name in _DECOMPOSED:
             return self._run_parts(function, facts, args, kwargs, casts)
-        output = self._kernels.run(function, facts, args, kwargs, tensors)
-        self._record(function, facts, args, kwargs, output, casts)
+        # Operators such as squeeze_ change the very tensor that they are given.
+        specs = tuple(spec_of(tensor) for tensor in tensors) if facts.reshapes_in_place else None
+        try:
+            output = self._kernels.run(function, facts, args, kwargs, tensors)
+        except (NotImplementedError, RuntimeError) as error:
+            if is_composite(function):
+                # Data-dependent sizes inside it may meet a guess.
+                return self._run_parts(function, facts, args, kwargs, casts, error)
+            output = run_on_zeros(function, args, kwargs, tensors, error)
+        self._record(function, facts, args, kwargs, output, casts, input_specs=specs)
         note_contents(facts, args, kwargs, output)
         return output
 
     def _write_in_place(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        target = args[0]
-        self._record(function, facts, args, kwargs, target, ())
-        if not target.is_meta and self.writer is not None:
-            # A constant that now holds traced data: its values mean nothing any more.
-            storage = target.untyped_storage()
-            self._overwritten[storage._cdata] = storage
-        return target
+    ) -> None:
+        written = args[0]
+        if self.writer is None:
+            return
+        if not written.is_meta:
+            self._written.give_up_values(written)
+            written = self._demote(written)
+        self._record(function, facts, (written, *args[1:]), kwargs, written, ())
+        self._written.add(written, written)
 
     def _run_parts(
         self,
@@ -283,31 +303,51 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         casts: tuple[Cast, ...],
+        error: Exception | None = None,
     ) -> Any:
-        assert self.writer is not None
-        node = self.writer.reserve(function, args, kwargs)
+        """Run a composite operator as its parts, recorded as its children; `error` if that fails too."""
+        node = None if self.writer is None else self.writer.reserve(function, args, kwargs)
         before, self._parent = self._parent, node
         try:
-            output = self._decompose(function, args, kwargs)
+            with self:
+                output = function.decompose(*args, **kwargs)
+        except Exception:
+            if error is None:
+                raise
+            raise error from None
         finally:
             self._parent = before
-        self._record(function, facts, args, kwargs, output, casts, node)
+        self._record(function, facts, args, kwargs, output, casts, node=node)
         return output
 
-    def _decompose(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self:
-            return function.decompose(*args, **kwargs)
+    def current(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor as later operators see it: with all writes to its memory, on meta if it was written."""
+        if self._written.has_given_up(tensor):
+            tensor = self._demote(tensor)
+        self._learn_of_writes(tensor)
+        return tensor
 
-    def _touches_overwritten(self, tensors: list[torch.Tensor]) -> bool:
-        return bool(self._overwritten) and any(
-            tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self._overwritten
-            for tensor in tensors
-        )
+    def _learn_of_writes(self, tensor: torch.Tensor) -> None:
+        """Record that a tensor contains what was written to its memory through another one."""
+        for write in self._written.unseen(tensor):
+            source = write.source
+            if origin_of(source) is origin_of(tensor):
+                continue
+            self._record(
+                _SCATTER,
+                _SCATTER_FACTS,
+                (tensor, source, list(source.shape), list(source.stride()), source.storage_offset()),
+                {},
+                tensor,
+                (),
+            )
 
     def _demote(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.is_meta:
             return tensor
-        demoted = to_meta(tensor)
+        demoted = self._written.twin(tensor)
+        if demoted is None:
+            demoted = to_meta(tensor)
         set_origin(demoted, ensure_origin(tensor))
         return demoted
 
@@ -328,22 +368,27 @@ class Recorder(TorchDispatchMode):
         kwargs: dict[str, Any],
         output: Any,
         casts: tuple[Cast, ...],
+        *,
         node: Any = None,
+        input_specs: tuple[TensorSpec, ...] | None = None,
     ) -> None:
         writer = self.writer
         if writer is None:
             return
         made = output if isinstance(output, (list, tuple)) else (output,)
-        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
+        results = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
+        if not results:
             return
         given = tensors_in(args, kwargs)
-        if not facts.in_place and any(output is tensor for tensor in given):
+        if not facts.mutates and all(any(result is tensor for tensor in given) for result in results):
             return  # handed back its input: dropout in eval mode, `.to` without a change
         if writer.count >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
         module = self.modules[-1]
         frame = sys._getframe(2)
-        input_specs = tuple(spec_of(tensor) for tensor in given)
+        if input_specs is None:
+            input_specs = tuple(spec_of(tensor) for tensor in given)
+        aliases_input = shares_memory(made[0], given)
         self._inherit_parameter(given, output)
         writer.add_call(
             function,
@@ -353,19 +398,24 @@ class Recorder(TorchDispatchMode):
             {
                 "name": facts.name,
                 "input_specs": input_specs,
-                "output_specs": tuple(spec_of(tensor) for tensor in made if isinstance(tensor, torch.Tensor)),
+                "output_specs": tuple(spec_of(tensor) for tensor in results),
                 "module_path": module.path,
                 "module_type": module.type_name,
                 "construct": module.construct,
                 "call": self.sites.find(frame),
                 "parent": self._parent,
                 "in_place": facts.in_place,
-                "aliases_input": facts.returns_view or shares_memory(made[0], given),
+                "aliases_input": aliases_input,
                 "differentiable": torch.is_grad_enabled() or self.in_custom_function,
                 "casts": casts,
             },
             node,
+            rebind=facts.mutates,
         )
+        if self._written and node is None:
+            for tensor in results:
+                if not any(tensor is old for old in given):
+                    self._written.forget(tensor, ensure_origin(tensor))
 
 
 def _common_parameter(tensors: list[torch.Tensor]) -> str | None:

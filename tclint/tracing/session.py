@@ -150,7 +150,7 @@ def _record_once(
         stack.enter_context(recorder)
         stack.enter_context(DeviceRewriter(recorder.assume))
         returned = model(*positional, **keywords)
-    outputs = list(_tensors(returned))
+        outputs = [recorder.current(tensor) for tensor in _tensors(returned)]
     return Recording(writer.finish(outputs), tuple(named.specs), recorder.assumptions, adjustments)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tclint.graph.spec import contiguous_strides
+from tclint.tracing.formats import is_dense, strides_in_format, suggests_channels_last
 
 Metadata = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 Rule = Callable[..., "Metadata | None"]
@@ -91,17 +92,9 @@ def _convolution(
     groups: int = 1,
 ) -> Metadata | None:
     spatial = weight.dim() - 2
-    if (
-        isinstance(padding, str)
-        or tensor.dim() != spatial + 2
-        or tensor.dtype != weight.dtype
-        or (bias is not None and bias.dtype != weight.dtype)
-        or not tensor.is_contiguous()
-        or not weight.is_contiguous()
-        or tensor.shape[1] != weight.shape[1] * groups
-        or _looks_channels_last(tensor)
-        or _looks_channels_last(weight)
-    ):
+    if isinstance(padding, str) or not _fits(tensor, weight, bias):
+        return None
+    if tensor.shape[1] != weight.shape[1] * groups:
         return None
     sizes = _pooled(
         tensor.shape[2:],
@@ -110,7 +103,60 @@ def _convolution(
         _per_dim(padding, spatial),
         _per_dim(dilation, spatial),
     )
-    return None if sizes is None else _contiguous((tensor.shape[0], weight.shape[0], *sizes), tensor.dtype)
+    return None if sizes is None else _convolved(tensor, weight, weight.shape[0], sizes)
+
+
+def _transposed_convolution(
+    tensor: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Metadata | None:
+    spatial = weight.dim() - 2
+    if not _fits(tensor, weight, bias) or tensor.shape[1] != weight.shape[0]:
+        return None
+    sizes = tuple(
+        (size - 1) * step - 2 * pad + gap * (window - 1) + extra + 1
+        for size, window, step, pad, gap, extra in zip(
+            tensor.shape[2:],
+            weight.shape[2:],
+            _per_dim(stride, spatial),
+            _per_dim(padding, spatial),
+            _per_dim(dilation, spatial),
+            _per_dim(output_padding, spatial),
+            strict=True,
+        )
+    )
+    if any(size <= 0 for size in sizes):
+        return None
+    return _convolved(tensor, weight, weight.shape[1] * groups, sizes)
+
+
+def _fits(tensor: Any, weight: Any, bias: Any) -> bool:
+    return (
+        tensor.dim() == weight.dim()
+        and tensor.dtype == weight.dtype
+        and (bias is None or bias.dtype == weight.dtype)
+    )
+
+
+def _convolved(tensor: Any, weight: Any, channels: int, sizes: tuple[int, ...]) -> Metadata:
+    # cuDNN computes in NHWC if either operand is (ATen/native/ConvUtils.h, cudnn_conv_suggest_memory_format);
+    # torch's meta kernel always answers NCHW.
+    channels_last = suggests_channels_last(tensor) or suggests_channels_last(weight)
+    shape = (tensor.shape[0], channels, *sizes)
+    return shape, strides_in_format(shape, channels_last=channels_last), tensor.dtype
+
+
+def _batch_norm(tensor: Any, *_args: Any) -> Metadata | None:
+    if tensor.dtype not in _FLOATING:
+        return None
+    shape = tuple(tensor.shape)
+    return shape, strides_in_format(shape, channels_last=suggests_channels_last(tensor)), tensor.dtype
 
 
 def _max_pool2d(
@@ -121,7 +167,7 @@ def _max_pool2d(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Metadata | None:
-    if ceil_mode or tensor.dim() != 4 or not tensor.is_contiguous() or _looks_channels_last(tensor):
+    if ceil_mode or tensor.dim() != 4 or not tensor.is_contiguous() or suggests_channels_last(tensor):
         return None
     kernel = _per_dim(kernel_size, 2)
     sizes = _pooled(
@@ -136,7 +182,7 @@ def _max_pool2d(
 
 def _adaptive_avg_pool2d(tensor: Any, output_size: Any) -> Metadata | None:
     size = _per_dim(output_size, 2)
-    if tensor.dim() != 4 or not tensor.is_contiguous() or _looks_channels_last(tensor) or None in size:
+    if tensor.dim() != 4 or not tensor.is_contiguous() or suggests_channels_last(tensor) or None in size:
         return None
     return _contiguous((*tensor.shape[:2], *size), tensor.dtype)
 
@@ -152,12 +198,15 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Metadata | None:
-    del key, attn_mask, dropout_p, is_causal, scale, enable_gqa
+    del key, dropout_p, is_causal, scale, enable_gqa
     if query.dim() != 4:
         return None
-    # The fused GPU kernels write (batch, length, heads, size) and hand back its transpose.
     batch, heads, length = query.shape[:3]
     size = value.shape[-1]
+    # FlashAttention allocates its output like a dense query; the memory-efficient kernel, which takes masks,
+    # writes (batch, length, heads, size) and hands back its transpose (torch/_meta_registrations.py).
+    if attn_mask is None and size == query.shape[-1] and is_dense(query):
+        return tuple(query.shape), query.stride(), query.dtype
     return (
         (batch, heads, length, size),
         (length * heads * size, size, heads * size, 1),
@@ -181,7 +230,7 @@ def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
         tensor.dim() != rank
         or tensor.dtype != dtype
         or not tensor.is_contiguous()
-        or _looks_channels_last(tensor)
+        or suggests_channels_last(tensor)
         for tensor in tensors
     ):
         return None
@@ -223,11 +272,6 @@ def _per_dim(value: Any, count: int) -> tuple[Any, ...]:
     return values * count if len(values) == 1 else values
 
 
-def _looks_channels_last(tensor: Any) -> bool:
-    # A tensor with one channel, or 1x1 images, is dense in both formats; torch then looks at the strides.
-    return bool(tensor.dim() == 4 and tensor.stride()[1] == 1 and tensor.shape[1] != 1)
-
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
@@ -249,7 +293,9 @@ RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("add", "div", "mul", "sub"), _binary),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
-    **dict.fromkeys(("batch_norm", "group_norm", "instance_norm", "layer_norm"), _same),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm"), _same),
+    "batch_norm": _batch_norm,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "cat": _cat,
     "dropout": _dropout,

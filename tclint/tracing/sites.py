@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 from tclint.graph import Site
 
-_SKIPPED, _LIBRARY, _USER = 0, 1, 2
+_SKIPPED, _LIBRARY, _USER, _BARRIER = 0, 1, 2, 3
 
 # Frames walked before giving up: deeper than any model nests, shallow enough to stay cheap.
 _MAX_FRAMES = 200
+
+# What called these functions of the tracer has nothing to do with the model.
+_ENTRANCES = frozenset({"load_target", "on_meta", "_record_once"})
 
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PATHS = sysconfig.get_paths()
@@ -65,7 +68,9 @@ class SiteFinder:
             code = frame.f_code
             kind = kinds.get(code)
             if kind is None:
-                kind = kinds[code] = self._kind_of_file(code.co_filename)
+                kind = kinds[code] = self._kind_of(code)
+            if kind == _BARRIER:
+                break
             if kind != _SKIPPED:
                 if inner is None:
                     inner = self._site(code, frame.f_lineno)
@@ -97,6 +102,11 @@ class SiteFinder:
                 path = os.path.abspath(path)
             site = self._sites[key] = Site(path, line, code.co_name)
         return site
+
+    def _kind_of(self, code: CodeType) -> int:
+        if code.co_name in _ENTRANCES and os.path.abspath(code.co_filename).startswith(_OWN_FOLDER):
+            return _BARRIER
+        return self._kind_of_file(code.co_filename)
 
     def _kind_of_file(self, path: str) -> int:
         if path in self._files:

@@ -213,7 +213,7 @@ def _import_module(target: Target) -> ModuleType:
         missing = error.name or ""
         if name == missing or name.startswith(missing + "."):
             raise TargetError(
-                f"There is no module {missing!r} here or installed; a file is written 'path/file.py:callable'."
+                f"There is no module {missing!r} here or installed; write a file as 'path/file.py:callable'."
             ) from None
         raise _import_error(target, error, None) from None
     except BaseException as error:

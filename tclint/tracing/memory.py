@@ -1,0 +1,122 @@
+"""Which tensors share memory, and what was written through one of them and is read through another.
+
+A recorded graph links an input to the op that made the tensor. After `out[t] = x` the tensor `out` still
+looks untouched, because the write went to another tensor object (a view). Such a write is made visible, when
+`out` is read, as an `as_strided_scatter` of the view into it, which costs nothing itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tclint.tracing.origin import Origin, ensure_origin
+
+_META = torch.device("meta")
+
+
+def storage_key(tensor: torch.Tensor) -> int | None:
+    """Identifies the memory of a dense tensor while it lives; None for sparse ones."""
+    if tensor.layout != torch.strided:
+        return None
+    try:
+        key: int = tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return None
+    return key
+
+
+def shares_memory(output: Any, arguments: list[torch.Tensor]) -> bool:
+    """Whether `output` is one of `arguments` or a view of one.
+
+    torch's own alias check compares addresses, which all meta tensors have in common.
+    """
+    if not isinstance(output, torch.Tensor):
+        return False
+    key = storage_key(output)
+    return any(output is tensor or (key is not None and storage_key(tensor) == key) for tensor in arguments)
+
+
+@dataclass(frozen=True)
+class Write:
+    """An in-place write that other tensors of the same memory have to learn of."""
+
+    source: torch.Tensor
+    """The tensor that was written, as it was right after."""
+    first: int
+    end: int
+    """The range of elements of the memory that it covers."""
+
+
+class WrittenMemory:
+    """All in-place writes of a trace, by the memory they went to."""
+
+    def __init__(self) -> None:
+        self._writes: dict[int, list[Write]] = {}
+        self._alive: list[Any] = []
+        self._twins: dict[int, torch.Tensor] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._writes)
+
+    def add(self, tensor: torch.Tensor, written: torch.Tensor) -> None:
+        """Note that `tensor` was written; `written` stands for its new contents."""
+        key = storage_key(tensor)
+        if key is None:
+            return
+        if key not in self._writes:
+            self._writes[key] = []
+            self._alive.append(tensor.untyped_storage())  # keys must not be used again
+        self._writes[key].append(Write(written, *_extent(tensor)))
+        ensure_origin(tensor).writes_seen = len(self._writes[key])
+
+    def forget(self, tensor: torch.Tensor, origin: Origin) -> None:
+        """A tensor that was just made contains all earlier writes."""
+        key = storage_key(tensor)
+        origin.writes_seen = len(self._writes.get(key, ())) if key is not None else 0
+
+    def unseen(self, tensor: torch.Tensor) -> list[Write]:
+        """Writes through other tensors to elements of this one since it was made or last read."""
+        key = storage_key(tensor)
+        writes = self._writes.get(key) if key is not None else None
+        if not writes:
+            return []
+        origin = ensure_origin(tensor)
+        recent = writes[origin.writes_seen :]
+        origin.writes_seen = len(writes)
+        if not recent:
+            return []
+        first, end = _extent(tensor)
+        return [write for write in recent if write.first < end and first < write.end]
+
+    # ------------------------------------------------------------------ constants that receive traced data
+
+    def give_up_values(self, constant: torch.Tensor) -> None:
+        """A real tensor receives traced data: from now on meta tensors stand for it and its views."""
+        key = storage_key(constant)
+        if key is not None and key not in self._twins:
+            storage = constant.untyped_storage()
+            self._alive.append(storage)
+            count = storage.nbytes() // constant.element_size()
+            self._twins[key] = torch.empty((count,), dtype=constant.dtype, device=_META)
+
+    def has_given_up(self, tensor: torch.Tensor) -> bool:
+        """Whether the values of this real tensor mean nothing any more."""
+        return bool(self._twins) and storage_key(tensor) in self._twins
+
+    def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The meta tensor that stands for a real one; all of one memory share theirs."""
+        base = self._twins.get(storage_key(tensor) or 0) if self._twins else None
+        if base is None or base.dtype != tensor.dtype:
+            return None
+        return torch.as_strided(base, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    first = tensor.storage_offset()
+    if tensor.numel() == 0:
+        return first, first
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return first, first + last + 1
