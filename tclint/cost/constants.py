@@ -96,8 +96,8 @@ class ConvolutionConstants(_Constants):
     """Input bytes read again because neighbouring windows overlap, as a share, for kernels above 1x1."""
     transform_bandwidth_share: float = 0.6
     """DRAM share at which NCHW tensors are transposed for (and after) a Tensor Core kernel."""
-    launch_us: float = 2.0
-    """On top of the GEMM's."""
+    launch_us: float = 4.0
+    """Start and end of the kernel on an idle GPU, host excluded."""
     winograd_gain: float = 1.7
     """Fewer multiplications of fp32 3x3 stride-1 kernels."""
     depthwise_nhwc_share: float = 0.5
@@ -111,7 +111,7 @@ class ConvolutionConstants(_Constants):
     tiny_c_factor: float = 1.5
     """Main-loop time with 3 or fewer input channels, on top of padding them."""
     prologue_ratio: float = 1.0
-    """Prologue, split-K cost and SM bandwidth of the implicit GEMM relative to cuBLAS's."""
+    """Prologue and epilogue of the implicit GEMM relative to cuBLAS's; the same for the next two."""
     split_k_ratio: float = 1.0
     sm_bandwidth_factor: float = 1.0
 

@@ -22,7 +22,14 @@ from tclint.graph.work import Convolution
 
 SMALL_CHANNELS = 4
 """Input channels for which cuDNN has special NHWC first-layer kernels."""
+TINY_CHANNELS = 3
 WINOGRAD_LEAST_CHANNELS = 16
+MODERN_CAPABILITY = (8, 0)
+"""From here on cuDNN 8 and its NHWC-native Tensor Core kernels run, which the Volta measurements (cuDNN 7.6)
+say nothing about; the next two constants hold instead of the fitted ones. Both are assumed: transposes are
+copies of their own there, and narrow first layers are padded by one."""
+MODERN_TRANSFORM_SHARE = 0.6
+MODERN_TINY_C_FACTOR = 1.3
 
 
 @dataclass(frozen=True)
@@ -86,11 +93,14 @@ def convolution_times(
     result = np.select([forward, dgrad], [y_elements, x_elements], w_elements)
 
     winograd = _winograd(works, unit)
+    modern = gpu.compute_capability >= MODERN_CAPABILITY
+    tiny_factor = np.full(len(works), MODERN_TINY_C_FACTOR if modern else c.tiny_c_factor)
+    transform_share = MODERN_TRANSFORM_SHARE if modern else c.transform_bandwidth_share
     halo = 1 + c.halo_reread * (taps > 1)
     shapes = GemmShapes(
         m=m,
         n=n,
-        k=np.where(winograd, k / c.winograd_gain, k),
+        k=k,
         batch=groups,
         contiguous_a=k,
         contiguous_b=k,
@@ -99,13 +109,17 @@ def convolution_times(
         a_bytes=first * size * halo,
         b_bytes=second * size,
         # Padding has been counted in M, N and K; the small-C kernels fill a part of each K step only.
-        rate_factor=np.where(
-            special, c.small_c_factor, np.where(padded & (c_group <= 3), c.tiny_c_factor, 1.0)
+        rate_factor=np.select(
+            [winograd, special, padded & (c_group <= TINY_CHANNELS)],
+            [np.full(len(works), 1 / c.winograd_gain), np.full(len(works), c.small_c_factor), tiny_factor],
+            1.0,
         ),
     )
     implicit = replace(
         gemm_constants,
         prologue_us=gemm_constants.prologue_us * c.prologue_ratio,
+        epilogue_us=gemm_constants.epilogue_us * c.prologue_ratio,
+        launch_us=c.launch_us,
         split_k_us=gemm_constants.split_k_us * c.split_k_ratio,
         sm_bandwidth_ratio=gemm_constants.sm_bandwidth_ratio * c.sm_bandwidth_factor,
     )
@@ -113,24 +127,22 @@ def convolution_times(
     factor = np.select([forward, dgrad], [c.forward_factor, c.dgrad_factor], c.wgrad_factor)
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     # Into NHWC and back: each of the two activations is read once and written once.
-    transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * c.transform_bandwidth_share)
+    transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * transform_share)
     # Padding channels copies the narrow activation into a wide one.
     pad_copy = (
         (c_group + c_padded) * batch * in_positions * groups * (c_padded != c_group)
         + (k_group + k_padded) * batch * out_positions * groups * (k_padded != k_group)
-    ) * (size / (bytes_per_us * c.transform_bandwidth_share))
+    ) * (size / (bytes_per_us * transform_share))
     needs_transform = unit.tensor_cores & ~nhwc
     dense_us = (
         gemm.time_us * factor
         + np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
-        + c.launch_us
     )
     share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
     moved = (first + second + result) * size
     multiply_adds = 2 * batch * out_positions * k_group * groups * c_group * taps
     depthwise_us = (
         c.launch_us
-        + gemm_constants.launch_us
         + moved / (bytes_per_us * share)
         + multiply_adds / (1e6 * gpu.peak_tflops["fp32"] * c.depthwise_math_share)
     )

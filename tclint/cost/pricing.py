@@ -291,7 +291,7 @@ def price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass) 
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
         parallel=np.where(times.depthwise, 1.0, times.gemm.parallel_fraction),
-        launch_us=constants.launch_us + gemm_constants.launch_us,
+        launch_us=constants.launch_us,
         aligned=[not padded for padded in times.padded],
         uses_tensor_cores=[unit.tensor_cores and not depthwise for depthwise in times.depthwise],
         reasons=reasons,

@@ -19,9 +19,10 @@ FloatArray = npt.NDArray[np.float64]
 Limiter = Literal["math", "memory", "latency"]
 
 READY_FRACTION = 0.25
-"""A kernel 'runs efficiently on Tensor Cores' when it uses them and reaches at least this share of their
-datasheet rate, or is limited by memory traffic that it cannot avoid. A quarter is what aligned GEMMs of one wave reach;
-misaligned, tiny and narrow ones fall below."""
+"""A kernel runs efficiently on Tensor Cores when it uses them, no contiguous dim or channel count of it is
+misaligned, and it reaches at least this share of their datasheet rate or, limited by memory, has
+READY_MEMORY_FRACTION. A quarter is what aligned products of one wave reach; narrow and tiny ones fall
+below it."""
 
 READY_MEMORY_FRACTION = 0.5
 """Share of its time that a memory-limited Tensor Core kernel's unavoidable bytes must explain."""
