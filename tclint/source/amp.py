@@ -264,11 +264,13 @@ class Amp:
             possible = self.resolver.evaluate(function, expression)
         if possible.certain and possible.values[0] is None:
             defaults = names().autocast_default_dtype
-            if devices is None or not all(device in defaults for device in devices) or self.changes_default:
+            if devices is None or self.changes_default:
                 return None, False
+            # `"cuda" if available else "mps"`: what it is on a GPU does not hang on the others.
             if "cuda" in devices:
                 return defaults["cuda"], False
-            return defaults[devices[0]], False
+            by_device = {defaults.get(device) for device in devices}
+            return (by_device.pop() if len(by_device) == 1 else None), False
         dtypes = {_dtype_name(value) for value in possible.values}
         if possible.complete and len(dtypes) == 1:
             return dtypes.pop(), True

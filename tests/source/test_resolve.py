@@ -234,6 +234,8 @@ def test_events_keep_order_and_blocks() -> None:
         ("torch.autocast('cuda')", ("cuda",), "float16", True),
         ("torch.autocast('cpu')", ("cpu",), "bfloat16", True),
         ("torch.autocast('mps')", ("mps",), None, True),
+        ("torch.autocast('cuda' if flag else 'mps')", ("cuda", "mps"), "float16", True),
+        ("torch.autocast('cpu' if flag else 'mps')", ("cpu", "mps"), None, True),
         ("torch.autocast(device)", None, None, True),
         ("torch.autocast(device, torch.half)", None, "float16", True),
         ("torch.autocast('cuda', None)", ("cuda",), "float16", True),
