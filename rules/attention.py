@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.advice.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.advice.attention import AttentionBlock, attention_blocks
+from tclint.advice.bounds import alignment_gain_percent
 from tclint.advice.edits import with_head_dim
 from tclint.advice.layers import (
     gain_phrase,
@@ -225,18 +226,27 @@ def example_inputs():
             key = (line_of(block.ops[0]), block.head_dim, block.heads, block.is_fused)
             by_size.setdefault(key, []).append(block)
         for same in by_size.values():
-            if worth_pricing(context, indices_of(op for block in same for op in block.ops)):
-                yield self._finding(context, same)
+            if not worth_pricing(context, indices_of(op for block in same for op in block.ops)):
+                continue
+            finding = self._finding(context, same)
+            if finding is not None:
+                yield finding
 
     def _is_odd(self, block: AttentionBlock, context: GraphContext) -> bool:
         multiple = efficient_multiple(context.settings.precision)
         size = block.head_dim
-        if multiple is None or size < SMALLEST_WIDTH or block.heads * size % multiple != 0:
-            # A misaligned total width is linear-misaligned's: padding it changes the heads as well.
+        if (
+            multiple is None
+            or size < SMALLEST_WIDTH
+            or block.heads == 1
+            or block.heads * size % multiple != 0
+        ):
+            # A misaligned total width is linear-misaligned's: padding it changes the heads as well. One
+            # head was not made by splitting a width.
             return False
         return size % multiple != 0 or size & (size - 1) != 0
 
-    def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding:
+    def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
         block = blocks[0]
         ops = [op for each in blocks for op in each.ops]
         concerned = indices_of(ops)
@@ -259,11 +269,15 @@ def example_inputs():
                 best = head_dim, effect
         location = context.location(block.ops[0])
         if best is None:
+            multiple = efficient_multiple(context.settings.precision) or 1
+            bound = alignment_gain_percent(context, concerned, (multiple,))
+            if max(bound.values()) < context.settings.min_gain_percent:
+                return None
             return self.finding(
                 location,
-                f"{message}; what another size gains is unknown.",
+                f"{message}; at most {max(bound.values()):.1f} % of the step is lost to misalignment.",
                 effect=Effect(unknown=reason),
-                evidence=evidence | {"gain_is_at_most_percent": rounded(shares)},
+                evidence=evidence | {"gain_is_at_most_percent": rounded(bound)},
                 fix=Fix("Choose a number of heads that makes their size 64 or 128."),
                 level="info",
             )

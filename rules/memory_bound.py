@@ -19,8 +19,8 @@ _LAYERS = {
     "elementwise": "activations and other elementwise work",
     "reduction": "reductions",
 }
-_DOMINATES_PERCENT = 60.0
-"""Well-built convolutional networks spend up to about half of a mixed-precision step in such layers."""
+_DOMINATES_PERCENT = 70.0
+"""Well-built convolutional networks spend half of a mixed-precision step in such layers, or a little more."""
 
 
 class MemoryBoundLayers(GraphRule):
@@ -28,12 +28,12 @@ class MemoryBoundLayers(GraphRule):
 
     What it does
     Adds up the predicted time of normalisation, pooling, softmax, activations and elementwise layers of a
-    model that does have matrix products, and reports the model when they take more than 60 % of the step
+    model that does have matrix products, and reports the model when they take more than 70 % of the step
     on some GPU. The step under torch.compile, which fuses such chains, is the priced alternative.
 
     Why it costs
     These layers do a few operations per byte, Tensor Cores cannot help them, and Amdahl's law caps what
-    faster products can still gain: with 60 % of the time elsewhere, 1.67x.
+    faster products can still gain: with 70 % of the time elsewhere, 1.43x.
 
     Example
         x = self.pool(self.norm(self.squeeze_excite(self.act(self.conv(x)))))

@@ -18,7 +18,7 @@ from tclint.advice.layers import (
     share_percent,
     worth_pricing,
 )
-from tclint.advice.op_dims import leaf_ops
+from tclint.advice.op_dims import leaf_ops, width_dims
 from tclint.advice.resizing import best_batch
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
@@ -189,7 +189,7 @@ def example_inputs():
                 continue
             if product.m < _SMALL:
                 few_rows.append(op)
-            elif min(product.n, product.k) >= SMALLEST_WIDTH:
+            elif _is_chosen(op, context):
                 narrow.append(op)
         if few_rows and worth_pricing(context, indices_of(few_rows)):
             yield self._few_rows(context, few_rows)
@@ -250,6 +250,17 @@ def example_inputs():
             ),
             related=context.related(first),
         )
+
+
+def _is_chosen(op: Op, context: GraphContext) -> bool:
+    """Whether the narrow side of a layer is a width, and not the model's input or output."""
+    for dim in width_dims(op, context.dims):
+        narrow = dim.size < _SMALL
+        if narrow and (dim.group is None or dim.group.fixed or dim.group.is_output):
+            return False
+        if dim.size < SMALLEST_WIDTH:
+            return False
+    return True
 
 
 def _starved_product(op: Op, context: GraphContext) -> Gemm | None:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tclint.graph.dims import DimGroup
     from tclint.rule import GraphRule
 
+SMALLEST_PADDED_OUTPUT = 64
+"""Fewer outputs of the model are actions, classes or coordinates: an interface that nobody pads."""
+
 _Key = tuple[str, str]
 
 
@@ -93,8 +96,14 @@ def _ordinary_ops(context: GraphContext) -> Iterator[Op]:
 
 
 def _is_choice(dim: OpDim) -> bool:
+    """Whether the size is a width that someone chose, and may choose otherwise."""
     group = dim.group
-    return group is None or not (group.is_batch or (group.fixed or "").startswith("model input"))
+    if group is None:
+        # A product of two activations belongs to no layer: its dims are the data's.
+        return dim.op.kind != "matmul"
+    if group.is_batch or group.fixed:
+        return False
+    return dim.size >= SMALLEST_PADDED_OUTPUT or not group.is_output
 
 
 def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
@@ -160,12 +169,10 @@ def _finding(
     shares = share_percent(context, concerned)
     outcome = best_padding(context, layers.groups, concerned)
     multiple = efficient_multiple(context.settings.precision)
-    roles = _roles(layers.dims)
     noun = _NOUNS[layers.kind] if all(op.kind == layers.kind for op in layers.ops) else "layer"
     message = (
-        f"{roles} {'is no multiple' if len(layers.dims) == 1 else 'are no multiples'} of {multiple}, which "
-        f"{context.settings.precision} Tensor Cores need for full speed: "
-        f"{layers_take(layers.ops, noun, shares)}"
+        f"{_widths(layers.dims, multiple)}, which {context.settings.precision} Tensor Cores need for full "
+        f"speed: {layers_take(layers.ops, noun, shares)}"
     )
     evidence: dict[str, Any] = {
         "sizes": sorted({dim.size for dim in layers.dims}),
@@ -206,23 +213,23 @@ def _finding(
     )
 
 
-def _roles(dims: Iterable[OpDim]) -> str:
-    """'in_features 1001 and out_features 3003'."""
-    sizes: dict[str, list[int]] = {}
-    for dim in dims:
-        known = sizes.setdefault(dim.role, [])
-        if dim.size not in known:
-            known.append(dim.size)
-    phrases = []
-    for role, values in sizes.items():
-        listed = ", ".join(str(value) for value in sorted(values)[:4])
-        phrases.append(f"{role} {listed}{', ...' if len(values) > 4 else ''}")
-    return " and ".join(phrases)
+def _widths(dims: Iterable[OpDim], multiple: int | None) -> str:
+    """'out_features 2730 is no multiple of 8', 'The channels 58, 116 are no multiples of 8'."""
+    roles = {dim.role for dim in dims}
+    sizes = sorted({dim.size for dim in dims})
+    listed = ", ".join(str(size) for size in sizes[:4]) + (", ..." if len(sizes) > 4 else "")
+    if len(roles) == 1 and len(sizes) == 1:
+        return f"{roles.pop()} {listed} is no multiple of {multiple}"
+    noun = "channels" if all(role.endswith("channels") for role in roles) else "width"
+    if noun == "width" and len(sizes) == 1:
+        return f"The width {listed} is no multiple of {multiple}"
+    return f"The {noun.removesuffix('s')}s {listed} are no multiples of {multiple}"
 
 
 def _advice(layers: MisalignedLayers, padding: Padding) -> str:
-    outputs = [group for group in layers.groups if (group.fixed or "").startswith("model output")]
-    if outputs and len(outputs) == len(layers.groups):
+    if all(group.is_output for group in layers.groups) and all(
+        d.role.startswith("out_") for d in layers.dims
+    ):
         return (
             f"Give the last layer {padding.phrase()} outputs and leave the added ones out of the loss "
             "(slice the logits, or mask them with -inf)."
