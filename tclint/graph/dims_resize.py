@@ -92,7 +92,7 @@ def _attributes(op: Op, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpe
     """Attributes that only repeat a size of a tensor, brought in line with it."""
     changed: dict[str, Any] = {}
     for name in ("size", "shape"):
-        if name in op.attributes and op.attributes[name] == list(op.outputs[0].shape):
+        if op.outputs and op.attributes.get(name) == list(op.outputs[0].shape):
             changed[name] = list(outputs[0].shape)
     if "normalized_shape" in op.attributes:
         count = len(op.attributes["normalized_shape"])
@@ -100,6 +100,8 @@ def _attributes(op: Op, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpe
     if "split_sizes" in op.attributes and op.attributes.get("dim") is not None:
         dim = op.attributes["dim"]
         changed["split_sizes"] = [spec.shape[dim] for spec in outputs]
+    if op.name in ("slice", "narrow") and outputs[0].shape != op.outputs[0].shape:
+        changed.update(_slice_bounds(op, inputs[0].shape, outputs[0].shape))
     weight = op.input("weight")
     if op.kind == "conv" and weight is not None and op.attributes.get("groups", 1) > 1:
         # A weight has two dims beside the spatial ones, an input its channels just before those.
@@ -107,6 +109,24 @@ def _attributes(op: Op, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpe
         if op.attributes["groups"] == op.inputs[0].shape[channels]:
             changed["groups"] = inputs[0].shape[channels]
     return {**op.attributes, **changed} if changed else op.attributes
+
+
+def _slice_bounds(op: Op, whole: tuple[int, ...], piece: tuple[int, ...]) -> dict[str, int]:
+    """Bounds that cut the new piece out of the new whole: the first, the last or one of equal pieces."""
+    dim, start = op.attributes.get("dim") or 0, op.attributes.get("start") or 0
+    if start < 0 or op.attributes.get("step", 1) != 1:
+        return {}
+    old_whole, old_piece = op.inputs[0].shape[dim], op.outputs[0].shape[dim]
+    if start + old_piece == old_whole:
+        new_start = whole[dim] - piece[dim]
+    elif start % max(old_piece, 1) == 0:
+        new_start = start // max(old_piece, 1) * piece[dim]
+    else:
+        return {}
+    if op.name == "narrow":
+        return {"start": new_start, "length": piece[dim]}
+    open_end = op.attributes.get("end") is None or not 0 <= op.attributes["end"] <= old_whole
+    return {"start": new_start, **({} if open_end else {"end": new_start + piece[dim]})}
 
 
 def _resize_cast(cast: Cast, op: Op, inputs: tuple[TensorSpec, ...]) -> Cast:

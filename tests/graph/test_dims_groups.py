@@ -1,0 +1,284 @@
+"""What the groups of coupled dims say, and which resizes are refused."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tclint.graph import Graph, Op, Parameter, Site, TensorSpec
+from tclint.graph.dims import CoupledDims, DimsUnresolved
+from tclint.graph.dims_resize import restride
+from tclint.graph.spec import contiguous_strides
+
+
+def tensor(*shape: int, **origin: object) -> TensorSpec:
+    return TensorSpec(shape, "float32", contiguous_strides(shape), **origin)  # type: ignore[arg-type]
+
+
+def linear(index: int, x: TensorSpec, weight: str, features: int) -> Op:
+    return Op(
+        index=index,
+        name="linear",
+        kind="linear",
+        inputs=(x, tensor(features, x.shape[-1], parameter=weight)),
+        outputs=(tensor(*x.shape[:-1], features, producer=index),),
+        input_names=("input", "weight"),
+        attributes={"bias": None},
+        call_site=Site("model.py", 10 + index),
+    )
+
+
+def chain(*widths: int, middle: Op | None = None) -> Graph:
+    """A stack of linear layers, `w0`, `w1` ..., constructed on lines 1, 2 ...; `middle` after the first."""
+    x = tensor(4, widths[0], input_name="x")
+    ops: list[Op] = []
+    parameters = []
+    for number, width in enumerate(widths[1:]):
+        parameters.append(
+            Parameter(
+                f"w{number}",
+                (width, x.shape[-1]),
+                "float32",
+                construct_site=Site("model.py", 1 + number),
+            )
+        )
+        ops.append(linear(len(ops), x, f"w{number}", width))
+        x = ops[-1].outputs[0]
+        if number == 0 and middle is not None:
+            out = replace(x, producer=len(ops))
+            ops.append(replace(middle, index=len(ops), inputs=(x,), outputs=(out,), input_names=("self",)))
+            x = out
+    return Graph(tuple(ops), tuple(parameters), (tensor(4, widths[0], input_name="x"),), (x,))
+
+
+def test_a_chain_of_layers() -> None:
+    dims = CoupledDims(chain(20, 30, 30, 10))
+    features, first, second, classes = (
+        dims.group_of_parameter(name, axis) for name, axis in (("w0", 1), ("w0", 0), ("w1", 0), ("w2", 0))
+    )
+    assert features is not None
+    assert first is not None
+    assert second is not None
+    assert classes is not None
+    assert first.parameters == (("w0", 0), ("w1", 1))
+    assert first.op_indices == (0, 1)
+    assert first.sites == (Site("model.py", 1), Site("model.py", 2))
+    assert (first.fixed, first.is_batch, first.is_output, first.unresolved) == (None, False, False, None)
+    assert first != second, "equal sizes that do not meet are not coupled"
+    assert features.fixed == "model input"
+    assert classes.is_output
+    assert classes.fixed is None
+    batch = dims.group_of_input(0, 0, 0)
+    assert batch is not None
+    assert batch.is_batch
+    assert not batch.is_output
+    assert batch == dims.group_of_output(2, 0, 0)
+    assert dims.groups_of_size(30) == (first, second)
+
+
+def test_resize_leaves_what_it_does_not_touch() -> None:
+    graph = chain(20, 30, 30, 10)
+    dims = CoupledDims(graph)
+    group = dims.group_of_parameter("w0", 0)
+    assert group is not None
+    resized = dims.resize({group: 64})
+    assert resized.parameters[0].shape == (64, 20)
+    assert resized.parameters[1].shape == (30, 64)
+    assert resized.parameters[2] is graph.parameters[2]
+    assert resized.ops[2] is graph.ops[2]
+    assert resized.ops[1].inputs[0] == replace(graph.ops[1].inputs[0], shape=(4, 64), strides=(64, 1))
+    assert resized.ops[1].outputs == graph.ops[1].outputs
+    assert dims.resize({group: 30}).ops == graph.ops
+    assert [op.index for op in resized.ops] == [0, 1, 2]
+
+
+def test_an_op_that_is_not_modelled_stops_only_what_flows_into_it() -> None:
+    middle = Op(0, "mystery", "other", (), (), call_site=Site("model.py", 77), module_path="net.odd")
+    dims = CoupledDims(chain(20, 30, 40, 10, middle=middle))
+    before, after, last = (
+        dims.group_of_parameter(name, axis) for name, axis in (("w0", 0), ("w1", 1), ("w1", 0))
+    )
+    assert before is not None
+    assert after is not None
+    assert last is not None
+    for group in (before, after):
+        assert group.unresolved is not None
+        with pytest.raises(DimsUnresolved, match=r"mystery at model\.py:77 in net\.odd: no rule") as error:
+            dims.resize({group: 64})
+        assert error.value.op is not None
+        assert error.value.op.name == "mystery"
+    assert last.unresolved is None
+    assert dims.resize({last: 64}).parameters[2].shape == (10, 64)
+
+
+def test_a_rule_that_does_not_fit_counts_as_not_modelled() -> None:
+    odd = Op(0, "transpose", "view", (), (), attributes={"dim0": 0, "dim1": 7})
+    dims = CoupledDims(chain(20, 30, 10, middle=odd))
+    group = dims.group_of_parameter("w0", 0)
+    assert group is not None
+    with pytest.raises(DimsUnresolved, match="no dim 7"):
+        dims.resize({group: 64})
+
+
+def test_sizes_that_make_no_sense_are_refused() -> None:
+    dims = CoupledDims(chain(20, 30, 10))
+    group = dims.group_of_parameter("w0", 0)
+    assert group is not None
+    with pytest.raises(DimsUnresolved):
+        dims.resize({group: 0})
+    with pytest.raises(DimsUnresolved, match="no group of this graph"):
+        dims.resize({replace(group, id="d999"): 64})
+    assert dims.group_of_parameter("nothing", 0) is None
+    assert dims.group_of_parameter("w0", 5) is None
+    assert dims.group_of_output(99, 0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "new_shape", "expected"),
+    [
+        ((2, 3, 4), (12, 4, 1), (2, 8, 4), (32, 4, 1)),
+        ((2, 3, 4, 5), (60, 1, 15, 3), (2, 8, 4, 5), (160, 1, 40, 8)),  # channels last stays
+        ((2, 4, 3), (12, 1, 4), (2, 8, 3), (24, 1, 8)),  # transposed stays
+        ((2, 3, 4), (4, 0, 1), (2, 7, 8), (8, 0, 1)),  # expanded stays
+        ((2, 5, 6), (90, 18, 1), (2, 5, 8), (120, 24, 1)),  # a third of a fused projection stays a third
+        ((1, 1, 6), (6, 6, 1), (1, 1, 8), (8, 8, 1)),
+        ((6,), None, (8,), None),
+    ],
+)
+def test_strides_keep_their_order_in_memory(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    new_shape: tuple[int, ...],
+    expected: tuple[int, ...] | None,
+) -> None:
+    assert restride(TensorSpec(shape, "float32", strides), new_shape) == expected
+
+
+def test_large_graphs_are_quick() -> None:
+    """96 layers of 32 ops: two linear layers with a residual and elementwise ops between them."""
+    x = tensor(8, 512, input_name="x")
+    ops: list[Op] = []
+    parameters = []
+    for layer in range(96):
+        start = x
+        for name, width in (("up", 2048), ("down", 512)):
+            weight = f"{layer}.{name}"
+            parameters.append(Parameter(weight, (width, x.shape[-1]), "float32"))
+            ops.append(linear(len(ops), x, weight, width))
+            x = ops[-1].outputs[0]
+            for _ in range(14):
+                out = replace(x, producer=len(ops))
+                ops.append(Op(len(ops), "gelu", "elementwise", (x,), (out,), ("self",)))
+                x = out
+        out = replace(x, producer=len(ops))
+        ops.append(Op(len(ops), "add", "elementwise", (start, x), (out,), ("self", "other")))
+        x = out
+    graph = Graph(tuple(ops), tuple(parameters), (tensor(8, 512, input_name="x"),), (x,))
+    started = time.process_time()
+    dims = CoupledDims(graph)
+    assert len(dims.groups) == 98
+    analysed = time.process_time()
+    width = dims.group_of_parameter("0.up", 1)
+    assert width is not None
+    resized = dims.resize({width: 1024})
+    ended = time.process_time()
+    assert resized.parameters[-1].shape == (1024, 2048)
+    assert analysed - started < 1.5
+    assert ended - analysed < 0.5
+
+
+# ------------------------------------------------------------------------------ traced models
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def language_model() -> CoupledDims:
+    from dims_models import LanguageModel
+
+    from tclint.tracing import trace_callable
+
+    return CoupledDims(trace_callable(lambda: LanguageModel(24, 101), torch.zeros(2, 16, dtype=torch.long)))
+
+
+def test_a_tied_vocabulary_is_one_group(language_model: CoupledDims) -> None:
+    group = language_model.group_of_parameter("head.weight", 0)
+    assert group is not None
+    assert group == language_model.group_of_parameter("tokens.weight", 0)
+    assert group.is_vocabulary
+    assert group.is_output
+    assert group.fixed is None
+    padded = language_model.resize({group: 128})
+    assert padded.outputs[0].shape == (2, 16, 128)
+    changed = [op.name for op, old in zip(padded.ops, language_model.graph.ops, strict=True) if op is not old]
+    assert changed == ["embedding", "linear"]
+
+
+def test_a_fused_projection_is_three_times_heads_times_head_dim(language_model: CoupledDims) -> None:
+    group = language_model.group_of_parameter("attention.0.qkv.weight", 0)
+    assert group is not None
+    assert group.composite
+    assert group.size == 72
+    assert [root.size for root in group.roots] == [4, 6]
+    assert language_model.expression("attention.0.qkv.weight", 0) == group.id
+    assert language_model.next_multiple(group, 64) == 192
+    by_head_dim = language_model.resize({group: 96})
+    attention = next(op for op in by_head_dim.ops if op.kind == "attention")
+    assert attention.inputs[0].shape == (2, 4, 16, 8)
+    by_heads = language_model.resize({group: 90})
+    attention = next(op for op in by_heads.ops if op.kind == "attention")
+    assert attention.inputs[0].shape == (2, 5, 16, 6)
+    with pytest.raises(DimsUnresolved, match="none of which alone makes it 80"):
+        language_model.resize({group: 80})
+
+
+def test_the_width_of_a_transformer_is_in_several_groups(language_model: CoupledDims) -> None:
+    groups = language_model.groups_of_size(24)
+    assert [group.composite for group in groups] == [False, True, True]
+    resized = language_model.resize(dict.fromkeys(groups, 32))
+    shapes = {parameter.name: parameter.shape for parameter in resized.parameters}
+    assert shapes["attention.1.qkv.weight"] == (96, 32)
+    assert shapes["up.weight"] == (96, 32), "4 * width is a dim of its own"
+
+
+def test_depthwise_groups_follow_the_channels() -> None:
+    from dims_models import MobileNet, ResNext
+
+    from tclint.tracing import trace_callable
+
+    dims = CoupledDims(trace_callable(lambda: MobileNet(30), torch.zeros(2, 3, 16, 16)))
+    channels = dims.group_of_parameter("depthwise.weight", 0)
+    assert channels is not None
+    resized = dims.resize({channels: 192})
+    (depthwise,) = (op for op in resized.ops if op.attributes.get("groups", 1) > 1)
+    assert depthwise.attributes["groups"] == 192
+
+    dims = CoupledDims(trace_callable(lambda: ResNext(6), torch.zeros(2, 3, 16, 16)))
+    channels = dims.group_of_parameter("grouped.weight", 0)
+    assert channels is not None
+    assert channels.composite
+    assert dims.next_multiple(channels, 64) == 64
+    (grouped,) = (op for op in dims.resize({channels: 64}).ops if op.attributes.get("groups", 1) > 1)
+    assert grouped.attributes["groups"] == 8
+    with pytest.raises(DimsUnresolved):
+        dims.resize({channels: 50})
+
+
+def test_batch_and_image_size_can_be_resized_like_any_dim() -> None:
+    from dims_models import ResidualCnn
+
+    from tclint.tracing import trace_callable
+
+    dims = CoupledDims(trace_callable(lambda: ResidualCnn(16), torch.zeros(3, 3, 16, 20)))
+    batch, height = dims.group_of_input(0, 0, 0), dims.group_of_input(0, 0, 2)
+    assert batch is not None
+    assert height is not None
+    assert batch.is_batch
+    assert height.fixed == "model input"
+    larger = trace_callable(lambda: ResidualCnn(16), torch.zeros(8, 3, 33, 20))
+    resized = dims.resize({batch: 8, height: 33})
+    assert [spec.shape for op in resized.ops for spec in op.outputs] == [
+        spec.shape for op in larger.ops for spec in op.outputs
+    ]
