@@ -7,7 +7,7 @@ once. What is unclear counts as not coming from a region, so that rules stay sil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -78,6 +78,8 @@ class Flow:
     amp: Amp
     function: Function
     others: Flows
+    given: Mapping[str, Origin] = field(default_factory=dict)
+    """What the callers of this file pass for parameters."""
     backwards: list[Backward] = field(default_factory=list)
     returned: Origin = NOWHERE
     _written: dict[str, list[_Written]] = field(default_factory=dict)
@@ -90,6 +92,8 @@ class Flow:
             if (isinstance(event, Return) and not event.is_yield)
             or (isinstance(event, Jump) and event.kind != "break")
         )
+        for name, origin in self.given.items():
+            self._written[name] = [_Written(0, origin, False)]
         for event in self.function.events:
             if isinstance(event, Assignment):
                 self._assign(event)
@@ -244,6 +248,9 @@ class Flow:
     def _call(self, event: CallEvent) -> None:
         call = event.call
         receiver, method = method_of(call)
+        for helper in self.amp.resolver.local_functions(self.function, call.function):
+            if helper.kind == "function" and call.arguments:
+                self._pass(helper, call, event.block)
         if method == "backward":
             loss = self._loss_of(call, receiver)
             if loss is not None:
@@ -262,6 +269,19 @@ class Flow:
                 written = self._written.setdefault(dotted(receiver), [])
                 written.append(_Written(event.block, held._replace(scaled=True), True))
 
+    def _pass(self, helper: Function, call: Call, block: int) -> None:
+        """Note what a call hands to a function of the same file."""
+        names = [parameter.name for parameter in helper.parameters if not parameter.star]
+        if dotted(call.function).startswith(("self.", "cls.")):
+            names = names[1:]
+        for position, argument in enumerate(call.arguments):
+            if argument.star:
+                return
+            name = argument.keyword or (names[position] if position < len(names) else "")
+            origin = self.origin(argument.value, block)
+            if name in names and origin.regions:
+                self.others.note(helper, name, origin)
+
     def _loss_of(self, call: Call, receiver: Expression | None) -> Expression | None:
         if "torch.autograd.backward" in self.amp.resolver.called(self.function, call):
             return call.arguments[0].value if call.arguments else None
@@ -276,6 +296,7 @@ class Flows:
     def __init__(self, amp: Amp) -> None:
         self._amp = amp
         self._made: dict[int, Flow] = {}
+        self._passed: dict[int, dict[str, Origin]] = {}
 
     def of(self, function: Function) -> Flow:
         made = self._made.get(function.index)
@@ -286,8 +307,23 @@ class Flows:
         return made
 
     def __iter__(self) -> Iterator[Flow]:
-        for function in self._amp.tables.functions:
-            yield self.of(function)
+        """The flows of all functions, with what their callers in the file pass to them."""
+        functions = self._amp.tables.functions
+        made = [self.of(function) for function in functions]
+        # Once more where a caller passes something on; what is passed through two calls is not followed.
+        passed = {index: dict(given) for index, given in self._passed.items()}
+        for function, flow in zip(functions, made, strict=True):
+            if flow.backwards and function.index in passed:
+                again = Flow(self._amp, function, self, passed[function.index])
+                again.run()
+                yield again
+            else:
+                yield flow
+
+    def note(self, function: Function, parameter: str, origin: Origin) -> None:
+        """A caller passes a value with this origin."""
+        given = self._passed.setdefault(function.index, {})
+        given[parameter] = given.get(parameter, NOWHERE) | origin
 
 
 def _constant(expression: Expression) -> bool:
