@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.compiled import evidence_if_compiled, note_if_compiled
 from tclint.advice.edits import with_input_channels, without_bias
 from tclint.advice.layers import (
     by_line,
@@ -381,9 +382,9 @@ def example_inputs():
         yield self.finding(
             location,
             f"The batch norm after {layers_phrase(useless, 'convolution')} cancels the bias; bias=False "
-            f"{gain_phrase(effect)}.",
+            f"{gain_phrase(effect)}{note_if_compiled(context, 'fuses the addition')}.",
             effect=effect,
-            evidence={"layers": len(useless)},
+            evidence=evidence_if_compiled(context) | {"layers": len(useless)},
             fix=Fix("Build these convolutions with bias=False."),
             related=(
                 *context.related(first),

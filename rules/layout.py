@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.compiled import evidence_if_compiled, level_if_compiled, note_if_compiled
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
@@ -199,9 +200,12 @@ def example_inputs():
         yield self.finding(
             context.root_location(),
             f"{sentence(layers_take(in_order, 'convolution', shares))} in the default memory format (NCHW); "
-            f"{' and '.join(formats)} {gain_phrase(effect)}.",
+            f"{' and '.join(formats)} {gain_phrase(effect)}"
+            f"{note_if_compiled(context, 'lays out convolutions in NHWC')}.",
             effect=effect,
-            evidence={"convolutions": len(in_order), "share_percent": rounded(shares)},
+            evidence=evidence_if_compiled(context)
+            | {"convolutions": len(in_order), "share_percent": rounded(shares)},
+            level=level_if_compiled(context),
             fix=Fix(
                 f"model = model.to(memory_format=torch.{formats[0]}) after building, and assign every batch: "
                 f"images = images.to(memory_format=torch.{formats[0]})."

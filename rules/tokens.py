@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.attention import AttentionBlock, attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
+from tclint.advice.compiled import PADS, evidence_if_compiled, note_if_compiled
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
@@ -250,7 +251,8 @@ def example_inputs():
             f"{length} tokens are no multiple of {multiple}: the products of "
             f"{layers_take(scores, 'attention', shares)}"
         )
-        evidence = {
+        message += note_if_compiled(context, PADS)
+        evidence = evidence_if_compiled(context) | {
             "tokens": length,
             "multiple": multiple,
             "share_percent": rounded(shares),

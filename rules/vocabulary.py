@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tclint.advice.alignment import efficient_multiple, is_misaligned
+from tclint.advice.compiled import PADS, evidence_if_compiled, level_if_compiled, note_if_compiled
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
@@ -237,10 +238,8 @@ def example_inputs():
             *context.related(head.op),
             *related_sites(sites, location, "the vocabulary is written here and has to change with it"),
         )
-        compiled = context.settings.compiled
-        if compiled:
-            message += " (torch.compile pads such products itself)"
-            evidence["torch_compile_handles_this"] = True
+        message += note_if_compiled(context, PADS)
+        evidence |= evidence_if_compiled(context)
         if not isinstance(outcome, Padding):
             return self.finding(
                 location,
@@ -263,7 +262,7 @@ def example_inputs():
                 "when sampling."
             ),
             related=related,
-            level="info" if compiled else None,
+            level=level_if_compiled(context),
         )
 
 

@@ -94,26 +94,22 @@ def worth_pricing(context: GraphContext, op_indices: Iterable[int]) -> bool:
 
 
 def share_phrase(shares: dict[str, float]) -> str:
-    """'12.3 % of the step on a100-sxm4-80gb, 20.1 % on v100-sxm2-16gb'."""
-    phrases = [
-        f"{share:.1f} %{' of the step' if not i else ''} on {gpu}"
-        for i, (gpu, share) in enumerate(shares.items())
-    ]
-    return ", ".join(phrases) or "an unknown share of the step"
+    """'12.3 % of the step', on several GPUs 'up to 20.1 % of the step (v100-sxm2-16gb)'."""
+    return _largest(shares) if shares else "an unknown share of the step"
 
 
 def gain_phrase(effect: Effect) -> str:
-    """'gains 4.1 % of the step on a100-sxm4-80gb, 30.0 % on v100-sxm2-16gb' of a priced effect."""
-    return "is predicted to gain " + _per_gpu(
-        {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
-    )
+    """'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)' of a priced effect."""
+    gains = {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
+    worst = min(gains, key=lambda gpu: gains[gpu])
+    loses = f" and to lose {-gains[worst]:.1f} % on {worst}" if gains[worst] < -0.05 else ""
+    return f"is predicted to gain {_largest(gains)}{loses}"
 
 
-def _per_gpu(percentages: dict[str, float]) -> str:
-    phrases: list[str] = []
-    for gpu, percent in percentages.items():
-        phrases.append(f"{percent:.1f} %{'' if phrases else ' of the step'} on {gpu}")
-    return ", ".join(phrases)
+def _largest(percentages: dict[str, float]) -> str:
+    gpu = max(percentages, key=lambda name: percentages[name])
+    phrase = f"{percentages[gpu]:.1f} % of the step"
+    return phrase if len(percentages) == 1 else f"up to {phrase} ({gpu})"
 
 
 def rounded(shares: dict[str, float]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.attention import attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
+from tclint.advice.compiled import PADS, evidence_if_compiled, level_if_compiled, note_if_compiled
 from tclint.advice.layers import (
     Line,
     costliest,
@@ -180,10 +181,11 @@ def _finding(
         "layers": len(layers.ops),
         "share_percent": rounded(shares),
     }
-    compiled = context.settings.compiled and layers.kind in ("linear", "matmul")
-    if compiled:
-        message += " (torch.compile pads such products itself)"
-        evidence["torch_compile_handles_this"] = True
+    level = None
+    if layers.kind in ("linear", "matmul"):
+        message += note_if_compiled(context, PADS)
+        evidence |= evidence_if_compiled(context)
+        level = level_if_compiled(context)
     sites = [site for group in layers.groups for site in group.sites]
     related = (
         *context.related(first),
@@ -209,7 +211,7 @@ def _finding(
         evidence=evidence,
         fix=Fix(_advice(layers, outcome)),
         related=related,
-        level="info" if compiled else None,
+        level=level,
     )
 
 

@@ -98,10 +98,13 @@ def test_fp32_has_no_alignment_to_want() -> None:
         assert [f for f in findings(context) if f.code.startswith(("DIM00", "FMT"))] == []
 
 
-def test_torch_compile_pads_products_itself() -> None:
-    [finding] = findings(context_of(trace_fixture("gpt2"), compiled=True), "DIM003")
-    assert finding.level == "info"
-    assert "torch.compile pads" in finding.message
+def test_what_torch_compile_mends_fails_no_run() -> None:
+    for fixture, code in (("gpt2", "DIM003"), ("resnet50", "FMT001")):
+        [eager] = findings(context_of(trace_fixture(fixture)), code)
+        [finding] = findings(context_of(trace_fixture(fixture), compiled=True), code)
+        assert (eager.level, finding.level) == ("warning", "info")
+        assert "torch.compile handles this" in finding.message
+        assert finding.evidence["torch_compile_handles_this"] is True
 
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
