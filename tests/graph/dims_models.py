@@ -381,6 +381,8 @@ class Case:
     inputs: tuple[int, ...]
     size: int
     new_size: int
+    dims: int
+    """How many independent dims the size argument's parameters are made of."""
     integers: bool = False
 
     def example(self) -> Tensor:
@@ -389,29 +391,31 @@ class Case:
 
 IMAGES = (2, 3, 16, 16)
 CASES: dict[str, Case] = {
-    "mlp": Case(Mlp, (4, 20), 30, 64),
-    "residual cnn": Case(ResidualCnn, IMAGES, 30, 32),
-    "flattened cnn": Case(FlattenedCnn, IMAGES, 13, 16),
-    "densenet": Case(DenseNet, IMAGES, 12, 16),
-    "unet": Case(UNet, IMAGES, 20, 32),
-    "resnext": Case(ResNext, IMAGES, 6, 8),
-    "mobilenet": Case(MobileNet, IMAGES, 30, 32),
-    "shufflenet": Case(ShuffleNet, IMAGES, 30, 32),
-    "generator": Case(Generator, (2, 16), 6, 8),
-    "transformer width": Case(LanguageModel, (2, 16), 20, 32, True),
-    "transformer vocabulary": Case(lambda n: LanguageModel(vocabulary=n), (2, 16), 101, 128, True),
-    "untied transformer": Case(lambda n: LanguageModel(n, tied=False), (2, 16), 20, 32, True),
-    "llama": Case(Llama, (2, 9), 40, 48, True),
-    "vision transformer": Case(VisionTransformer, IMAGES, 30, 48),
-    "swin": Case(Swin, IMAGES, 12, 16),
-    "einsum attention": Case(EinsumAttention, (2, 5, 8), 20, 32),
-    "encoder feed-forward": Case(
-        lambda n: nn.TransformerEncoderLayer(20, 4, n, batch_first=True), (2, 5, 20), 30, 32
+    "mlp": Case(Mlp, (4, 20), 30, 64, 2),
+    "residual cnn": Case(ResidualCnn, IMAGES, 30, 32, 2),
+    "flattened cnn": Case(FlattenedCnn, IMAGES, 13, 16, 4),
+    "densenet": Case(DenseNet, IMAGES, 12, 16, 4),
+    "unet": Case(UNet, IMAGES, 20, 32, 6),
+    "resnext": Case(ResNext, IMAGES, 6, 8, 3),
+    "mobilenet": Case(MobileNet, IMAGES, 30, 32, 3),
+    "shufflenet": Case(ShuffleNet, IMAGES, 30, 32, 1),
+    "generator": Case(Generator, (2, 16), 6, 8, 4),
+    "transformer width": Case(LanguageModel, (2, 16), 20, 32, 6, integers=True),
+    "transformer vocabulary": Case(
+        lambda n: LanguageModel(vocabulary=n), (2, 16), 101, 128, 1, integers=True
     ),
-    "lstm": Case(LstmClassifier, (3, 7), 30, 32, True),
-    "lstm with projection": Case(lambda n: LstmClassifier(n, 9), (3, 7), 30, 32, True),
-    "gru": Case(Gru, (7, 3, 8), 30, 32),
-    "cells": Case(Cells, (2, 5, 8), 13, 16),
-    "wavenet": Case(WaveNet, (2, 10, 20), 14, 16),
-    "joined biases": Case(QkvBias, (2, 5, 8), 20, 32),
+    "untied transformer": Case(lambda n: LanguageModel(n, tied=False), (2, 16), 20, 32, 6, integers=True),
+    "llama": Case(Llama, (2, 9), 40, 48, 8, integers=True),
+    "vision transformer": Case(VisionTransformer, IMAGES, 30, 48, 3),
+    "swin": Case(Swin, IMAGES, 12, 16, 2),
+    "einsum attention": Case(EinsumAttention, (2, 5, 8), 20, 32, 3),
+    "encoder feed-forward": Case(
+        lambda n: nn.TransformerEncoderLayer(20, 4, n, batch_first=True), (2, 5, 20), 30, 32, 1
+    ),
+    "lstm": Case(LstmClassifier, (3, 7), 30, 32, 2, integers=True),
+    "lstm with projection": Case(lambda n: LstmClassifier(n, 9), (3, 7), 30, 32, 2, integers=True),
+    "gru": Case(Gru, (7, 3, 8), 30, 32, 1),
+    "cells": Case(Cells, (2, 5, 8), 13, 16, 1),
+    "wavenet": Case(WaveNet, (2, 10, 20), 14, 16, 2),
+    "joined biases": Case(QkvBias, (2, 5, 8), 20, 32, 3),
 }

@@ -282,3 +282,24 @@ def test_batch_and_image_size_can_be_resized_like_any_dim() -> None:
     assert [spec.shape for op in resized.ops for spec in op.outputs] == [
         spec.shape for op in larger.ops for spec in op.outputs
     ]
+
+
+def test_keys_and_values_of_attention_have_one_length() -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    class CrossAttention(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+
+    q, k, v = torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 8, 8), torch.zeros(2, 4, 8, 5)
+    dims = CoupledDims(trace_callable(CrossAttention, (q, k, v)))
+    assert dims.group_of_input(0, 1, 2) == dims.group_of_input(0, 2, 2)
+    assert dims.group_of_input(0, 0, 3) == dims.group_of_input(0, 1, 3)
+    assert dims.group_of_output(0, 0, 2) == dims.group_of_input(0, 0, 2)
+    assert dims.group_of_output(0, 0, 3) == dims.group_of_input(0, 2, 3)
+    length = dims.group_of_input(0, 1, 2)
+    assert length is not None
+    assert length not in (dims.group_of_input(0, 0, 3), dims.group_of_input(0, 1, 3))
+    assert dims.resize({length: 16}).ops[0].outputs == dims.graph.ops[0].outputs
