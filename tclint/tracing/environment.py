@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tclint.tracing.custom_functions import patched_apply
+
 _FAKE_CUDA_VALUES: dict[str, Any] = {
     "current_device": 0,
     "empty_cache": None,
@@ -72,7 +74,7 @@ def without_gpu() -> Iterator[None]:
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     if flex is not None:
         replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
-    with patched(replacements), _slow_attention(), _no_scripting():
+    with patched(replacements), _slow_attention(), _no_scripting(), patched_apply():
         yield
 
 

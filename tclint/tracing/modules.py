@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
 from tclint.tracing.recorder import ModuleFrame, Recorder
@@ -63,25 +62,8 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         finally:
             stack.pop()
 
-    function: Any = torch.autograd.function.Function
-    apply = function.__dict__.get("apply")
-
-    def patched_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        before = recorder.in_custom_function
-        recorder.in_custom_function = before or torch.is_grad_enabled()
-        try:
-            # Inference tensors cannot be saved for a backward pass, so none must be prepared.
-            with torch.no_grad():
-                return apply.__func__(cls, *args, **kwargs)
-        finally:
-            recorder.in_custom_function = before
-
     nn.Module.__call__ = __call__
-    if apply is not None:
-        function.apply = classmethod(patched_apply)
     try:
         yield
     finally:
         nn.Module.__call__ = call
-        if apply is not None:
-            function.apply = apply

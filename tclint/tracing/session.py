@@ -14,6 +14,7 @@ from torch import nn
 from tclint.graph import Assumption, Graph, Site, TensorSpec
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
+from tclint.tracing.custom_functions import watched_by
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.environment import without_gpu
 from tclint.tracing.fx_graph import FxWriter
@@ -142,6 +143,7 @@ def _record_once(
         keywords = {name: named.declare(value, name) for name, value in kwargs.items()}
         stack.enter_context(without_gpu())
         stack.enter_context(tracked_calls(recorder, model))
+        stack.enter_context(watched_by(recorder))
         if inference:
             stack.enter_context(torch.inference_mode())
         # Gradients stay on by flag, so that the model's own no_grad regions can be seen.
@@ -160,14 +162,17 @@ class _Inputs:
     def __init__(self, writer: FxWriter) -> None:
         self._writer = writer
         self.specs: list[TensorSpec] = []
+        self._declared: dict[int, torch.Tensor] = {}
 
     def declare(self, value: Any, name: str) -> Any:
         if isinstance(value, torch.Tensor):
-            # A new object even for meta tensors: the caller's must not keep the trace alive.
-            tensor = to_meta(value)
-            set_origin(tensor, Origin(input_name=name))
-            self.specs.append(self._writer.add_input(name, tensor))
-            return tensor
+            # One object given twice stays one: nn.MultiheadAttention asks `query is key`.
+            if id(value) not in self._declared:
+                # A new object even for meta tensors: the caller's must not keep the trace alive.
+                tensor = self._declared[id(value)] = to_meta(value)
+                set_origin(tensor, Origin(input_name=name))
+                self.specs.append(self._writer.add_input(name, tensor))
+            return self._declared[id(value)]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(
                 *(self.declare(item, f"{name}.{key}") for key, item in zip(value._fields, value, strict=True))

@@ -1,0 +1,312 @@
+"""Parameters, module paths, guesses, inputs, and that nothing of the trace stays behind."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import tclint
+from tclint.errors import TargetError
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(10, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 10, bias=False)
+        self.head.weight = self.embed.weight
+        self.norm.weight.requires_grad_(False)
+        self.register_buffer("table", torch.zeros(3, 4))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(self.embed(tokens).mean(1)) + self.table[0])
+
+
+def test_parameters_and_buffers() -> None:
+    graph = tclint.trace(Tied, meta(2, 5, dtype=torch.int64))
+    by_name = {parameter.name: parameter for parameter in graph.parameters}
+    assert by_name["embed.weight"].aliases == ("head.weight",)
+    assert by_name["embed.weight"].trainable
+    assert not by_name["norm.weight"].trainable
+    assert by_name["norm.bias"].trainable
+    assert by_name["table"].is_buffer
+    assert not by_name["table"].trainable
+    assert by_name["norm.num_batches_tracked"].dtype == "int64"
+    assert "head.weight" not in by_name
+    assert graph.parameter_count == 10 * 4 + 4 + 4
+    line = inspect.getsourcelines(Tied)[1]
+    assert by_name["embed.weight"].construct_site is not None
+    assert by_name["embed.weight"].construct_site.line == line + 3
+
+
+def test_the_tied_weight_has_one_name_in_the_ops() -> None:
+    graph = tclint.trace(Tied, meta(2, 5, dtype=torch.int64))
+    (linear,) = [op for op in graph.ops if op.name == "linear"]
+    weight = linear.input("weight")
+    assert weight is not None
+    assert weight.parameter == "embed.weight"
+
+
+def test_weights_computed_from_weights_are_marked() -> None:
+    model = nn.utils.parametrizations.weight_norm(nn.Linear(4, 6))
+    graph = tclint.trace(lambda: model, meta(2, 4))
+    linear = graph.ops[-1]
+    assert linear.inputs[1].parameter == "parametrizations.weight.original1"
+    assert linear.inputs[1].producer is not None
+    assert linear.outputs[0].parameter is None
+
+
+def test_lazy_layers_get_their_shapes() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.LazyConv2d(6, 3)
+            self.fc = nn.LazyLinear(5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.conv(x).flatten(1))
+
+    graph = tclint.trace(Net, meta(2, 3, 8, 8))
+    shapes = {parameter.name: parameter.shape for parameter in graph.parameters}
+    assert shapes["conv.weight"] == (6, 3, 3, 3)
+    assert shapes["fc.weight"] == (5, 6 * 6 * 6)
+    (linear,) = [op for op in graph.ops if op.name == "linear"]
+    assert linear.inputs[1].parameter == "fc.weight"
+
+
+def test_module_paths_and_types() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return nn.Softmax(dim=-1)(x) * 2
+
+    graph = tclint.trace(Net, meta(2, 4))
+    assert [(op.name, op.module_path, op.module_type) for op in graph.ops] == [
+        ("linear", "blocks.0.0", "Linear"),
+        ("relu", "blocks.0.1", "ReLU"),
+        ("linear", "blocks.1.0", "Linear"),
+        ("relu", "blocks.1.1", "ReLU"),
+        ("softmax", "<Softmax>", "Softmax"),
+        ("mul", "", "Net"),
+    ]
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        if y.sum() > 0:
+            y = y * 2
+        for _ in range(int(y.max().item())):
+            y = self.fc(y)
+        return y
+
+
+def test_guesses_are_assumptions_with_their_lines() -> None:
+    graph = tclint.trace(Branching, meta(2, 4))
+    first = inspect.getsourcelines(Branching.forward)[1]
+    found = {
+        assumption.what: (Path(assumption.site.path).name, assumption.site.line)
+        for assumption in graph.assumptions
+        if assumption.site
+    }
+    assert found == {
+        "condition on traced data: False assumed": (Path(__file__).name, first + 2),
+        "value of a traced tensor: 1.0 assumed": (Path(__file__).name, first + 4),
+    }
+    assert [op.name for op in graph.ops].count("linear") == 2
+
+
+def test_a_guess_that_fails_is_turned_round() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if not x.sum() > 0:
+                raise ValueError("needs positive data")
+            return x * 2
+
+    graph = tclint.trace(Net, meta(2, 4))
+    assert [op.name for op in graph.ops][-1] == "mul"
+    assert "True assumed" in graph.assumptions[0].what
+
+
+def test_the_error_of_the_model_is_the_first_one() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.sum() > 0:
+                raise KeyError("second")
+            raise ValueError("first")
+
+    with pytest.raises(TargetError, match="ValueError: first"):
+        tclint.trace(Net, meta(2, 4))
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        chosen = self.router(x).topk(2, dim=-1).indices
+        for index, expert in enumerate(self.experts):
+            token, _ = torch.where(chosen == index)
+            out[token] += expert(x[token])
+        return out
+
+
+def test_tokens_are_spread_evenly_over_experts() -> None:
+    graph = tclint.trace(Experts, meta(32, 8))
+    rows = [op.inputs[0].shape[0] for op in graph.ops if op.module_path.startswith("experts.")]
+    assert rows == [16] * 4  # 32 tokens, 2 of 4 experts each
+    assert [assumption.count for assumption in graph.assumptions] == [4]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "dtype"),
+    [
+        (nn.Conv2d(5, 8, 3), (8, 5, 224, 224), "float32"),
+        (nn.Conv1d(5, 8, 3), (8, 5, 1024), "float32"),
+        (nn.Conv3d(5, 8, 3), (8, 5, 16, 112, 112), "float32"),
+        (nn.Embedding(100, 8), (8, 128), "int64"),
+        (nn.Linear(12, 8), (8, 12), "float32"),
+        (nn.LSTM(12, 8), (128, 8, 12), "float32"),
+        (nn.GRU(12, 8, batch_first=True), (8, 128, 12), "float32"),
+        (nn.TransformerEncoderLayer(16, 2, batch_first=True), (8, 128, 16), "float32"),
+    ],
+)
+def test_inputs_are_inferred_from_the_first_layer(layer: nn.Module, shape: Any, dtype: str) -> None:
+    graph = tclint.trace(lambda: layer)
+    assert [(spec.shape, spec.dtype) for spec in graph.inputs] == [(shape, dtype)]
+    assert "inferred from the first layer" in graph.assumptions[0].what
+
+
+def test_inputs_that_cannot_be_inferred() -> None:
+    class Two(nn.Module):
+        def forward(self, left: Tensor, right: Tensor) -> Tensor:
+            return left + right
+
+    with pytest.raises(TargetError, match=r"takes 2 arguments \(left, right\).*inputs="):
+        tclint.trace(Two)
+
+
+def test_build_may_return_inputs() -> None:
+    graph = tclint.trace(lambda: (nn.Linear(4, 2), meta(3, 4)))
+    assert graph.inputs[0].shape == (3, 4)
+    assert graph.assumptions == ()
+
+
+def test_keyword_inputs() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+            return x if mask is None else x * mask
+
+    graph = tclint.trace(Net, meta(3, 4), {"mask": meta(3, 4)})
+    assert [spec.input_name for spec in graph.inputs] == ["x", "mask"]
+    assert len(graph.ops) == 1
+
+
+def test_channels_last_is_kept() -> None:
+    x = meta(2, 8, 6, 6).to(memory_format=torch.channels_last)
+    graph = tclint.trace(lambda: nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU()), x)
+    assert {op.outputs[0].memory_format for op in graph.ops} == {"channels_last"}
+
+
+def test_a_given_model_keeps_its_weights() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    before = {name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()}
+    tclint.trace(lambda: model, torch.randn(5, 4))
+    after = model.state_dict(keep_vars=True)
+    for name, (tensor, value) in before.items():
+        assert after[name] is tensor
+        assert torch.equal(tensor, value)
+    assert model(torch.randn(5, 4)).shape == (5, 3)
+
+
+def _everything_patched() -> dict[str, Any]:
+    return {
+        "call": nn.Module.__call__,
+        "init": nn.Module.__init__,
+        "module.cuda": nn.Module.cuda,
+        "module.compile": nn.Module.compile,
+        "compile": torch.compile,
+        "script": torch.jit.script,
+        "apply": torch.autograd.Function.__dict__.get("apply", torch.autograd.function.Function.__dict__["apply"]),
+        "autocast": (torch.autocast.__enter__, torch.autocast.__exit__),
+        "uniform": nn.init._no_grad_uniform_,
+        "normal": nn.init._no_grad_normal_,
+        "synchronize": torch.cuda.synchronize,
+        "fast path": torch.backends.mha.get_fastpath_enabled(),
+        "lazy": nn.parameter.UninitializedTensorMixin.materialize,
+        "modes": torch.utils._python_dispatch._get_current_dispatch_mode_stack(),
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+    }
+
+
+def _fails_to_build() -> nn.Module:
+    raise RuntimeError("no")
+
+
+class FailsToRun(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cuda"):
+            return F.linear(x, torch.ones(3, 7))
+
+
+@pytest.mark.parametrize("build", [lambda: nn.Linear(4, 4), _fails_to_build, FailsToRun])
+def test_nothing_of_the_trace_stays_behind(build: Callable[[], nn.Module]) -> None:
+    before = _everything_patched()
+    try:
+        tclint.trace(build, meta(2, 4))
+    except TargetError:
+        assert build is not None
+    assert _everything_patched() == before
+
+
+def test_building_needs_no_memory() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(200_000, 200_000, bias=False) for _ in range(3)))
+
+    graph = tclint.trace(build, meta(1, 200_000))
+    assert graph.parameter_count == 3 * 200_000**2
+
+
+def test_a_failing_forward_names_module_line_and_inputs() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Linear(9, 9))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x)
+
+    with pytest.raises(TargetError) as caught:
+        tclint.trace(Net)
+    message = str(caught.value)
+    line = inspect.getsourcelines(Net.forward)[1] + 1
+    assert "in body.1 (Linear)" in message
+    assert f"test_model_facts.py:{line}" in message
+    assert "float32[8,3,224,224]" in message
+    assert "inputs=" in message
+    assert "\n" not in message
