@@ -38,8 +38,8 @@ class LinearMisaligned(GraphRule):
     width do not fit the new one.
 
     References
-    NVIDIA, Linear/Fully-Connected Layers User's Guide, checklist: "choose batch size and the number of
-    inputs and outputs to be divisible by 8 (fp16), 4 (TF32)".
+    NVIDIA, Linear/Fully-Connected Layers User's Guide, checklist: batch, inputs and outputs divisible by
+    4 (TF32), 8 (fp16), 16 (int8); at least 64 and ideally 256 where one of them is small.
     NVIDIA, Matrix Multiplication Background User's Guide, Table 1.
     """
 
@@ -211,8 +211,8 @@ class ConvMisaligned(GraphRule):
     convolutions to depthwise-conv and grouped-conv-shape, outputs of one to four channels to nobody.
 
     References
-    NVIDIA, Convolutional Layers User's Guide, checklist and "Channels In and Out".
-    NVIDIA, cuDNN Developer Guide, Tensor Core operations: "0 mod 8" channels.
+    NVIDIA, Convolutional Layers User's Guide, checklist and section Channels In and Out.
+    NVIDIA, cuDNN Developer Guide, Tensor Core operations: channels divisible by 8.
     """
 
     code = "DIM002"

@@ -53,8 +53,8 @@ class FirstLayerC3(GraphRule):
     (patch embeddings) profit less.
 
     References
-    NVIDIA, Convolutional Layers User's Guide, "Channels In and Out": C = 4 has special kernels, padding to
-    4 is sufficient for a first layer.
+    NVIDIA, Convolutional Layers User's Guide, section Channels In and Out: C = 4 has special kernels,
+    padding three channels to four suffices for a first layer of stride 2.
     """
 
     code = "DIM006"
@@ -242,7 +242,7 @@ class ConvBiasBeforeBn(GraphRule):
     with the biases no longer load strictly.
 
     References
-    PyTorch, Performance Tuning Guide, "Disable bias for convolutions directly followed by a batch norm".
+    PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
     """
 
     code = "ARC001"

@@ -52,9 +52,9 @@ class VocabMisaligned(GraphRule):
     them; slice or mask them when sampling.
 
     References
-    NVIDIA, Train With Mixed Precision: "choose vocabulary sizes to be multiples of 8".
-    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489):
-    "the vocabulary size should be divisible by 64".
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: a vocabulary in multiples of 8.
+    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): a
+    vocabulary in multiples of 64.
     """
 
     code = "DIM003"

@@ -17,20 +17,24 @@ from tclint.graph.spec import channels_last_strides, contiguous_strides
 def with_ops(graph: Graph, changed: Mapping[int, Op]) -> Graph:
     """The graph with some ops replaced; parameters take the shapes that their new readers see."""
     ops = tuple(changed.get(op.index, op) for op in graph.ops)
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
     dropped: set[str] = set()
     for index, op in changed.items():
-        before = {spec.parameter for spec in graph.ops[index].inputs if spec.parameter}
-        after = {spec.parameter: spec.shape for spec in op.inputs if spec.parameter}
-        shapes.update(after)
-        dropped |= before - set(after)
-    still_read = {spec.parameter for op in ops for spec in op.inputs if spec.parameter}
+        before = dict(zip(graph.ops[index].input_names, graph.ops[index].inputs, strict=True))
+        after = dict(zip(op.input_names, op.inputs, strict=True))
+        for name, spec in before.items():
+            if spec.parameter is None:
+                continue
+            if name in after:
+                # A tensor computed from a parameter carries its name with a shape of its own.
+                shapes[spec.parameter, spec.shape] = after[name].shape
+            else:
+                dropped.add(spec.parameter)
+    dropped -= {spec.parameter for op in ops for spec in op.inputs if spec.parameter}
     parameters = tuple(
-        replace(parameter, shape=shapes[parameter.name])
-        if len(shapes.get(parameter.name, ())) == len(parameter.shape) and parameter.name in shapes
-        else parameter
+        replace(parameter, shape=shapes.get((parameter.name, parameter.shape), parameter.shape))
         for parameter in graph.parameters
-        if parameter.name not in dropped or parameter.name in still_read
+        if parameter.name not in dropped
     )
     return replace(graph, ops=ops, parameters=parameters)
 

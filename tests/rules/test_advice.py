@@ -1,0 +1,162 @@
+"""What the rules share: what-if edits, prices of changes, wording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from examples import context_of, trace_fixture
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import empty, nn
+
+import tclint
+from tclint.advice.alignment import is_misaligned, largest_power_of_two_in, round_up
+from tclint.advice.attention import attention_blocks
+from tclint.advice.bounds import alignment_gain_percent
+from tclint.advice.edits import ungrouped, with_head_dim, with_input_channels, without_bias
+from tclint.advice.layers import layers_phrase, module_pattern
+from tclint.advice.op_dims import is_depthwise
+from tclint.advice.padding import Padding, best_padding
+from tclint.advice.scenarios import channels_last
+from tclint.graph import Graph, Op
+from tclint.graph.graph import Parameter
+
+
+def conv_net() -> Graph:
+    layers = [nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.Conv2d(32, 8, 1)]
+    return tclint.trace(lambda: nn.Sequential(*layers), empty(8, 3, 56, 56))
+
+
+def parameter(graph: Graph, name: str) -> Parameter | None:
+    return next((p for p in graph.parameters if p.name == name), None)
+
+
+def test_a_dropped_bias_is_gone_from_op_and_parameters() -> None:
+    graph = conv_net()
+    edited = without_bias(graph, [graph.ops[0]])
+    assert edited.ops[0].input("bias") is None
+    assert edited.ops[0].input("weight") == graph.ops[0].input("weight")
+    assert parameter(graph, "0.bias") is not None
+    assert parameter(edited, "0.bias") is None
+    assert parameter(edited, "2.bias") == parameter(graph, "2.bias")
+
+
+def test_a_dense_convolution_has_a_full_weight() -> None:
+    graph = conv_net()
+    [depthwise] = [op for op in graph.ops if is_depthwise(op)]
+    edited = ungrouped(graph, [depthwise])
+    assert edited.ops[1].attributes["groups"] == 1
+    weight = parameter(edited, "1.weight")
+    assert weight is not None
+    assert weight.shape == (32, 32, 3, 3)
+    assert edited.flops - graph.flops == 2 * 8 * 56 * 56 * 32 * 31 * 9
+
+
+def test_input_channels_change_image_and_weight_only() -> None:
+    graph = conv_net()
+    edited = with_input_channels(graph, [graph.ops[0]], 4)
+    assert edited.ops[0].inputs[0].shape == (8, 4, 56, 56)
+    weight = parameter(edited, "0.weight")
+    assert weight is not None
+    assert weight.shape == (32, 4, 3, 3)
+    assert edited.ops[1:] == graph.ops[1:]
+
+
+def test_other_heads_keep_the_width() -> None:
+    graph = trace_fixture("gpt2")
+    blocks = attention_blocks(graph)
+    assert len(blocks) == 12
+    assert {(block.heads, block.head_dim, block.is_fused) for block in blocks} == {(12, 64, True)}
+    edited = with_head_dim(graph, [block.ops[0] for block in blocks], 128)
+    assert edited is not None
+    before, after = blocks[0].ops[0], edited.ops[blocks[0].ops[0].index]
+    assert after.inputs[0].shape[1::2] == (6, 128)
+    assert after.inputs[0].numel == before.inputs[0].numel
+    assert edited.flops == graph.flops
+    assert with_head_dim(graph, [blocks[0].ops[0]], 100) is None
+
+
+def test_written_out_attention_is_found_with_its_lengths() -> None:
+    blocks = attention_blocks(trace_fixture("bert_large"))
+    assert len(blocks) == 24
+    assert {(b.heads, b.head_dim, b.query_length, b.key_length) for b in blocks} == {(16, 64, 512, 512)}
+    assert [op.kind for op in blocks[0].ops] == ["matmul", "softmax", "matmul"]
+
+
+def test_effect_counts_only_what_it_is_told_to() -> None:
+    graph = trace_fixture("resnet50")
+    context = context_of(graph, gpus=("a100",))
+    [whole] = context.effect((0,), change=channels_last).per_gpu.values()
+    [alone] = context.effect((0,), change=channels_last, only_concerned=True).per_gpu.values()
+    assert 0 < alone.gain_us < whole.gain_us
+    [nothing] = context.effect((0,), start=channels_last, change=channels_last).per_gpu.values()
+    assert nothing.gain_us == 0
+    # The same step for half of the samples is half as good.
+    [half] = context.effect((0,), work_ratio=0.5).per_gpu.values()
+    assert half.gain_percent == pytest.approx(-100)
+
+
+def test_padding_prefers_the_guides_multiple_among_equal_gains() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(1024, 8190), nn.Linear(8190, 1024))
+
+    context = context_of(tclint.trace(build, empty(4096, 1024)), gpus=("a100",))
+    group = context.dims.group_of_parameter("0.weight", 0)
+    assert group is not None
+    padding = best_padding(context, [group], (0, 1))
+    assert isinstance(padding, Padding)
+    assert padding.sizes == ((8190, 8192),)
+    assert (padding.effect.best_gain_percent or 0) > 5
+
+
+def test_the_bound_is_no_less_than_what_padding_gains_and_zero_when_aligned() -> None:
+    def build(width: int) -> Graph:
+        layers = [nn.Linear(1024, width), nn.Linear(width, 1024)]
+        return tclint.trace(lambda: nn.Sequential(*layers), empty(4096, 1024))
+
+    odd, even = context_of(build(4001), gpus=("a100",)), context_of(build(4096), gpus=("a100",))
+    group = odd.dims.group_of_parameter("0.weight", 0)
+    assert group is not None
+    [gain] = odd.effect((0, 1), graph=odd.dims.resize({group: 4008})).per_gpu.values()
+    [bound] = alignment_gain_percent(odd, (0, 1), (8,)).values()
+    assert 0 < gain.gain_percent <= bound + 0.5
+    assert alignment_gain_percent(even, (0, 1), (8,)) == {"a100-sxm4-80gb": 0.0}
+
+
+@given(st.integers(1, 10**6), st.sampled_from([4, 8, 16, 32, 64, 128]))
+def test_rounding_up_reaches_the_next_multiple(size: int, multiple: int) -> None:
+    rounded = round_up(size, multiple)
+    assert rounded % multiple == 0
+    assert size <= rounded < size + multiple
+    assert rounded % largest_power_of_two_in(rounded) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "precision", "misaligned"),
+    [
+        (50257, "fp16", True),
+        (50304, "fp16", False),
+        (4, "fp16", False),
+        (12, "fp16", True),
+        (12, "tf32", False),
+        (1001, "fp32", False),
+    ],
+)
+def test_alignment_by_precision(size: int, precision: str, misaligned: bool) -> None:
+    assert is_misaligned(size, precision) is misaligned  # type: ignore[arg-type]
+
+
+def test_layers_are_named_by_one_pattern_or_a_few_names() -> None:
+    op = Op(0, "linear", "linear", (), ())
+
+    def named(*paths: str) -> list[Op]:
+        return [replace(op, module_path=path) for path in paths]
+
+    assert module_pattern(named("blocks.0.fc", "blocks.1.fc")) == "blocks.*.fc"
+    assert module_pattern(named("head")) == "head"
+    assert module_pattern(named("a.up", "b.down", "c.x", "d.y")) == "a.up, b.down, c.x, ..."
+    assert module_pattern(named("")) == ""
+    assert layers_phrase(named("head"), "layer") == "the layer (head)"
+    # One layer called twice is one layer.
+    assert layers_phrase(named("head", "head"), "layer") == "the layer (head)"
