@@ -12,7 +12,7 @@ from tclint.source.amp import Amp
 from tclint.source.flow import Flows
 from tclint.source.parse import Parsed, Span
 from tclint.source.resolve import Resolver
-from tclint.source.tables import Function, Tables
+from tclint.source.tables import Tables
 
 
 @dataclass
@@ -71,7 +71,3 @@ class SourceContext:
         lines[0] = lines[0][span.column - 1 :]
         code = " ".join(line.strip() for line in lines)
         return code if len(code) <= limit else code[: limit - 1] + "…"
-
-    def where(self, function: Function) -> str:
-        """'in train_step' or 'at module level', for messages."""
-        return f"in {function.qualified_name}" if function.qualified_name else "at module level"
