@@ -180,7 +180,10 @@ def site_of(target: Any) -> Site | None:
         path = inspect.getsourcefile(target)
         _, line = inspect.getsourcelines(target)
     except (TypeError, OSError):
-        return None
+        # The class's source is out of reach (a notebook, an unregistered module): its first method's is not.
+        codes = (getattr(value, "__code__", None) for value in getattr(target, "__dict__", {}).values())
+        first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
+        return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
     return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
 
 

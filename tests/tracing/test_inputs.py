@@ -33,7 +33,8 @@ def test_accepted(text: str, expected: InputSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "8,,3", "8,-1", "float32", "float32[8", "a.b=8", "int64[8]<", "8x3", "=8", "[8]3", "1.5"]
+    "text",
+    ["", "x", "8,,3", "8,-1", "float32", "float32[8", "a.b=8", "int64[8]<", "8x3", "=8", "[8]3", "1.5"],
 )
 def test_rejected_with_the_syntax(text: str) -> None:
     with pytest.raises(UsageError, match=r"write sizes \('8,3,224,224'\)"):
@@ -79,7 +80,6 @@ def test_every_spec_can_be_given_again(spec: InputSpec) -> None:
 def test_any_text_is_a_spec_or_a_usage_error(text: str) -> None:
     try:
         spec = parse_input(text)
-    except UsageError as error:
-        assert str(error)
-    else:
-        assert all(size >= 0 for size in spec.shape)
+    except UsageError:
+        return  # any other exception fails
+    assert all(size >= 0 for size in spec.shape)

@@ -251,7 +251,9 @@ def _everything_patched() -> dict[str, Any]:
         "module.compile": nn.Module.compile,
         "compile": torch.compile,
         "script": torch.jit.script,
-        "apply": torch.autograd.Function.__dict__.get("apply", torch.autograd.function.Function.__dict__["apply"]),
+        "apply": torch.autograd.Function.__dict__.get(
+            "apply", torch.autograd.function.Function.__dict__["apply"]
+        ),
         "autocast": (torch.autocast.__enter__, torch.autocast.__exit__),
         "uniform": nn.init._no_grad_uniform_,
         "normal": nn.init._no_grad_normal_,

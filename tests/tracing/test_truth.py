@@ -156,7 +156,11 @@ Metadata = tuple[tuple[int, ...], str, tuple[int, ...]]
 
 
 def _metadata(tensor: Tensor) -> Metadata:
-    return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), _meaningful(tensor.shape, tensor.stride())
+    return (
+        tuple(tensor.shape),
+        str(tensor.dtype).removeprefix("torch."),
+        _meaningful(tensor.shape, tensor.stride()),
+    )
 
 
 def _meaningful(shape: Any, strides: Any) -> tuple[int, ...]:

@@ -1,0 +1,141 @@
+"""Targets that cannot be loaded, each explained in one sentence; and those that can."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tclint.errors import TargetError
+from tclint.tracing.targets import Target, load_target, parse_target
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    path, modules = list(sys.path), set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(TargetError) as caught:
+        load_target(parse_target(text))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith((".", "?"))
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a/b.py:f", Target("a/b.py:f", "f", path="a/b.py")),
+        ("b.py:C.make", Target("b.py:C.make", "C.make", path="b.py")),
+        ("pkg.mod:C.make", Target("pkg.mod:C.make", "C.make", module="pkg.mod")),
+    ],
+)
+def test_parsed(text: str, expected: Target) -> None:
+    assert parse_target(text) == expected
+
+
+@pytest.mark.parametrize("text", ["model.py", "model.py:", ":f", "model.py:1", "model.py:f()"])
+def test_not_a_target(text: str) -> None:
+    with pytest.raises(TargetError, match="names no callable"):
+        parse_target(text)
+
+
+def test_missing_file_names_the_closest(folder: Path) -> None:
+    (folder / "model.py").write_text("")
+    assert error_of("modle.py:f") == "There is no file 'modle.py'. Did you mean 'model.py'?"
+
+
+def test_missing_folder(folder: Path) -> None:
+    assert "There is no folder 'nowhere'" in error_of("nowhere/model.py:f")
+
+
+def test_missing_function_lists_what_there_is(folder: Path) -> None:
+    (folder / "m1.py").write_text("from os.path import join\nclass Net: pass\ndef build_model(): pass\n")
+    message = error_of("m1.py:build_modle")
+    assert "m1.py has no 'build_modle'" in message
+    assert "Did you mean 'build_model'?" in message
+    assert "It defines build_model, Net." in message
+
+
+def test_missing_method(folder: Path) -> None:
+    (folder / "m2.py").write_text("class Net:\n    def make(self): pass\n")
+    assert "has no 'build'" in error_of("m2.py:Net.build")
+
+
+def test_needs_arguments(folder: Path) -> None:
+    (folder / "m3.py").write_text("\ndef build(size, *, depth): pass\n")
+    message = error_of("m3.py:build")
+    assert "build (m3.py:2) needs arguments (size, depth)" in message
+
+
+def test_not_callable(folder: Path) -> None:
+    (folder / "m4.py").write_text("width = 3\n")
+    assert "width in m4.py is a int, not a function" in error_of("m4.py:width")
+
+
+def test_syntax_error(folder: Path) -> None:
+    (folder / "m5.py").write_text("x = 1\ndef f(:\n")
+    assert "m5.py:2" in error_of("m5.py:f")
+
+
+def test_import_of_something_missing(folder: Path) -> None:
+    (folder / "m6.py").write_text("import os\nimport not_there_at_all\n")
+    message = error_of("m6.py:f")
+    assert "m6.py imports 'not_there_at_all', which is not installed here (m6.py:2)" in message
+
+
+def test_error_while_importing(folder: Path) -> None:
+    (folder / "m7.py").write_text("\n\nraise ValueError('bad size\\nand more')\n")
+    assert error_of("m7.py:f") == "m7.py could not be imported: ValueError: bad size (m7.py:3)."
+
+
+def test_exit_while_importing(folder: Path) -> None:
+    (folder / "m8.py").write_text("import sys\nsys.exit(3)\n")
+    assert "called sys.exit(3) while it was imported (m8.py:2)" in error_of("m8.py:f")
+
+
+def test_relative_imports_ask_for_a_module(folder: Path) -> None:
+    package = folder / "pkg9"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "layers.py").write_text("")
+    (package / "model.py").write_text("from .layers import x\n")
+    assert "'pkg9.model:f'" in error_of("pkg9/model.py:f")
+
+
+def test_missing_module(folder: Path) -> None:
+    assert "There is no module 'nowhere10'" in error_of("nowhere10.model:f")
+
+
+def test_the_folder_of_the_file_is_importable(folder: Path) -> None:
+    sub = folder / "sub"
+    sub.mkdir()
+    (sub / "helper11.py").write_text("value = 5\n")
+    (sub / "m11.py").write_text("from helper11 import value\ndef build(): return value\n")
+    loaded = load_target(parse_target("sub/m11.py:build"))
+    assert loaded.function() == 5
+    assert loaded.site is not None
+    assert loaded.site.line == 2
+
+
+def test_modules_are_found_from_the_working_directory(folder: Path) -> None:
+    package = folder / "pkg12"
+    package.mkdir()
+    (package / "m.py").write_text("class A:\n    @staticmethod\n    def make(): return 7\n")
+    assert load_target(parse_target("pkg12.m:A.make")).function() == 7
+
+
+def test_a_file_named_like_an_imported_module(folder: Path) -> None:
+    (folder / "json.py").write_text("def build(): return 'mine'\n")
+    before = sys.modules["json"]
+    assert load_target(parse_target("json.py:build")).function() == "mine"
+    assert sys.modules["json"] is before
