@@ -7,11 +7,11 @@ worker processes) and libcst, NumPy and the rules only when there is something f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tclint.config import Settings
+from tclint.config import PRECISIONS, Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
 from tclint.registry import Selection
@@ -44,6 +44,15 @@ class Metrics:
     """Largest possible speed-up if only the work on Tensor Cores got faster."""
     uncertainty_percent: float
     calibrated: bool
+    step_flops: int | None = None
+    """Forward and backward; None: not computed."""
+    aligned_flops_percent: float | None = None
+    """Share of the matrix products' FLOPs whose contiguous dims are multiples of what Tensor Cores want;
+    None where the precision has no such multiple."""
+    memory_bytes: int | None = None
+    """Parameters, gradients, optimizer state and activations, without the allocator's own."""
+    step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
+    """The same step in every precision that the GPU's units compute in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,10 @@ class Entry:
     seconds: dict[str, float]
     inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
     """Name, dtype and shape of every tensor the model was called with."""
+    graph_hash: str = ""
+    """What the model computes (tclint.model_facts.graph_hash)."""
+    torch_version: str = ""
+    """Of the torch that traced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +233,7 @@ def _check_graph(
     result: TraceResult, rules: Sequence[GraphRule], settings: Settings
 ) -> tuple[Entry, list[Finding]]:
     from tclint.context import GraphContext
+    from tclint.model_facts import aligned_flops_percent, graph_hash
 
     graph = result.graph
     assert graph is not None
@@ -245,6 +259,14 @@ def _check_graph(
             amdahl_ceiling=estimate.amdahl_ceiling,
             uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
             calibrated=estimate.gpu.calibrated(scenario.precision),
+            step_flops=estimate.flops,
+            aligned_flops_percent=aligned_flops_percent(estimate),
+            memory_bytes=estimate.memory.total_bytes,
+            step_time_us_by_precision={
+                precision: context.estimate(replace(scenario, precision=precision)).step_time_us
+                for precision in PRECISIONS
+                if estimate.gpu.supports(precision)
+            },
         )
     entry = Entry(
         target=result.target,
@@ -259,6 +281,8 @@ def _check_graph(
         not_analysed=gaps,
         seconds=dict(result.seconds),
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
+        graph_hash=graph_hash(graph),
+        torch_version=str(graph.metadata.get("torch", "")),
     )
     return entry, found
 
