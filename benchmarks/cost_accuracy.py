@@ -6,9 +6,9 @@ One line per file, GPU, dtype and kind. Errors are 100 * (predicted / measured -
 `median` of their absolute values, `bias` their mean. The plain roofline is max(FLOPs / datasheet rate,
 bytes / datasheet bandwidth); the calibrated one has a start time and two efficiencies fitted to the very
 rows it is judged on. All rows of a file count; with --held-out only the fifth of the shapes that
-calibrate.py never fits (a hash of (N, K)). Campaigns timed from the host get their clock's fixed overhead
-(harnesses.toml) added to every prediction, the plain roofline's included. What cannot be priced is a line
-that says so.
+calibrate.py never fits (a hash of (N, K)). Campaigns timed from the host see kernels through their clock
+(harnesses.toml), which is applied to every prediction, the plain roofline's included; what tclint predicts
+is the kernel's own time. What cannot be priced is a line that says so.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from measurements import (
     DTYPES,
     FloatArray,
     Group,
+    Harness,
     Unhandled,
-    harness_overhead_us,
+    harness_of,
     read_folder,
 )
 
@@ -59,7 +60,8 @@ class Line:
     calibrated_roofline_median: float | None = None
     calibrated: bool | None = None
     """Whether the constants are this GPU's own; None where nothing is priced."""
-    harness_overhead_us: float = 0.0
+    harness: str = ""
+    """What the campaign's clock does to a kernel's time; '' where nothing."""
     split: str = "all rows"
     note: str = ""
 
@@ -83,11 +85,11 @@ def judge(item: Group | Unhandled, *, held_out_only: bool) -> Line:
     prices = price_works(works, gpu, precision)
     if any(price is None for price in prices):
         return Line(*head, split=split, note=f"no formula for {item.dtype} on {gpu.id}")
-    overhead_us = harness_overhead_us(item)
-    predicted = np.array([price.time_us for price in prices if price]) + overhead_us
+    harness = harness_of(item)
+    predicted = harness.measured_us(np.array([price.time_us for price in prices if price]))
     math_us, memory_us = _roofline_parts(item, works, gpu)
     errors = 100 * (predicted / measured - 1)
-    plain = 100 * np.abs((np.maximum(math_us, memory_us) + overhead_us) / measured - 1)
+    plain = 100 * np.abs(harness.measured_us(np.maximum(math_us, memory_us)) / measured - 1)
     fitted = 100 * np.abs(_calibrated_roofline(math_us, memory_us, measured) / measured - 1)
     absolute = np.abs(errors)
     return Line(
@@ -101,7 +103,7 @@ def judge(item: Group | Unhandled, *, held_out_only: bool) -> Line:
         calibrated_roofline_mean=_rounded(fitted.mean()),
         calibrated_roofline_median=_rounded(np.median(fitted)),
         calibrated=all(price.calibrated for price in prices if price),
-        harness_overhead_us=overhead_us,
+        harness="" if harness == Harness() else f"max({harness.floor_us:g}, {harness.added_us:g} + t) us",
         split=split,
     )
 
@@ -175,8 +177,8 @@ def as_table(lines: Sequence[Line]) -> str:
         remarks = [line.note] if line.note else []
         if line.calibrated is False:
             remarks.append("constants of another GPU or precision")
-        if line.harness_overhead_us:
-            remarks.append(f"harness +{line.harness_overhead_us:g} us")
+        if line.harness:
+            remarks.append(f"clock sees {line.harness}")
         text.append("  ".join(cells) + ("  " + "; ".join(remarks) if remarks else ""))
     return "\n".join(row.rstrip() for row in text)
 

@@ -39,6 +39,10 @@ HELD_OUT_ONE_IN = 5
 PADDED_SOURCES = frozenset({"deepbench"})
 """Campaigns whose library pads 16-bit sizes to 8 itself (CUDA 10)."""
 
+SERVING_SOURCES = frozenset({"vidur"})
+"""Campaigns that time a serving engine's own kernels: priced with constants of their own ('vllm_*'), because
+they stream at half of what torch's kernels reach and say nothing of those."""
+
 _SCHEMAS: dict[str, frozenset[str]] = {
     "gemm": frozenset({"gpu", "dtype", "op", "batch", "m", "n", "k", "transpose_b", "time_us"}),
     "conv": frozenset({"gpu", "dtype", "direction", "layout", "n", "c", "h", "w", "k", "r", "s", "time_us"}),
@@ -208,6 +212,8 @@ VECTOR_OPS: dict[str, tuple[str, str, int, int]] = {
 
 def _vector(row: dict[str, str], dtype: str) -> Traffic:
     traffic_class, operation, read, written = VECTOR_OPS[row["op"]]
+    if row.get("source") in SERVING_SOURCES and not operation.startswith("vllm_"):
+        operation = f"vllm_{operation}"
     rows, columns = _int(row, "rows"), _int(row, "cols")
     size = rows * columns * {"float64": 8, "float32": 4}.get(dtype, 2)
     return Traffic(
@@ -262,12 +268,34 @@ def _harnesses() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def harness_overhead_us(group: Group) -> float:
-    """What a campaign's clock adds to the kernel's own time, from harnesses.toml; 0 where not listed."""
-    campaign: dict[str, Any] = _harnesses().get(group.source, {})
+@dataclass(frozen=True)
+class Harness:
+    """What a campaign's clock makes of a kernel's own time: max(floor_us, added_us + kernel).
+
+    A campaign that times from the host sees at least the host's own work, behind which a short kernel
+    hides, and something fixed on top of a long one.
+    """
+
+    floor_us: float = 0.0
+    added_us: float = 0.0
+
+    def measured_us(self, kernel_us: FloatArray) -> FloatArray:
+        """The time that the campaign would report."""
+        result: FloatArray = np.maximum(self.floor_us, self.added_us + kernel_us)
+        return result
+
+
+def harness_kind(group: Group) -> str:
+    """The kind under which harnesses.toml lists a group: elementwise operators share one."""
     work = group.works[0]
-    kind = "elementwise" if isinstance(work, Traffic) and work.traffic_class == "elementwise" else group.kind
+    return "elementwise" if isinstance(work, Traffic) and work.traffic_class == "elementwise" else group.kind
+
+
+def harness_of(group: Group) -> Harness:
+    """The harness of a campaign on a GPU, else of its other GPUs on average; neutral where not listed."""
+    campaign: dict[str, Any] = _harnesses().get(group.source, {})
+    kind = harness_kind(group)
     for table in (campaign.get(group.gpu, {}), campaign.get("default", {})):
         if kind in table:
-            return float(table[kind])
-    return 0.0
+            return Harness(**table[kind])
+    return Harness()

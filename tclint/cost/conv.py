@@ -134,10 +134,7 @@ def convolution_times(
         + (k_group + k_padded) * batch * out_positions * groups * (k_padded != k_group)
     ) * (size / (bytes_per_us * transform_share))
     needs_transform = unit.tensor_cores & ~nhwc
-    dense_us = (
-        gemm.time_us * factor
-        + np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
-    )
+    dense_us = gemm.time_us * factor + np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
     share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
     moved = (first + second + result) * size
     multiply_adds = 2 * batch * out_positions * k_group * groups * c_group * taps

@@ -185,8 +185,13 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     l2_bytes_per_us = 1e3 * gpu.l2_gb_per_s
     efficiency = gpu.sustained.get(unit.calibration, c.math_efficiency)
     flop_per_us_per_sm = 1e6 * gpu.peak_tflops[unit.name] * efficiency / sms / unit.work_factor
-    factor = shapes.rate_factor
-    slowdown = (misalignment_factor(shapes, unit, c) if factor is None else factor)[:, None, None]
+    # Convolutions have been padded already and give a factor of their own for the main loop.
+    slowdown: FloatArray | float = 1.0
+    loop_factor: FloatArray | float = 1.0
+    if shapes.rate_factor is None:
+        slowdown = misalignment_factor(shapes, unit, c)[:, None, None]
+    else:
+        loop_factor = shapes.rate_factor[:, None, None]
 
     k_slice = np.ceil(k / (split * K_GRANULARITY)) * K_GRANULARITY
     count = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * split
@@ -196,14 +201,16 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     resident_rounds = np.ceil(rounds / resident)
     is_batched = batch > 1
     per_tile_us = 2 * tile_m * tile_n * k_slice / flop_per_us_per_sm
-    per_tile_us = per_tile_us * (1 + c.tile_overhead * (64 / tile_m + 64 / tile_n)) * slowdown
+    per_tile_us = per_tile_us * (1 + c.tile_overhead * (64 / tile_m + 64 / tile_n)) * loop_factor
     math_us = np.maximum(rounds * per_tile_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
     # Only long kernels at full rate heat the chip up to its power limit.
     math_us = math_us * (1 + c.power_slowdown * math_us / (math_us + POWER_SCALE_US))
     math_us = math_us + resident_rounds * (c.prologue_us + c.epilogue_us * tile_m * tile_n / LARGEST_TILE)
+    # Narrow loads and stores slow down everything but DRAM.
+    math_us = math_us * slowdown
 
     operand_bytes = count * (tile_m + tile_n) * k_slice * unit.element_bytes
-    l2_us = operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
+    l2_us = slowdown * operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
 
     size = float(unit.element_bytes)
     a_bytes = m * k * batch * size if shapes.a_bytes is None else shapes.a_bytes[:, None, None]

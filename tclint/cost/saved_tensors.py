@@ -1,0 +1,426 @@
+"""Which tensors autograd keeps from the forward pass for the backward pass, op by op.
+
+Follows each op's autograd formula (tools/autograd/derivatives.yaml, saved_tensors.toml here) as PyTorch
+runs it on a GPU. What counts is storages: views and in-place results share the memory of what they came
+from, a tensor that two ops keep is kept once, and what autocast made is what is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from math import prod
+from typing import Any
+
+from tclint.graph.graph import Graph
+from tclint.graph.lower_attention import unfused_reason
+from tclint.graph.lower_base import collapsible
+from tclint.graph.op import Op
+from tclint.graph.op_tables import DERIVATIVES
+from tclint.graph.spec import TensorSpec, contiguous_strides, itemsize_bytes
+from tclint.graph.training import composites, gradient_needs
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+StorageKey = tuple[Any, ...]
+
+WEIGHT_COPY = "weight copy"
+"""First part of the key of autocast's cached copy of a parameter."""
+PARAMETER = "parameter"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One piece of memory."""
+
+    key: StorageKey
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SavedTensors:
+    """What a training step's forward pass leaves behind for the backward pass."""
+
+    by_op: Mapping[int, tuple[Storage, ...]]
+    """Storages that each op keeps, parameters and autocast's cached copies of them excepted."""
+    unknown: Mapping[str, int]
+    """Ops whose formula is not known here, by name with their number; all their inputs are counted."""
+
+    def storages(self, op_indices: frozenset[int] | None = None) -> dict[StorageKey, int]:
+        """Distinct storages with their bytes, of all ops or of some."""
+        return {
+            storage.key: storage.bytes
+            for index, kept in self.by_op.items()
+            if op_indices is None or index in op_indices
+            for storage in kept
+        }
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.storages().values())
+
+
+def saved_tensors(graph: Graph) -> SavedTensors:
+    """What a training step of a graph keeps; precision and layout are those of the graph as given."""
+    return _Saving(graph).run()
+
+
+class Storages:
+    """Which storage every tensor of a graph lies in."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._dtypes = {
+            name: parameter.dtype
+            for parameter in graph.parameters
+            for name in (parameter.name, *parameter.aliases)
+        }
+        self._sizes = {
+            name: parameter.bytes
+            for parameter in graph.parameters
+            for name in (parameter.name, *parameter.aliases)
+        }
+        self._made: dict[tuple[int, int], Storage] = {}
+        for op in graph.ops:
+            for position, spec in enumerate(op.outputs):
+                self._made[op.index, position] = self._output(op, position, spec)
+
+    def _output(self, op: Op, position: int, spec: TensorSpec) -> Storage:
+        shares = op.inputs and (op.kind == "view" or (op.in_place and position == 0) or _is_identity(op))
+        if shares:
+            return self.of_tensor(op.inputs[0], (op.index, position))
+        return Storage(("op", op.index, position), spec.bytes)
+
+    def of_tensor(self, spec: TensorSpec, unnamed: StorageKey) -> Storage:
+        """The storage of a tensor before autocast converts it; `unnamed` tells constants apart."""
+        if spec.producer is not None:
+            found = self._made.get((spec.producer, spec.output_index))
+            return found or Storage(("op", spec.producer, spec.output_index), spec.bytes)
+        if spec.parameter is not None:
+            return Storage((PARAMETER, spec.parameter), self._sizes.get(spec.parameter, spec.bytes))
+        if spec.input_name is not None:
+            return Storage(("input", spec.input_name), spec.bytes)
+        return Storage(("constant", *unnamed), spec.bytes)
+
+    def of_input(self, op: Op, position: int) -> Storage:
+        """The storage that an op really reads: autocast's copy where there is one."""
+        spec = op.inputs[position]
+        own = self.of_tensor(spec, (op.index, position))
+        if spec.producer is not None:
+            source = self._graph.ops[spec.producer].outputs
+            before = source[spec.output_index].dtype if spec.output_index < len(source) else spec.dtype
+        elif spec.parameter is not None:
+            before = self._dtypes.get(spec.parameter, spec.dtype)
+        else:
+            before = next(
+                (cast.from_dtype for cast in op.casts if _converts(cast.shape, cast.to_dtype, spec)),
+                spec.dtype,
+            )
+        if before == spec.dtype:
+            return own
+        size = spec.numel * itemsize_bytes(spec.dtype)
+        if spec.parameter is not None and spec.producer is None:
+            return Storage((WEIGHT_COPY, spec.parameter), size)
+        return Storage(("cast", op.index, position), size)
+
+
+def _converts(shape: tuple[int, ...], dtype: str, spec: TensorSpec) -> bool:
+    return shape == spec.shape and dtype == spec.dtype
+
+
+def _is_identity(op: Op) -> bool:
+    """Dropout that does nothing returns its input."""
+    return "dropout" in op.name and not _drops(op)
+
+
+def _drops(op: Op) -> bool:
+    return bool(op.attributes.get("train", True)) and bool(op.attributes.get("p", 0.5))
+
+
+@cache
+def _tables() -> tuple[dict[str, str], frozenset[str], dict[str, int]]:
+    text = resources.files("tclint.cost").joinpath("saved_tensors.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    rules = {name: token for token, names in data["saved"].items() for name in names}
+    return rules, frozenset(data["in_place"]["result"]), dict(data["norms"])
+
+
+class _Saving:
+    """One pass over the ops that have a backward."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.storages = Storages(graph)
+        self.needs = gradient_needs(graph)
+        self.unknown: dict[str, int] = {}
+
+    def run(self) -> SavedTensors:
+        skipped = composites(self.graph)
+        by_op = {}
+        for op in self.graph.ops:
+            needs = self.needs[op.index]
+            if True not in needs or op.index in skipped:
+                continue
+            kept = {s.key: s for s in self._kept(op, needs) if s.bytes and s.key[0] not in _NOT_COUNTED}
+            if kept:
+                by_op[op.index] = tuple(kept.values())
+        return SavedTensors(by_op, self.unknown)
+
+    def _kept(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        special = _SPECIAL.get(op.name)
+        if special is not None:
+            yield from special(self, op, needs)
+        elif op.kind == "norm":
+            yield from self._norm(op)
+        elif op.kind == "conv":
+            # Formula of both gradients at once: both tensors are kept whichever is needed.
+            yield from self._inputs(op, "input", "self", "weight", "offset", "mask")
+        elif op.kind == "rnn":
+            yield from self._rnn(op)
+        elif "max_pool" in op.name:
+            yield from self._max_pool(op)
+        elif op.kind == "view" or _is_identity(op):
+            return
+        elif "dropout" in op.name:
+            yield self._extra(op, "mask", op.inputs[0].numel)
+        else:
+            yield from self._by_table(op, needs)
+
+    # --- by name or kind
+
+    def _by_table(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        rules, _, _ = _tables()
+        token = rules.get(op.name)
+        if op.name in ("mul", "div", "multiply", "divide", "true_divide") and len(op.inputs) == 1:
+            token = "none"
+        elif op.name in _ADAPTIVE_AVERAGES and prod(op.outputs[0].shape[2:]) == 1:
+            token = "none"  # torch takes the mean
+        elif token is None and op.kind == "elementwise" and len(op.inputs) == 1:
+            saved = DERIVATIVES.get(op.name)
+            token = "self" if saved is None or saved.saved == "input" else saved.saved
+            token = "none" if token == "free" else token
+        elif token is None:
+            token = {"copy": "none", "softmax": "output", "loss": "inputs"}.get(op.kind)
+        if token is None:
+            self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
+            token = "inputs"
+        yield from self._token(op, needs, token)
+
+    def _token(self, op: Op, needs: tuple[bool, ...], token: str) -> Iterator[Storage]:
+        if token == "self":
+            yield self._first(op)
+        elif token == "output":
+            yield self._output(op, 0)
+        elif token == "self_and_output":
+            yield self._first(op)
+            yield self._output(op, 0)
+        elif token == "inputs":
+            for position, spec in enumerate(op.inputs):
+                if spec.is_floating or spec.dtype.startswith("complex") or op.name == "gather":
+                    yield self._first(op) if position == 0 else self.storages.of_input(op, position)
+        elif token == "others":
+            yield from self._others(op, needs)
+        elif token == "indices":
+            for position, spec in enumerate(op.inputs):
+                if not spec.is_floating:
+                    yield self.storages.of_input(op, position)
+            for position, spec in enumerate(op.outputs):
+                if not spec.is_floating:
+                    yield self._output(op, position)
+
+    def _first(self, op: Op) -> Storage:
+        """The first input; in place it is gone, and torch kept the result or a copy."""
+        if not op.in_place:
+            return self.storages.of_input(op, 0)
+        if op.name in _tables()[1]:
+            return self._output(op, 0)
+        return self._extra(op, "copy", op.inputs[0].bytes)
+
+    def _others(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        factors = [p for p, name in enumerate(op.input_names) if p or name not in ("self", "input")]
+        if op.name not in ("addmm", "baddbmm", "addbmm", "addmv", "addcmul"):
+            factors = list(range(len(op.inputs)))
+        for position in factors:
+            if any(needs[other] for other in factors if other != position) or (
+                # x * x is one tensor with two uses
+                needs[position] and len(factors) == 1
+            ):
+                yield self._first(op) if position == 0 else self.storages.of_input(op, position)
+
+    # --- products
+
+    def _linear(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        x, weight = _position(op, "input", "self"), _position(op, "weight", "mat2")
+        if needs[weight]:
+            yield self._folded(op, x, op.inputs[x].shape[:-1])
+        if needs[x]:
+            yield self.storages.of_input(op, weight)
+
+    def _matmul(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        a, b = op.inputs[0], op.inputs[1]
+        if len(a.shape) <= 2 and len(b.shape) <= 2:
+            yield from self._others(op, needs)
+            return
+        if len(b.shape) <= 2:
+            if needs[1]:
+                yield self._folded(op, 0, a.shape[:-1])
+            if needs[0]:
+                yield self.storages.of_input(op, 1)
+            return
+        batch = _broadcast(a.shape[:-2], b.shape[:-2])
+        for position in (0, 1):
+            if needs[1 - position]:
+                yield self._folded(op, position, batch)
+
+    def _folded(self, op: Op, position: int, leading: tuple[int, ...]) -> Storage:
+        """An operand whose leading dims torch makes one; a copy where memory does not allow it as a view."""
+        spec = op.inputs[position]
+        strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+        kept = len(spec.shape) - (1 if leading == spec.shape[:-1] else 2)
+        own, own_strides = spec.shape[: max(kept, 0)], strides[: max(kept, 0)]
+        widened = tuple(
+            0 if size != target else stride
+            for size, target, stride in zip(own, leading[len(leading) - len(own) :], own_strides, strict=True)
+        )
+        expanded = (0,) * (len(leading) - len(own)) + widened
+        storage = self.storages.of_input(op, position)
+        # Autocast's copy is dense in the order that the tensor had.
+        if collapsible(leading, expanded):
+            return storage
+        rest = prod(spec.shape[kept:])
+        return self._extra(op, f"copy of {position}", prod(leading) * rest * itemsize_bytes(spec.dtype))
+
+    # --- what one kernel does at once
+
+    def _norm(self, op: Op) -> Iterator[Storage]:
+        x = op.inputs[0]
+        per_row = _tables()[2].get(op.name)
+        if per_row is None:
+            self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
+            per_row = 2
+        yield self.storages.of_input(op, 0)
+        for position, name in enumerate(op.input_names):
+            if name == "weight":
+                yield self.storages.of_input(op, position)
+        yield self._extra(op, "statistics", 4 * per_row * _rows(op, x))
+
+    def _max_pool(self, op: Op) -> Iterator[Storage]:
+        yield self.storages.of_input(op, 0)
+        if len(op.outputs) > 1:
+            yield self._output(op, 1)
+        else:
+            yield self._extra(op, "indices", 8 * op.outputs[0].numel)
+
+    def _attention(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        q, k, v = (_position(op, name) for name in ("query", "key", "value"))
+        mask = next((p for p, name in enumerate(op.input_names) if name in ("attn_mask", "attn_bias")), None)
+        query, key, value = (op.inputs[p] for p in (q, k, v))
+        length, key_length = query.shape[-2], key.shape[-2]
+        heads = op.outputs[0].numel // max(length * value.shape[-1], 1)
+        if unfused_reason(query, key, value, has_mask=mask is not None) is None:
+            for position in (q, k, v):
+                yield self.storages.of_input(op, position)
+            yield self._output(op, 0)
+            yield self._extra(op, "log-sum-exp", 4 * heads * length)
+            if mask is not None:
+                yield self.storages.of_input(op, mask)
+            return
+        size = max(itemsize_bytes(query.dtype), 4)
+        for name, spec in (("query", query), ("key", key)):
+            yield self._extra(op, name, size * heads * spec.shape[-2] * spec.shape[-1])
+        if value.dtype in ("float16", "bfloat16"):
+            yield self._extra(op, "value", size * value.numel)
+        else:
+            yield self.storages.of_input(op, v)
+        scores = heads * length * key_length
+        yield self._extra(op, "probabilities", size * scores)
+        if op.attributes.get("dropout_p"):
+            yield self._extra(op, "dropout", (size + 1) * scores)
+
+    def _cross_entropy(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        yield self._extra(op, "log-softmax", op.inputs[0].numel * itemsize_bytes(op.inputs[0].dtype))
+        for position in range(1, len(op.inputs)):
+            yield self.storages.of_input(op, position)
+
+    def _rnn(self, op: Op) -> Iterator[Storage]:
+        """cuDNN keeps input, output and a reserve, taken to be the gates (and cell) of every step."""
+        for position in range(min(len(op.inputs), 3)):
+            if op.inputs[position].parameter is None:
+                yield self.storages.of_input(op, position)
+        output = op.outputs[0]
+        yield self._output(op, 0)
+        steps = output.numel // max(output.shape[-1], 1)
+        recurrent = [s for s in op.inputs if s.parameter is not None and "weight_hh" in s.parameter]
+        if not recurrent:
+            self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
+            return
+        width = sum(spec.shape[0] + (spec.shape[1] if op.name == "lstm" else 0) for spec in recurrent)
+        yield self._extra(op, "reserve", steps * width * itemsize_bytes(output.dtype))
+
+    # --- helpers
+
+    def _inputs(self, op: Op, *names: str) -> Iterator[Storage]:
+        for position, name in enumerate(op.input_names):
+            if name in names:
+                yield self.storages.of_input(op, position)
+
+    def _output(self, op: Op, position: int) -> Storage:
+        spec = op.outputs[position]
+        return self.storages.of_tensor(
+            TensorSpec(spec.shape, spec.dtype, spec.strides, producer=op.index, output_index=position), ()
+        )
+
+    def _extra(self, op: Op, what: str, size: int) -> Storage:
+        """A tensor that exists inside the op only."""
+        return Storage(("inside", op.index, what), size)
+
+
+def _position(op: Op, *names: str) -> int:
+    return next((p for p, name in enumerate(op.input_names) if name in names), 0)
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(a), len(b))
+    left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    return tuple(max(x, y) if x and y else 0 for x, y in zip(left, right, strict=True))
+
+
+def _rows(op: Op, x: TensorSpec) -> int:
+    """How many groups of elements a norm computes statistics of."""
+    if "batch_norm" in op.name:
+        return x.shape[1] if len(x.shape) > 1 else 1
+    if "instance_norm" in op.name:
+        return x.shape[0] * x.shape[1]
+    if "group_norm" in op.name:
+        return x.shape[0] * int(op.attributes.get("num_groups", op.attributes.get("group", 1)))
+    shape = op.attributes.get("normalized_shape")
+    columns = prod(shape) if isinstance(shape, (list, tuple)) else (x.shape[-1] if x.shape else 1)
+    return x.numel // max(columns, 1)
+
+
+_NOT_COUNTED = frozenset({PARAMETER, WEIGHT_COPY})
+_ADAPTIVE_AVERAGES = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"})
+
+_Special = Callable[[_Saving, Op, tuple[bool, ...]], Iterator[Storage]]
+_SPECIAL: dict[str, _Special] = {
+    "linear": _Saving._linear,
+    "matmul": _Saving._matmul,
+    "cross_entropy_loss": _Saving._cross_entropy,
+    **dict.fromkeys(
+        (
+            "scaled_dot_product_attention",
+            "flex_attention",
+            "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_efficient_attention",
+            "_scaled_dot_product_cudnn_attention",
+        ),
+        _Saving._attention,
+    ),
+}
