@@ -1,0 +1,235 @@
+"""Predicted saved tensors against what torch.autograd.graph.saved_tensors_hooks sees on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import tclint
+from tclint.cost.precision import apply_precision
+from tclint.cost.saved_tensors import saved_tensors
+
+
+def really_saved_bytes(model: nn.Module, inputs: tuple[torch.Tensor, ...], autocast: bool = False) -> int:
+    """Bytes of the distinct storages that autograd keeps, parameters and casts of them excepted."""
+    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    seen: dict[int, int] = {}
+    kept: list[torch.Tensor] = []
+    copies = [p.detach().bfloat16() for p in model.parameters()] if autocast else []
+
+    def is_weight_copy(tensor: torch.Tensor) -> bool:
+        views = (view for copy in copies for view in ((copy, copy.t()) if copy.dim() == 2 else (copy,)))
+        return any(tensor.shape == view.shape and torch.equal(tensor, view) for view in views)
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)  # alive, so that no address is given out twice
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own and tensor.dim() and not is_weight_copy(tensor):
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=autocast),
+    ):
+        model(*inputs)
+    return sum(seen.values())
+
+
+class Lambda(nn.Module):
+    """Submodules and a function of them."""
+
+    def __init__(self, function: Callable[..., Any], **modules: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(self, *inputs)
+
+
+def _residual(m: Any, x: torch.Tensor) -> torch.Tensor:
+    y = torch.relu_(m.bn1(m.conv1(x)))
+    return F.relu(m.bn2(m.conv2(y)) + x)
+
+
+def _attention(m: Any, x: torch.Tensor) -> torch.Tensor:
+    batch, length, width = x.shape
+    q, k, v = m.qkv(x).reshape(batch, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return x + m.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def _manual_attention(m: Any, x: torch.Tensor) -> torch.Tensor:
+    batch, length, width = x.shape
+
+    def heads(y: torch.Tensor) -> torch.Tensor:
+        return y.view(batch, length, 4, width // 4).transpose(1, 2)
+
+    scores = heads(m.q(x)) @ heads(m.k(x)).transpose(-2, -1) / 4.0
+    y = scores.softmax(-1) @ heads(m.v(x))
+    return m.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def _language_model(m: Any, tokens: torch.Tensor) -> torch.Tensor:
+    x = m.embed(tokens)
+    x = x + m.down(F.gelu(m.up(m.norm(x))))
+    logits = m.head(x)
+    return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+
+def _swiglu(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return m.down(F.silu(m.gate(x)) * m.up(x))
+
+
+def _pooled(m: Any, x: torch.Tensor) -> torch.Tensor:
+    x = F.max_pool2d(F.hardswish(m.conv(x)), 2)
+    x = F.avg_pool2d(F.leaky_relu(x, 0.1), 2)
+    gate = torch.sigmoid(m.squeeze(F.adaptive_avg_pool2d(x, 1)))
+    return m.head(F.adaptive_avg_pool2d(x * gate, 1).flatten(1))
+
+
+def _dense(m: Any, x: torch.Tensor) -> torch.Tensor:
+    a = m.a(x)
+    b = m.b(torch.cat([x, a], 1))
+    return F.interpolate(torch.cat([x, a, b], 1), scale_factor=2)
+
+
+def _unet(m: Any, x: torch.Tensor) -> torch.Tensor:
+    a = F.elu(m.down(x))
+    up = m.up(F.hardtanh_(m.mid(a)))
+    return m.last(torch.cat([up, x], 1)).tanh()
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8)),
+        (torch.randn(16, 32),),
+    ),
+    "residual block": (
+        lambda: Lambda(
+            _residual,
+            conv1=nn.Conv2d(16, 16, 3, padding=1, bias=False),
+            bn1=nn.BatchNorm2d(16),
+            conv2=nn.Conv2d(16, 16, 3, padding=1, bias=False),
+            bn2=nn.BatchNorm2d(16),
+        ),
+        (torch.randn(4, 16, 12, 12),),
+    ),
+    "fused attention": (
+        lambda: Lambda(_attention, qkv=nn.Linear(64, 192), out=nn.Linear(64, 64)),
+        (torch.randn(4, 24, 64),),
+    ),
+    "attention of parts": (
+        lambda: Lambda(
+            _manual_attention, **{name: nn.Linear(64, 64) for name in ("q", "k", "v", "out")}
+        ),
+        (torch.randn(4, 24, 64),),
+    ),
+    "language model": (
+        lambda: Lambda(
+            _language_model,
+            embed=nn.Embedding(100, 32),
+            norm=nn.LayerNorm(32),
+            up=nn.Linear(32, 128),
+            down=nn.Linear(128, 32),
+            head=nn.Linear(32, 100, bias=False),
+        ),
+        (torch.randint(0, 100, (4, 16)),),
+    ),
+    "swiglu": (
+        lambda: Lambda(
+            _swiglu,
+            gate=nn.Linear(32, 96, bias=False),
+            up=nn.Linear(32, 96, bias=False),
+            down=nn.Linear(96, 32, bias=False),
+        ),
+        (torch.randn(4, 8, 32),),
+    ),
+    "pooling and squeeze-excite": (
+        lambda: Lambda(_pooled, conv=nn.Conv2d(3, 16, 3), squeeze=nn.Conv2d(16, 16, 1), head=nn.Linear(16, 10)),
+        (torch.randn(4, 3, 18, 18),),
+    ),
+    "dense block": (
+        lambda: Lambda(
+            _dense,
+            a=nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3, padding=1)),
+            b=nn.Sequential(nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 4, 1)),
+        ),
+        (torch.randn(2, 8, 16, 16),),
+    ),
+    "u-net": (
+        lambda: Lambda(
+            _unet,
+            down=nn.Conv2d(4, 8, 2, stride=2),
+            mid=nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8)),
+            up=nn.ConvTranspose2d(8, 4, 2, stride=2),
+            last=nn.Sequential(nn.Conv2d(8, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True)),
+        ),
+        (torch.randn(2, 4, 16, 16),),
+    ),
+    "1-d convolutions": (
+        lambda: nn.Sequential(
+            nn.Conv1d(8, 16, 5, padding=2), nn.BatchNorm1d(16), nn.SiLU(), nn.MaxPool1d(2), nn.Conv1d(16, 8, 1)
+        ),
+        (torch.randn(4, 8, 64),),
+    ),
+    "frozen layers": (
+        lambda: nn.Sequential(
+            nn.Linear(32, 32).requires_grad_(False), nn.ReLU(), nn.Linear(32, 32), nn.Sigmoid(),
+            nn.Linear(32, 32).requires_grad_(False),
+        ),
+        (torch.randn(16, 32),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_saved_bytes_are_those_that_torch_keeps(name: str) -> None:
+    build, inputs = CASES[name]
+    model = build().train()
+    really = really_saved_bytes(model, inputs)
+    graph = tclint.trace(lambda: build().train(), inputs)
+    saved = saved_tensors(graph)
+    assert not saved.unknown
+    assert saved.bytes == pytest.approx(really, rel=0.02), {
+        graph.ops[index].name: [(s.key, s.bytes) for s in kept] for index, kept in saved.by_op.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual block", "swiglu", "dense block"])
+def test_under_autocast_the_converted_tensors_are_kept(name: str) -> None:
+    build, inputs = CASES[name]
+    really = really_saved_bytes(build().train(), inputs, autocast=True)
+    graph = apply_precision(tclint.trace(lambda: build().train(), inputs), "bf16", "train")
+    assert saved_tensors(graph).bytes == pytest.approx(really, rel=0.02)
+
+
+def test_dropout_keeps_a_byte_per_element_and_none_in_eval_mode() -> None:
+    inputs = (torch.randn(16, 32),)
+
+    def build(training: bool) -> nn.Module:
+        return nn.Sequential(nn.Linear(32, 64), nn.Dropout(0.1)).train(training)
+
+    training = saved_tensors(tclint.trace(lambda: build(True), inputs)).bytes
+    evaluating = saved_tensors(tclint.trace(lambda: build(False), inputs)).bytes
+    assert training - evaluating == 16 * 64
+
+
+def test_an_unknown_operator_is_named() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(self.weight + x)
+
+    saved = saved_tensors(tclint.trace(Odd, (torch.randn(8, 8),)))
+    assert sum(saved.unknown.values()) >= 1
