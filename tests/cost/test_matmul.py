@@ -1,0 +1,165 @@
+"""Matrix products: the documents' own figures, and what must hold for any shape."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from cost_support import linear, price
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tclint.cost.matmul import alignment_elements
+from tclint.cost.pricing import price_works
+from tclint.cost.result import amdahl_speedup
+from tclint.gpu import all_gpus, load_gpu
+from tclint.graph.work import Gemm
+
+SIZES = st.integers(1, 256).map(lambda value: 8 * value)
+GPUS = st.sampled_from(["a100", "h100", "v100", "t4", "rtx-3090"])
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "intensity"),
+    [(512, 4096, 1024, 315.1), (1, 4096, 1024, 1.0), (8192, 128, 8192, 124.1), (8192, 8192, 8192, 2730.7)],
+)
+def test_arithmetic_intensity_of_the_guides(m: int, n: int, k: int, intensity: float) -> None:
+    assert price(linear(m, n, k)).arithmetic_intensity == pytest.approx(intensity, abs=0.1)
+
+
+def test_limiters_of_the_guides_on_v100() -> None:
+    assert price(linear(512, 4096, 1024), "v100").limiter == "math"
+    assert price(linear(1, 4096, 1024), "v100").limiter == "memory"
+    assert price(linear(32, 64, 64), "v100").limiter == "latency"
+    assert price(linear(512, 4096, 1024), "v100").balance == pytest.approx(138.9, abs=0.05)
+
+
+def test_gpt2_vocabulary_on_a100() -> None:
+    before, after = price(linear(8192, 50257, 768)), price(linear(8192, 50304, 768))
+    assert before.time_us / after.time_us == pytest.approx(2.9, abs=0.25)
+    assert "misaligned" in before.tensor_core_reason
+    assert not before.is_efficient
+    assert after.is_efficient
+
+
+def test_half_the_time_five_times_as_fast() -> None:
+    assert amdahl_speedup(0.5, 5) == pytest.approx(1.67, abs=0.005)
+    assert amdahl_speedup(1.0, float("inf")) == float("inf")
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, gpu=GPUS, factor=st.integers(2, 4), grown=st.sampled_from("mnk"))
+@settings(max_examples=150, deadline=None)
+def test_more_work_is_never_cheaper(m: int, n: int, k: int, gpu: str, factor: int, grown: str) -> None:
+    sizes = {"m": m, "n": n, "k": k}
+    larger = sizes | {grown: factor * sizes[grown]}
+    # Another tile may fit the larger shape better: a few percent, as on hardware.
+    assert price(linear(**larger), gpu).time_us >= 0.97 * price(linear(**sizes), gpu).time_us
+
+
+@given(m=SIZES, n=st.integers(9, 4096), k=st.integers(9, 4096), gpu=GPUS)
+@settings(max_examples=150, deadline=None)
+def test_cutting_down_to_aligned_sizes_never_costs(m: int, n: int, k: int, gpu: str) -> None:
+    aligned = linear(m, n // 8 * 8, k // 8 * 8)
+    assert price(aligned, gpu).time_us <= 1.03 * price(linear(m, n, k), gpu).time_us
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, gpu=GPUS, precision=st.sampled_from(["fp16", "fp32"]))
+@settings(max_examples=100, deadline=None)
+def test_figures_are_consistent(m: int, n: int, k: int, gpu: str, precision: str) -> None:
+    dtype = "float16" if precision == "fp16" else "float32"
+    found = price(linear(m, n, k, dtype), gpu, precision)
+    ideal_us = found.flops / (1e6 * load_gpu(gpu).peak_tflops[precision])
+    assert found.fraction_of_peak == pytest.approx(ideal_us / found.time_us)
+    assert 0 < found.fraction_of_peak <= 1.0
+    assert 0 < found.tile_efficiency <= 1.0
+    assert 0 < found.wave_efficiency <= 1.0
+    assert found.tile is not None
+    assert found.flops == 2 * m * n * k
+    assert found.bytes_read + found.bytes_written == (m * k + n * k + m * n) * (2 if precision == "fp16" else 4)
+    assert found.uncertainty_percent > 0
+
+
+def test_an_odd_batch_is_harmless_in_forward_but_not_in_wgrad() -> None:
+    forward = price(linear(4097, 4096, 4096)), price(linear(4096, 4096, 4096))
+    assert forward[0].time_us < 1.1 * forward[1].time_us
+
+    def wgrad(tokens: int) -> Gemm:
+        # dW[N,K] = dY[M,N]^T X[M,K]: M, the tokens, is contiguous nowhere.
+        return Gemm(4096, 4096, tokens, "float16", a_contiguous="m", b_contiguous="n")
+
+    assert price(wgrad(4097)).time_us < 1.1 * price(wgrad(4096)).time_us
+    transposed = Gemm(4096, 4096, 4097, "float16", a_contiguous="k", b_contiguous="k")
+    assert price(transposed).time_us > 2 * price(wgrad(4096)).time_us
+
+
+def test_alignment_counts_in_16_bytes() -> None:
+    assert alignment_elements(np.array([1.0, 6, 12, 8, 40, 64])).tolist() == [1, 2, 4, 8, 8, 16]
+    tf32 = [price(linear(4096, n, 4096, "float32"), precision="tf32").time_us for n in (4096, 4100, 4098)]
+    assert tf32[1] < 1.1 * tf32[0]
+    assert tf32[2] > 1.4 * tf32[0]
+    fp32 = [price(linear(4096, n, 4096, "float32"), precision="fp32").time_us for n in (4096, 4098)]
+    assert fp32[1] < 1.1 * fp32[0]
+
+
+def test_split_k_is_chosen_where_tiles_are_few() -> None:
+    assert price(linear(64, 64, 65536)).split_k > 1
+    assert price(linear(8192, 8192, 8192)).split_k == 1
+    assert price(Gemm(64, 64, 65536, "float16", batch=2)).split_k == 1
+
+
+def test_repeats_run_one_after_the_other() -> None:
+    once, often = Gemm(64, 2048, 512, "float16"), Gemm(64, 2048, 512, "float16", repeats=50)
+    assert price(often).time_us == pytest.approx(50 * price(once).time_us)
+    assert price(often).flops == 50 * price(once).flops
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "precision", "tensor_cores", "says"),
+    [
+        ("a100", "float16", "fp16", True, "fp16 Tensor Cores"),
+        ("a100", "bfloat16", "bf16", True, "bf16 Tensor Cores"),
+        ("v100", "bfloat16", "bf16", False, "bf16 needs compute capability 8.0"),
+        ("t4", "bfloat16", "bf16", False, "bf16 needs compute capability 8.0"),
+        ("v100", "float32", "tf32", False, "TF32 needs compute capability 8.0"),
+        ("a100", "float32", "tf32", True, "TF32 Tensor Cores"),
+        ("a100", "float32", "fp32", False, "TF32 off"),
+        ("a100", "float32", "fp16", False, "TF32 off"),
+        ("a100", "float64", "fp32", True, "fp64 Tensor Cores"),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_said(
+    gpu: str, dtype: str, precision: str, tensor_cores: bool, says: str
+) -> None:
+    found = price(linear(1024, 1024, 1024, dtype), gpu, precision)
+    assert found.uses_tensor_cores == tensor_cores
+    assert says in found.tensor_core_reason
+
+
+def test_what_runs_instead_is_priced() -> None:
+    bf16 = price(linear(4096, 4096, 4096, "bfloat16"), "v100", "bf16")
+    fp32 = price(linear(4096, 4096, 4096, "float32"), "v100", "fp32")
+    fp16 = price(linear(4096, 4096, 4096), "v100")
+    assert bf16.time_us == pytest.approx(fp32.time_us, rel=0.1)
+    assert bf16.time_us > 4 * fp16.time_us
+    assert not bf16.calibrated
+    assert bf16.uncertainty_percent > fp32.uncertainty_percent
+
+
+def test_dtypes_without_formula_have_no_price() -> None:
+    assert price_works([linear(64, 64, 64, "int64")], load_gpu("a100"), "fp32") == [None]
+
+
+def test_ten_thousand_new_products_within_a_second() -> None:
+    rng = np.random.default_rng(7)
+    works = [linear(*(int(size) for size in rng.integers(1, 9000, 3))) for _ in range(10_000)]
+    started = time.perf_counter()
+    price_works(works, load_gpu("l40s"), "fp16")
+    # A loaded machine may be slow; alone it takes about 0.2 s.
+    assert time.perf_counter() - started < 3.0
+
+
+def test_every_gpu_prices_large_products_near_its_own_rate() -> None:
+    for gpu in all_gpus():
+        found = price(linear(8192, 8192, 8192), gpu.id)
+        assert 0.4 < found.fraction_of_peak <= 1.0, gpu.id

@@ -1,0 +1,128 @@
+"""The GPU table: complete, sourced, and clear about what it does not know."""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from tclint.errors import UsageError
+from tclint.gpu import Gpu, GpuDataError, all_gpus, load_gpu
+from tclint.gpu.loader import index_gpus
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+IDS = """v100-sxm2-16gb v100-sxm2-32gb v100-pcie-32gb t4 a100-sxm4-40gb a100-sxm4-80gb a100-pcie-40gb
+a100-pcie-80gb a10 a40 l4 l40s rtx-3090 rtx-4090 h100-sxm5-80gb h200-sxm-141gb b200-sxm-180gb""".split()
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    text = resources.files("tclint.gpu").joinpath("a40.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text) | {"inherit": []} | changes
+
+
+@pytest.mark.parametrize("gpu_id", IDS)
+def test_promised_gpus_are_there(gpu_id: str) -> None:
+    assert load_gpu(gpu_id).id == gpu_id
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu_id"),
+    [
+        ("a100", "a100-sxm4-80gb"),
+        ("V100", "v100-sxm2-16gb"),
+        ("h100", "h100-sxm5-80gb"),
+        ("h200", "h200-sxm-141gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+    ],
+)
+def test_aliases_and_device_names(name: str, gpu_id: str) -> None:
+    assert load_gpu(name).id == gpu_id
+
+
+def test_an_unknown_gpu_is_answered_with_the_closest_name() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'a100'"):
+        load_gpu("a1000")
+
+
+def test_every_gpu_says_where_its_figures_come_from() -> None:
+    for gpu in all_gpus():
+        assert gpu.source
+        assert "l2_gb_per_s" in gpu.inferred, gpu.id
+        if gpu.sustained:
+            assert "sustained" in gpu.inferred, gpu.id
+
+
+def test_every_gpu_has_constants_of_every_kind() -> None:
+    kinds = [("gemm", "half"), ("gemm", "fp32"), ("conv", "half"), ("attention", "half"), ("traffic", "elementwise")]
+    for gpu in all_gpus():
+        for key in kinds:
+            calibration = gpu.calibration(*key)
+            assert calibration is not None, (gpu.id, key)
+            assert calibration.n > 0
+            assert calibration.held_out_mean_percent > 0
+            assert calibration.fitted_on
+
+
+def test_inherited_constants_are_not_called_calibrated() -> None:
+    assert load_gpu("a100").calibrated("bf16")
+    assert load_gpu("h100").calibrated("fp16")
+    assert not load_gpu("a40").calibrated("fp16")
+    assert load_gpu("a40").calibrations["gemm", "half"].inherited_from == "a100-sxm4-80gb"
+
+
+def test_hand_checks_of_the_documents() -> None:
+    a100, v100 = load_gpu("a100"), load_gpu("v100")
+    # 108 SMs x 1.41 GHz x 1024 FMA x 2
+    assert a100.sm_count * a100.boost_mhz * 1e6 * 1024 * 2 / 1e12 == pytest.approx(
+        a100.peak_tflops["fp16"], rel=1e-3
+    )
+    assert v100.balance("fp16") == pytest.approx(138.9, abs=0.05)
+
+
+def test_formats_follow_the_compute_capability() -> None:
+    for gpu in all_gpus():
+        ampere = gpu.compute_capability >= (8, 0)
+        assert gpu.supports("bf16") == ampere, gpu.id
+        assert gpu.supports("tf32") == ampere, gpu.id
+        assert gpu.supports("fp8") == (gpu.compute_capability >= (8, 9)), gpu.id
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sm_cuont": 84}, "unknown field 'sm_cuont'"),
+        ({"sm_count": 0}, "sm_count must be a positive number"),
+        ({"peak_tflops": {"fp16": 1.0}}, "needs at least fp32"),
+        ({"peak_tflops": {"fp32": 1.0, "fp17": 1.0}}, "'fp17'"),
+        ({"source": " "}, "source must name"),
+        ({"calibration": {"gemm": {"half": {"n": 3}}}}, r"\[calibration.gemm.half\] is incomplete"),
+        ({"inherit": ["a41"]}, "'a41'"),
+        ({"id": "a41"}, "named after its GPU's id"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GpuDataError, match=message) as caught:
+        index_gpus({"a40.toml": document(**changes)})
+    assert "a40.toml" in str(caught.value)
+
+
+def test_a_missing_field_is_named() -> None:
+    data = document()
+    del data["dram_gb_per_s"]
+    with pytest.raises(GpuDataError, match="'dram_gb_per_s' is missing"):
+        Gpu.from_toml(data, "a40.toml")
+
+
+def test_two_gpus_cannot_share_a_name() -> None:
+    other = document(id="a41", aliases=["a40"])
+    with pytest.raises(GpuDataError, match="already names"):
+        index_gpus({"a40.toml": document(), "a41.toml": other})
