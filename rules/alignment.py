@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.compiled import PADS, marked_if_handled
 from tclint.advice.misalignment import misalignment_findings
 from tclint.context import GraphContext
 from tclint.finding import Finding
@@ -183,7 +184,10 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        yield from misalignment_findings(self, context, frozenset({"linear", "matmul"}))
+        def check(eager_or_compiled: GraphContext) -> Iterator[Finding]:
+            return misalignment_findings(self, eager_or_compiled, frozenset({"linear", "matmul"}))
+
+        yield from marked_if_handled(context, check, PADS)
 
 
 class ConvMisaligned(GraphRule):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.advice.compiled import evidence_if_compiled, note_if_compiled
+from tclint.advice.alignment import efficient_multiple
+from tclint.advice.compiled import marked_if_handled
 from tclint.advice.edits import with_input_channels, without_bias
 from tclint.advice.layers import (
     by_line,
@@ -165,6 +166,8 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        if efficient_multiple(context.settings.precision) is None:
+            return
         stems = [op for op in convolutions(context.graph) if self._reads_images(op, context)]
         for ops in by_line(stems).values():
             concerned = indices_of(ops)
@@ -370,6 +373,9 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from marked_if_handled(context, self._check, "fuses the addition")
+
+    def _check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.mode != "train":
             return
         readers = consumers(context.graph.ops)
@@ -382,9 +388,9 @@ def example_inputs():
         yield self.finding(
             location,
             f"The batch norm after {layers_phrase(useless, 'convolution')} cancels the bias; bias=False "
-            f"{gain_phrase(effect)}{note_if_compiled(context, 'fuses the addition')}.",
+            f"{gain_phrase(effect)}.",
             effect=effect,
-            evidence=evidence_if_compiled(context) | {"layers": len(useless)},
+            evidence={"layers": len(useless)},
             fix=Fix("Build these convolutions with bias=False."),
             related=(
                 *context.related(first),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from tclint.advice.alignment import efficient_multiple
 from tclint.advice.edits import ungrouped
 from tclint.advice.layers import (
     by_line,
@@ -167,6 +168,8 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        if efficient_multiple(context.settings.precision) is None:
+            return
         image = _image_positions(context)
         early = [op for op in convolutions(context.graph) if is_depthwise(op) and _is_early(op, image)]
         for ops in by_line(op for op in early if _is_memory_limited(op, context)).values():
@@ -349,6 +352,8 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        if efficient_multiple(context.settings.precision) is None:
+            return
         outside = [op for op in convolutions(context.graph) if not _has_grouped_kernel(op)]
         for ops in by_line(outside).values():
             concerned = indices_of(ops)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.advice.compiled import evidence_if_compiled, level_if_compiled, note_if_compiled
+from tclint.advice.compiled import marked_if_handled
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
@@ -188,6 +188,9 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from marked_if_handled(context, self._check, "lays out convolutions in NHWC")
+
+    def _check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.precision == "fp32":
             return
         in_order = [op for op in convolutions(context.graph) if _runs_channels_first(op)]
@@ -200,12 +203,9 @@ def example_inputs():
         yield self.finding(
             context.root_location(),
             f"{sentence(layers_take(in_order, 'convolution', shares))} in the default memory format (NCHW); "
-            f"{' and '.join(formats)} {gain_phrase(effect)}"
-            f"{note_if_compiled(context, 'lays out convolutions in NHWC')}.",
+            f"{' and '.join(formats)} {gain_phrase(effect)}.",
             effect=effect,
-            evidence=evidence_if_compiled(context)
-            | {"convolutions": len(in_order), "share_percent": rounded(shares)},
-            level=level_if_compiled(context),
+            evidence={"convolutions": len(in_order), "share_percent": rounded(shares)},
             fix=Fix(
                 f"model = model.to(memory_format=torch.{formats[0]}) after building, and assign every batch: "
                 f"images = images.to(memory_format=torch.{formats[0]})."

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.attention import AttentionBlock, attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
-from tclint.advice.compiled import PADS, evidence_if_compiled, note_if_compiled
+from tclint.advice.compiled import PADS, marked_if_handled
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
@@ -219,6 +219,9 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from marked_if_handled(context, self._check, PADS)
+
+    def _check(self, context: GraphContext) -> Iterator[Finding]:
         precision = context.settings.precision
         by_length: dict[int, list[AttentionBlock]] = {}
         for block in attention_blocks(context.graph):
@@ -251,8 +254,7 @@ def example_inputs():
             f"{length} tokens are no multiple of {multiple}: the products of "
             f"{layers_take(scores, 'attention', shares)}"
         )
-        message += note_if_compiled(context, PADS)
-        evidence = evidence_if_compiled(context) | {
+        evidence = {
             "tokens": length,
             "multiple": multiple,
             "share_percent": rounded(shares),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tclint.advice.alignment import efficient_multiple, is_misaligned
-from tclint.advice.compiled import PADS, evidence_if_compiled, level_if_compiled, note_if_compiled
+from tclint.advice.compiled import PADS, marked_if_handled
 from tclint.advice.layers import (
     gain_phrase,
     indices_of,
@@ -200,6 +200,9 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from marked_if_handled(context, self._check, PADS)
+
+    def _check(self, context: GraphContext) -> Iterator[Finding]:
         by_vocabulary: dict[int, list[VocabularyHead]] = {}
         for head in context.once(vocabulary_heads):
             if is_misaligned(head.size, context.settings.precision):
@@ -238,8 +241,6 @@ def example_inputs():
             *context.related(head.op),
             *related_sites(sites, location, "the vocabulary is written here and has to change with it"),
         )
-        message += note_if_compiled(context, PADS)
-        evidence |= evidence_if_compiled(context)
         if not isinstance(outcome, Padding):
             return self.finding(
                 location,
@@ -262,7 +263,6 @@ def example_inputs():
                 "when sampling."
             ),
             related=related,
-            level=level_if_compiled(context),
         )
 
 

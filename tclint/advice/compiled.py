@@ -1,27 +1,58 @@
-"""What torch.compile mends by itself: reported as information, so that it fails no run."""
+"""What torch.compile mends by itself: shown and marked, as information that fails no run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tclint.finding import Level
+from tclint.finding import Effect, Finding
 
 if TYPE_CHECKING:
     from tclint.context import GraphContext
 
-
-def level_if_compiled(context: GraphContext) -> Level | None:
-    """'info' under torch.compile, else None: the rule's own."""
-    return "info" if context.settings.compiled else None
+Check = Callable[["GraphContext"], Iterator[Finding]]
 
 
-def note_if_compiled(context: GraphContext, what: str) -> str:
-    """' (torch.compile handles this: it pads such products)' under torch.compile, else ''."""
-    return f" (torch.compile handles this: it {what})" if context.settings.compiled else ""
+def marked_if_handled(context: GraphContext, check: Check, what: str) -> Iterator[Finding]:
+    """What `check` finds; under torch.compile marked as handled, and including what only the eager model has.
+
+    Where the compiled step still gains (Inductor's padding copies, the source's does not), that gain is
+    the effect; else the effect is that torch.compile handles it.
+
+    Args:
+        context: the model under the run's settings.
+        check: a rule's check.
+        what: what torch.compile does about it: 'pads such products'.
+    """
+    if not context.settings.compiled:
+        yield from check(context)
+        return
+    least = context.settings.min_gain_percent
+    eager = {
+        finding.fingerprint: finding
+        for finding in check(context.with_settings(compiled=False))
+        if (finding.effect.best_gain_percent or 0.0) >= least
+    }
+    for finding in check(context):
+        gain_percent = finding.effect.best_gain_percent
+        if gain_percent is None or gain_percent >= least:
+            eager.pop(finding.fingerprint, None)
+            yield _marked(finding, f"torch.compile handles this, it {what}; the gain is what remains.")
+        elif finding.fingerprint not in eager:
+            yield finding
+    for finding in eager.values():
+        marked = _marked(finding, f"That is eager execution: torch.compile handles this, it {what}.")
+        yield replace(marked, effect=Effect(unknown=f"torch.compile handles this: it {what}"))
 
 
-def evidence_if_compiled(context: GraphContext) -> dict[str, Any]:
-    return {"torch_compile_handles_this": True} if context.settings.compiled else {}
+def _marked(finding: Finding, note: str) -> Finding:
+    return replace(
+        finding,
+        level="info",
+        message=f"{finding.message} {note}",
+        evidence={**finding.evidence, "torch_compile_handles_this": True},
+    )
 
 
 PADS = "pads such products"

@@ -98,11 +98,16 @@ def share_phrase(shares: dict[str, float]) -> str:
     return _largest(shares) if shares else "an unknown share of the step"
 
 
+_NOTHING_PERCENT = 0.05
+
+
 def gain_phrase(effect: Effect) -> str:
     """'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)' of a priced effect."""
     gains = {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
+    if max(gains.values()) < _NOTHING_PERCENT:
+        return "is not predicted to gain anything"
     worst = min(gains, key=lambda gpu: gains[gpu])
-    loses = f" and to lose {-gains[worst]:.1f} % on {worst}" if gains[worst] < -0.05 else ""
+    loses = f" and to lose {-gains[worst]:.1f} % on {worst}" if gains[worst] < -_NOTHING_PERCENT else ""
     return f"is predicted to gain {_largest(gains)}{loses}"
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.attention import attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
-from tclint.advice.compiled import PADS, evidence_if_compiled, level_if_compiled, note_if_compiled
 from tclint.advice.layers import (
     Line,
     costliest,
@@ -181,11 +180,6 @@ def _finding(
         "layers": len(layers.ops),
         "share_percent": rounded(shares),
     }
-    level = None
-    if layers.kind in ("linear", "matmul"):
-        message += note_if_compiled(context, PADS)
-        evidence |= evidence_if_compiled(context)
-        level = level_if_compiled(context)
     sites = [site for group in layers.groups for site in group.sites]
     related = (
         *context.related(first),
@@ -211,7 +205,6 @@ def _finding(
         evidence=evidence,
         fix=Fix(_advice(layers, outcome)),
         related=related,
-        level=level,
     )
 
 
