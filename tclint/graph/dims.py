@@ -199,12 +199,12 @@ class CoupledDims:
         if not group.composite:
             return -(-group.size // multiple) * multiple
         expression = self._expression_of(group)
-        for number in self._choices(group, expression, {}):
-            parts = expression.split_linear(number)
+        for numbers in self._choices(group, expression, {}):
+            parts = _as_one(expression, numbers).split_linear(numbers[0])
             if parts is None or not parts[0].terms:
                 continue
             slope, rest = self._solver.value(parts[0]), self._solver.value(parts[1])
-            present = self._solver.values[number]
+            present = self._solver.values[numbers[0]]
             for value in range(present, present + multiple):
                 if slope > 0 and (slope * value + rest) % multiple == 0:
                     return slope * value + rest
@@ -227,17 +227,19 @@ class CoupledDims:
             raise DimsUnresolved(None, f"{group.id} is no group of this graph")
         return expression
 
-    def _choices(self, group: DimGroup, expression: Size, taken: Mapping[int, int]) -> list[int]:
-        """The atoms that may be changed to resize a composite, best first.
+    def _choices(self, group: DimGroup, expression: Size, taken: Mapping[int, int]) -> list[tuple[int, ...]]:
+        """The atoms that may be changed, to one value, to resize a composite; best first.
 
-        That is the innermost first: head_dim before heads, channels per group before groups.
+        That is the innermost first: head_dim before heads, channels per group before groups. Which part of
+        a concatenation should grow is not for us to say, unless all parts are equal tables made of
+        constants (sine and cosine of positions), which grow together.
         """
         numbers = [self._numbers[root.id] for root in group.roots]
         usable = [number for number in numbers if number not in taken and self._is_changeable(number)]
-        # Which part of a concatenation should grow is not for us to say.
-        if len(expression.terms) > 1 and len(usable) > 1:
-            return []
-        return usable[::-1]
+        if len(expression.terms) == 1 or len(usable) < 2:
+            return [(number,) for number in reversed(usable)]
+        alike = {(self._solver.atoms[number].origin, self._solver.values[number]) for number in usable}
+        return [tuple(usable)] if len(alike) == 1 and alike.pop()[0] == "constant" else []
 
     def _is_changeable(self, number: int) -> bool:
         root = self._roots[number]
@@ -256,10 +258,10 @@ class CoupledDims:
         except Inconsistent:
             # What was asked for so far does not fit together; the constraints will say where.
             pass
-        for number in self._choices(group, expression, changes):
-            value = self._solution(expression, number, wanted, changes)
+        for numbers in self._choices(group, expression, changes):
+            value = self._solution(_as_one(expression, numbers), numbers[0], wanted, changes)
             if value is not None:
-                changes[number] = value
+                changes.update(dict.fromkeys(numbers, value))
                 return
         if group.unresolved or group.fixed:
             raise DimsUnresolved(None, group.unresolved or f"the dim cannot change: {group.fixed}")
@@ -281,3 +283,8 @@ class CoupledDims:
             return None
         value, left_over = divmod(wanted - rest, slope)
         return value if value >= 1 and not left_over else None
+
+
+def _as_one(expression: Size, numbers: tuple[int, ...]) -> Size:
+    """An expression with the first of some atoms in the place of all of them."""
+    return expression.substitute(dict.fromkeys(numbers[1:], Size.atom(numbers[0])))

@@ -156,7 +156,8 @@ class Call:
             return quotient
         number = size.only_atom
         if number is not None and self.solver.atoms[number].kind == "free":
-            part = self.free(self.value(size) // parts, "factor")
+            origin = self.solver.atoms[number].origin
+            part = self.free(self.value(size) // parts, "constant" if origin == "constant" else "factor")
             self.unify(size, part.scaled(parts))
             return part
         return self.solver.derived("exact_div", size, (parts,), self.op.index)

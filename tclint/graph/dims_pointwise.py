@@ -24,7 +24,7 @@ rule(
     "lift_fresh_copy", "resolve_conj", "resolve_neg", "positive", "conj", "_conj", "_neg_view", "real",
     "imag", "fill", "zero", "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "randint_like",
     "empty_like", "tril", "triu", "flip", "fliplr", "flipud", "roll", "cumsum", "cumprod", "logcumsumexp",
-    "cummax", "cummin", "sort", "argsort", "msort", "renorm", "masked_scatter", "channel_shuffle",
+    "cummax", "cummin", "sort", "argsort", "msort", "renorm", "channel_shuffle",
     "bernoulli", "local_response_norm", "requires_grad", "quantize_per_tensor", "dequantize", "bucketize",
     "linalg_inv", "inverse", "matrix_exp", "relu", "dropout",
 )(elementwise)  # fmt: skip
@@ -145,6 +145,12 @@ def _pairwise_loss(call: Call) -> Sequence[Axes]:
 
 
 # ------------------------------------------------------------------------------ indexing
+
+
+@rule("masked_scatter")
+def _masked_scatter(call: Call) -> Sequence[Axes]:
+    # The source only has to hold enough elements.
+    return (call.broadcast((call.tensor("self"), call.tensor("mask"))),)
 
 
 @rule("gather", "take_along_dim")

@@ -120,8 +120,14 @@ def _slice(call: Call) -> Sequence[Axes]:
     if step == 1:
         axes[dim] = _piece(call, 0, dim, bounds)
         return (tuple(axes),)
-    if bounds[1] != call.value(axes[dim]):
+    size = call.value(axes[dim])
+    if bounds[1] != size:
         raise Unmodelled("a slice with a step and an end")
+    number = call.resolve(axes[dim]).only_atom
+    if size % step == 0 and number is not None and call.solver.atoms[number].origin == "constant":
+        # The even and the odd frequencies of a table of sines and cosines.
+        axes[dim] = call.divided(axes[dim], step)
+        return (tuple(axes),)
     left = axes[dim] if start == 0 else axes[dim] - Size.constant(start)
     axes[dim] = call.solver.derived("ceil_div", left, (step,), call.op.index)
     return (tuple(axes),)
@@ -160,6 +166,8 @@ def _piece(call: Call, position: int, dim: int, bounds: Piece) -> Size:
     start, end = bounds
     if (start, end) == (0, size):
         return whole
+    if start == end:
+        return Size.constant(0)
     tiles = call.pieces(position, dim)
     if tiles is not None and bounds in tiles:
         return parts_of(call, whole, [stop - first for first, stop in tiles])[tiles.index(bounds)]
@@ -344,7 +352,9 @@ def _view_as_real(call: Call) -> Sequence[Axes]:
 
 @rule("view_as_complex")
 def _view_as_complex(call: Call) -> Sequence[Axes]:
-    return (call.first()[:-1],)
+    *axes, pair = call.first()
+    call.unify(pair, Size.constant(2))
+    return (tuple(axes),)
 
 
 @rule("diagonal", "linalg_diagonal")
