@@ -31,7 +31,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
         without_gpu(),
         without_initialisation(),
         recorder,
-        DeviceRewriter(recorder.assume),
+        DeviceRewriter(recorder.assumptions.add),
     ):
         return build()
 

@@ -1,7 +1,7 @@
 """What the recorder assumes where a shape or a branch depends on data that a trace does not have.
 
 Each rule answers one operator on traced tensors. It returns NotImplemented where nothing has to be guessed,
-and says every guess through `recorder.assume`, so that it reaches the user with its line.
+and says every guess through `recorder.assumptions`, so that it reaches the user with its line.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ def _expected_true(mask: torch.Tensor) -> int:
 def _assume_share(recorder: Recorder, what: str, mask: torch.Tensor) -> int:
     count = _expected_true(mask)
     if count == mask.numel():
-        recorder.assume(f"{what}: all {count} elements assumed to be selected")
+        recorder.assumptions.add(f"{what}: all {count} elements assumed to be selected")
     else:
-        recorder.assume(f"{what}: {count} of {mask.numel()} elements assumed, spread evenly over choices")
+        recorder.assumptions.add(
+            f"{what}: {count} of {mask.numel()} elements assumed, spread evenly over choices"
+        )
     return count
 
 
@@ -106,7 +108,7 @@ def _unique(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: 
     tensor = args[0]
     # Usually drives a Python loop over groups: a few of them show the work of one.
     count = min(tensor.numel(), 4)
-    recorder.assume(f"unique of traced data: {count} distinct values assumed")
+    recorder.assumptions.add(f"unique of traced data: {count} distinct values assumed")
     return _empty((count,), tensor.dtype), _empty(tensor.shape), _empty((count,))
 
 
@@ -132,7 +134,7 @@ def _repeat_interleave(
                 count *= tensor.shape[dim]
         else:
             count = repeats.numel() if tensor is None or repeats.numel() > 1 else tensor.shape[dim]
-            recorder.assume("repeat_interleave by traced counts: one repeat of each element assumed")
+            recorder.assumptions.add("repeat_interleave by traced counts: one repeat of each element assumed")
     if tensor is None:
         return _empty((count,))
     shape = list(tensor.shape)
@@ -146,7 +148,7 @@ def _bincount(recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs:
     origin = origin_of(args[0])
     if origin is not None and origin.choices:
         count = max(count, origin.choices)
-    recorder.assume(f"bincount of traced data: {count} bins assumed")
+    recorder.assumptions.add(f"bincount of traced data: {count} bins assumed")
     return _empty((count,))
 
 
@@ -172,19 +174,19 @@ def _grouped_mm(_recorder: Recorder, function: Any, args: tuple[Any, ...], kwarg
 
 @_guesses("nms", "qnms")
 def _nms(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    recorder.assume(f"non-maximum suppression: all {args[0].shape[0]} boxes assumed to be kept")
+    recorder.assumptions.add(f"non-maximum suppression: all {args[0].shape[0]} boxes assumed to be kept")
     return _empty((args[0].shape[0],))
 
 
 @_guesses("equal", "allclose")
 def _equal(recorder: Recorder, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    recorder.assume("comparison of traced tensors: assumed to be equal")
+    recorder.assumptions.add("comparison of traced tensors: assumed to be equal")
     return True
 
 
 @_guesses("item", "_local_scalar_dense", "is_nonzero")
 def _item(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    value = recorder.guess_scalar(args[0])
+    value = recorder.assumptions.scalar(args[0])
     return bool(value) if "nonzero" in function.name() else value
 
 
@@ -194,7 +196,7 @@ def _one_hot(recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs: 
     if classes < 0:
         origin = origin_of(args[0])
         classes = origin.choices if origin is not None and origin.choices else 2
-        recorder.assume(f"one_hot without num_classes: {classes} classes assumed")
+        recorder.assumptions.add(f"one_hot without num_classes: {classes} classes assumed")
     output = _empty((*args[0].shape, classes))
     ensure_origin(output).density = 1.0 / classes
     return output
@@ -223,7 +225,7 @@ def _pack(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: di
     tensor, lengths, batch_first = args
     steps, batch = (tensor.shape[1], tensor.shape[0]) if batch_first else tensor.shape[:2]
     if lengths.is_meta:
-        recorder.assume("lengths of a packed sequence: all assumed to be full")
+        recorder.assumptions.add("lengths of a packed sequence: all assumed to be full")
         lengths = torch.full((batch,), steps)
     sizes = torch.tensor([int((lengths > step).sum()) for step in range(int(lengths.max()))])
     return _empty((int(lengths.sum()), *tensor.shape[2:]), tensor.dtype), sizes
@@ -235,7 +237,7 @@ def _unpack(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: 
     steps = max(int(sizes.numel()), total)
     if sizes.is_meta:
         batch = max(1, data.shape[0] // max(1, steps))
-        recorder.assume(f"batch of a packed sequence: {batch} assumed")
+        recorder.assumptions.add(f"batch of a packed sequence: {batch} assumed")
         lengths = torch.full((batch,), steps)
     else:
         batch = int(sizes[0])

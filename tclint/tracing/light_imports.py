@@ -42,6 +42,8 @@ class LightModule(ModuleType):
         setattr(self.__dict__["_light_real"] or self._load(), name, value)
 
     def _load(self) -> ModuleType:
+        if self.__name__ != "sympy" and isinstance(sympy := sys.modules.get("sympy"), LightModule):
+            sympy._load()  # the real modules derive classes from its classes
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         real = importlib.import_module(self.__name__)
@@ -82,7 +84,8 @@ def _not_disabled(function: Any = None, *_args: Any, **_kwargs: Any) -> Any:
 
 
 _STAND_INS: dict[str, dict[str, Any]] = {
-    "sympy": dict.fromkeys(("Basic", "Expr", "Symbol", "Integer"), _NeverAnInstance),
+    # Only what kernels ask `isinstance` of: user code that makes symbols must get real ones.
+    "sympy": {"Basic": _NeverAnInstance},
     "torch._dynamo": {"disable": _not_disabled, "is_compiling": _no},
     "torch.fx.experimental.symbolic_shapes": {
         "_advise_is_bounded": _no,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph import Assumption, Cast, Site, TensorSpec
+from tclint.graph import Cast, TensorSpec
+from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.constants import MAX_REAL_UNDEFINED, RANDOM_FILLERS, UNDEFINED_FACTORIES, keeps_values
 from tclint.tracing.fx_graph import FxWriter, spec_of
@@ -50,13 +50,6 @@ class ModuleFrame(NamedTuple):
     construct: SitePair
 
 
-class GuessedBranch(NamedTuple):
-    """A Boolean that was guessed, identified by the instruction that asked for it."""
-
-    instruction: tuple[str, int, int]
-    value: bool
-
-
 _SCATTER = torch.ops.aten.as_strided_scatter.default
 # Not a factory, view or in-place operator; it "mutates" in that it gives its first argument a new origin.
 _SCATTER_FACTS = OperatorFacts("as_strided_scatter", "as_strided_scatter", False, False, True, True, False)
@@ -87,72 +80,20 @@ class Recorder(TorchDispatchMode):
         writer: FxWriter | None = None,
         *,
         keep_constants: bool = True,
-        flipped: Mapping[tuple[str, int, int], bool] | None = None,
+        flipped: Mapping[Instruction, bool] | None = None,
     ) -> None:
         super().__init__()
         self.sites = sites
         self.writer = writer
         self.keep_constants = keep_constants
-        self.flipped = dict(flipped or {})
-        self.branches: list[GuessedBranch] = []
+        self.assumptions = Assumptions(sites, flipped)
         self.modules: list[ModuleFrame] = [_ROOT]
         self.autocast_dtype: torch.dtype | None = None
         self.in_custom_function = False
         """Inside a custom autograd.Function that was entered with gradients on."""
-        self._assumptions: dict[tuple[str, Site | None], int] = {}
         self._kernels = MetaKernels()
         self._parent: Any = None
         self._written = WrittenMemory()
-
-    # ------------------------------------------------------------------ assumptions
-
-    @property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """What was guessed, with its line and how often."""
-        return tuple(Assumption(what, site, count) for (what, site), count in self._assumptions.items())
-
-    def assume(self, what: str) -> None:
-        """Note a guess, at the line that is running."""
-        key = (what, self.sites.find(sys._getframe(1)).site)
-        self._assumptions[key] = self._assumptions.get(key, 0) + 1
-
-    def guess_scalar(self, tensor: torch.Tensor) -> bool | int | float:
-        """The Python value of a traced one-element tensor: False, 1 or 1.0 unless more is known."""
-        origin = origin_of(tensor)
-        if tensor.dtype is not torch.bool:
-            value: bool | int | float = (
-                1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1
-            )
-            self.assume(f"value of a traced tensor: {value} assumed")
-            return value
-        truth = bool(origin.truth) if origin is not None and origin.truth is not None else False
-        frame, names = self._asking_frame()
-        if any("check" in name or "assert" in name for name in names):
-            truth = True
-        if frame is not None:
-            instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
-            truth = self.flipped.get(instruction, truth)
-            self.branches.append(GuessedBranch(instruction, truth))
-        self.assume(f"condition on traced data: {truth} assumed")
-        return truth
-
-    def _asking_frame(self) -> tuple[FrameType | None, list[str]]:
-        frame: FrameType | None = sys._getframe(1)
-        names: list[str] = []
-        while (
-            frame is not None
-            and "tracing" in frame.f_code.co_filename
-            and "tclint" in (frame.f_code.co_filename)
-        ):
-            frame = frame.f_back
-        for _ in range(6):
-            if frame is None:
-                break
-            names.append(frame.f_code.co_name)
-            if self.sites.is_user_file(frame.f_code.co_filename):
-                break
-            frame = frame.f_back
-        return frame, names
 
     # ------------------------------------------------------------------ dispatch
 
@@ -172,6 +113,15 @@ class Recorder(TorchDispatchMode):
 
     def _higher_order(self, function: Any, args: tuple[Any, ...]) -> Any:
         name = getattr(function, "_name", getattr(function, "__name__", str(function)))
+        if name == "cond":
+            predicate, if_true, if_false, operands = args
+            taken = if_true
+            if isinstance(predicate, torch.Tensor) and predicate.is_meta:
+                self.assumptions.add("torch.cond on traced data: its first branch assumed")
+            elif not predicate:
+                taken = if_false
+            with self:
+                return taken(*operands)
         if name != "flex_attention":
             raise NotImplementedError(f"the higher-order operator {name} cannot be traced")
         query, key, value = (to_meta(tensor) if not tensor.is_meta else tensor for tensor in args[:3])

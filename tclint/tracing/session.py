@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tclint.graph import Assumption, Graph, Site, TensorSpec
+from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
 from tclint.tracing.custom_functions import watched_by
@@ -91,7 +92,7 @@ def record(
     Raises:
         Exception: the first attempt's error.
     """
-    flipped: dict[tuple[str, int, int], bool] = {}
+    flipped: dict[Instruction, bool] = {}
     keep_constants, inference = True, True
     adjustments: list[str] = []
     first: Exception | None = None
@@ -114,7 +115,12 @@ def record(
                 adjustments.append("autograd on")
                 continue
             untried = next(
-                (branch for branch in reversed(recorder.branches) if branch.instruction not in flipped), None
+                (
+                    branch
+                    for branch in reversed(recorder.assumptions.branches)
+                    if branch.instruction not in flipped
+                ),
+                None,
             )
             if untried is None:
                 raise first from None
@@ -150,10 +156,10 @@ def _record_once(
         stack.enter_context(torch.enable_grad())
         stack.enter_context(watched_autocast(recorder))
         stack.enter_context(recorder)
-        stack.enter_context(DeviceRewriter(recorder.assume))
+        stack.enter_context(DeviceRewriter(recorder.assumptions.add))
         returned = model(*positional, **keywords)
         outputs = [recorder.current(tensor) for tensor in _tensors(returned)]
-    return Recording(writer.finish(outputs), tuple(named.specs), recorder.assumptions, adjustments)
+    return Recording(writer.finish(outputs), tuple(named.specs), recorder.assumptions.listed(), adjustments)
 
 
 class _Inputs:

@@ -58,6 +58,11 @@ class SiteFinder:
         """Whether the file of that name counts as the user's own."""
         return self._kind_of_file(path) == _USER
 
+    @staticmethod
+    def is_own_file(path: str) -> bool:
+        """Whether the file is part of this tool."""
+        return os.path.abspath(path).startswith(_OWN_FOLDER)
+
     def find(self, frame: FrameType | None) -> SitePair:
         """The innermost user line at or above `frame`, and the library line below it, if any."""
         inner: Site | None = None

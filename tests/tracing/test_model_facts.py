@@ -149,6 +149,16 @@ def test_a_guess_that_fails_is_turned_round() -> None:
     assert "True assumed" in graph.assumptions[0].what
 
 
+def test_cond_takes_its_first_branch() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,))
+
+    graph = tclint.trace(Net, meta(2, 4))
+    assert [op.name for op in graph.ops] == ["sum", "gt", "sin"]
+    assert "first branch assumed" in graph.assumptions[0].what
+
+
 def test_the_error_of_the_model_is_the_first_one() -> None:
     class Net(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

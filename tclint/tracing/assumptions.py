@@ -1,0 +1,83 @@
+"""What a trace had to assume, with the line that asked; and answers to questions about single values."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+
+from tclint.graph import Assumption, Site
+from tclint.tracing.origin import origin_of
+from tclint.tracing.sites import SiteFinder
+
+Instruction = tuple[str, int, int]
+"""File, line and bytecode offset."""
+
+# Frames looked at for the name of a checking function, such as torch.distributions' validation.
+_NAMED_FRAMES = 6
+
+
+class GuessedBranch(NamedTuple):
+    """A Boolean that was guessed, identified by the instruction that asked for it."""
+
+    instruction: Instruction
+    value: bool
+
+
+class Assumptions:
+    """Collects the guesses of one run.
+
+    Args:
+        sites: finds the user's line.
+        flipped: instructions whose Boolean is to be answered with this value instead of the guess.
+    """
+
+    def __init__(self, sites: SiteFinder, flipped: Mapping[Instruction, bool] | None = None) -> None:
+        self.branches: list[GuessedBranch] = []
+        self._sites = sites
+        self._flipped = flipped or {}
+        self._counts: dict[tuple[str, Site | None], int] = {}
+
+    def listed(self) -> tuple[Assumption, ...]:
+        """Every guess with its line and how often it was made there."""
+        return tuple(Assumption(what, site, count) for (what, site), count in self._counts.items())
+
+    def add(self, what: str) -> None:
+        """Note a guess at the line that is running."""
+        key = (what, self._sites.find(sys._getframe(1)).site)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def scalar(self, tensor: torch.Tensor) -> bool | int | float:
+        """The Python value of a traced one-element tensor: False, 1 or 1.0 unless more is known."""
+        if tensor.dtype is not torch.bool:
+            value = 1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1
+            self.add(f"value of a traced tensor: {value} assumed")
+            return value
+        origin = origin_of(tensor)
+        truth = bool(origin.truth) if origin is not None and origin.truth is not None else False
+        frame, names = self._asking_frame()
+        if any("check" in name or "assert" in name for name in names):
+            truth = True
+        if frame is not None:
+            instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+            truth = self._flipped.get(instruction, truth)
+            self.branches.append(GuessedBranch(instruction, truth))
+        self.add(f"condition on traced data: {truth} assumed")
+        return truth
+
+    def _asking_frame(self) -> tuple[FrameType | None, list[str]]:
+        frame: FrameType | None = sys._getframe(1)
+        names: list[str] = []
+        while frame is not None and self._sites.is_own_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        for _ in range(_NAMED_FRAMES):
+            if frame is None:
+                break
+            names.append(frame.f_code.co_name)
+            if self._sites.is_user_file(frame.f_code.co_filename):
+                break
+            frame = frame.f_back
+        return frame, names
