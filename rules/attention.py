@@ -18,6 +18,7 @@ from tclint.advice.layers import (
     share_percent,
     worth_pricing,
 )
+from tclint.advice.misalignment import misaligned_layers
 from tclint.advice.padding import mean_gain_percent
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
@@ -220,7 +221,13 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        blocks = [block for block in attention_blocks(context.graph) if self._is_odd(block, context)]
+        # Unsplit attention over a misaligned width is linear-misaligned's.
+        widths = {dim.size for layers in context.once(misaligned_layers) for dim in layers.dims}
+        blocks = [
+            block
+            for block in attention_blocks(context.graph)
+            if self._is_odd(block, context) and (block.heads or block.head_dim not in widths)
+        ]
         by_size: dict[tuple[object, ...], list[AttentionBlock]] = {}
         for block in blocks:
             key = (line_of(block.ops[0]), block.head_dim, block.heads, block.is_fused)

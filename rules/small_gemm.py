@@ -254,13 +254,11 @@ def example_inputs():
 
 def _is_chosen(op: Op, context: GraphContext) -> bool:
     """Whether the narrow side of a layer is a width, and not the model's input or output."""
-    for dim in width_dims(op, context.dims):
-        narrow = dim.size < _SMALL
-        if narrow and (dim.group is None or dim.group.fixed or dim.group.is_output):
-            return False
-        if dim.size < SMALLEST_WIDTH:
-            return False
-    return True
+    narrow = [dim for dim in width_dims(op, context.dims) if dim.size < _SMALL]
+    return bool(narrow) and not any(
+        dim.size < SMALLEST_WIDTH or dim.group is None or dim.group.fixed or dim.group.is_output
+        for dim in narrow
+    )
 
 
 def _starved_product(op: Op, context: GraphContext) -> Gemm | None:

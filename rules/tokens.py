@@ -251,7 +251,7 @@ def example_inputs():
         shares = share_percent(context, concerned)
         length = blocks[0].key_length
         message = (
-            f"{length} tokens are no multiple of {multiple}: the products of "
+            f"{length} tokens are no multiple of {multiple}: with their products, "
             f"{layers_take(scores, 'attention', shares)}"
         )
         evidence = {

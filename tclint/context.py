@@ -36,6 +36,7 @@ class GraphContext:
                 precision=self.settings.precision,
                 mode=self.settings.mode,
                 compiled=self.settings.compiled,
+                optimizer=self.settings.optimizer,
             )
             for gpu in self.settings.gpus
         )

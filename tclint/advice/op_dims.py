@@ -93,8 +93,9 @@ def _recurrent_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
         OpDim(op, "input_size", source.shape[-1], dims.group_of_input(op.index, 0, len(source.shape) - 1))
     ]
     for name, position in zip(op.input_names, range(len(op.inputs)), strict=False):
-        # weight_hh is the second parameter of every layer and direction: [gates * hidden, hidden].
-        if name == "params[1]" and len(op.inputs[position].shape) == 2:
+        # weight_hh is the second parameter of every layer and direction: [gates * hidden, hidden]; a cell
+        # names it.
+        if name in ("params[1]", "w_hh") and len(op.inputs[position].shape) == 2:
             size = op.inputs[position].shape[1]
             found.append(OpDim(op, "hidden_size", size, dims.group_of_input(op.index, position, 1)))
     return tuple(found)
