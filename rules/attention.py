@@ -202,7 +202,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.pool = nn.MultiheadAttention(1152, 16, batch_first=True)
-        self.body = nn.Sequential(*[nn.Linear(1152, 1152) for _ in range(8)])
+        self.body = nn.Sequential(*[nn.Linear(1152, 1152) for _ in range(24)])
 
     def forward(self, x):
         x = self.body(x)
