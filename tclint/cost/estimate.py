@@ -38,7 +38,7 @@ class _Step:
     assumptions: tuple[str, ...]
 
 
-_STEPS: dict[tuple[int, str, str, str, bool], _Step] = {}
+_STEPS: dict[tuple[int, str, str, str, bool, str], _Step] = {}
 
 
 def estimate(graph: Graph, scenario: Scenario) -> Estimate:
@@ -141,7 +141,14 @@ def linear_time_us(
 def _prepare(graph: Graph, scenario: Scenario) -> _Step:
     from tclint.graph.lowering import lower
 
-    key = (id(graph), scenario.precision, scenario.mode, scenario.layout, scenario.compiled)
+    key = (
+        id(graph),
+        scenario.precision,
+        scenario.mode,
+        scenario.layout,
+        scenario.compiled,
+        scenario.optimizer,
+    )
     found = _STEPS.get(key)
     if found is not None and found.source is graph:
         return found
@@ -154,14 +161,14 @@ def _prepare(graph: Graph, scenario: Scenario) -> _Step:
     if scenario.compiled:
         assumptions.append("torch.compile: pointwise chains fused and products padded by simple rules")
     if scenario.mode == "train":
-        kernels += optimizer_kernels(applied, scenario.precision)
-        assumptions.append(optimizer_assumption(scenario.precision))
+        kernels += optimizer_kernels(applied, scenario.precision, scenario.optimizer)
+        assumptions.append(optimizer_assumption(scenario.precision, scenario.optimizer))
     step = _Step(
         graph,
         applied.ops,
         tuple(kernels),
         tuple(gaps),
-        step_memory(applied, scenario.mode),
+        step_memory(applied, scenario.mode, scenario.optimizer),
         tuple(assumptions),
     )
     while len(_STEPS) >= PREPARED_STEPS:

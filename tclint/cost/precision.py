@@ -112,11 +112,12 @@ class _Autocast:
         else:
             result = self._implicit(op, inputs)
         outputs = self._outputs(op, inputs, result, policy)
-        if inputs == op.inputs and outputs == op.outputs:
-            return op
         # A trace of a model with its own autocast region has casts already; these replace them.
-        recast = policy in ("lower_precision", "fp32", "promote")
-        return replace(op, inputs=inputs, outputs=outputs, casts=casts if recast else op.casts)
+        if policy not in ("lower_precision", "fp32", "promote"):
+            casts = op.casts
+        if inputs == op.inputs and outputs == op.outputs and casts == op.casts:
+            return op
+        return replace(op, inputs=inputs, outputs=outputs, casts=casts)
 
     def _composite_dtype(self, op: Op, inputs: Sequence[TensorSpec]) -> str | None:
         lower = op.index in self.lower_composites or self.lists.policy(op.name) == "lower_precision"

@@ -76,7 +76,9 @@ def test_figures_are_consistent(m: int, n: int, k: int, gpu: str, precision: str
     assert 0 < found.wave_efficiency <= 1.0
     assert found.tile is not None
     assert found.flops == 2 * m * n * k
-    assert found.bytes_read + found.bytes_written == (m * k + n * k + m * n) * (2 if precision == "fp16" else 4)
+    assert found.bytes_read + found.bytes_written == (m * k + n * k + m * n) * (
+        2 if precision == "fp16" else 4
+    )
     assert found.uncertainty_percent > 0
 
 

@@ -17,8 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-IDS = """v100-sxm2-16gb v100-sxm2-32gb v100-pcie-32gb t4 a100-sxm4-40gb a100-sxm4-80gb a100-pcie-40gb
-a100-pcie-80gb a10 a40 l4 l40s rtx-3090 rtx-4090 h100-sxm5-80gb h200-sxm-141gb b200-sxm-180gb""".split()
+IDS = ["v100-sxm2-16gb", "v100-sxm2-32gb", "v100-pcie-32gb", "t4", "a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb", "a10", "a40", "l4", "l40s", "rtx-3090", "rtx-4090", "h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -62,7 +61,13 @@ def test_every_gpu_says_where_its_figures_come_from() -> None:
 
 
 def test_every_gpu_has_constants_of_every_kind() -> None:
-    kinds = [("gemm", "half"), ("gemm", "fp32"), ("conv", "half"), ("attention", "half"), ("traffic", "elementwise")]
+    kinds = [
+        ("gemm", "half"),
+        ("gemm", "fp32"),
+        ("conv", "half"),
+        ("attention", "half"),
+        ("traffic", "elementwise"),
+    ]
     for gpu in all_gpus():
         for key in kinds:
             calibration = gpu.calibration(*key)

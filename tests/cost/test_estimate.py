@@ -1,0 +1,188 @@
+"""Whole steps: totals, shares, gaps, scenarios, speed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from cost_support import GraphBuilder, linear, price
+
+from tclint.cost.compiled import padded_gemm
+from tclint.cost.estimate import estimate, linear_time_us
+from tclint.cost.optimizer import ADAMW_PASSES, optimizer_kernels
+from tclint.cost.scenario import Scenario
+from tclint.errors import UsageError
+from tclint.gpu import all_gpus
+from tclint.graph import Graph
+from tclint.graph.work import Gemm, Traffic
+
+
+def mlp(width: int = 1024, depth: int = 4, classes: int = 1000, batch: int = 512) -> Graph:
+    build = GraphBuilder()
+    x = build.input(batch, width)
+    for index in range(depth):
+        x = build.linear(x, width, f"fc{index}")
+        x = build.op("gelu", "elementwise", {"self": x}, batch, width)
+    return build.graph(build.linear(x, classes, "head"))
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
+def test_totals_are_the_sum_of_the_rows(mode: str, precision: str) -> None:
+    found = estimate(mlp(), Scenario("a100", precision, mode))  # type: ignore[arg-type]
+    assert found.step_time_us == pytest.approx(sum(row.time_us for row in found.rows))
+    parts = found.forward_time_us + found.backward_time_us + found.optimizer_time_us
+    assert parts == pytest.approx(found.step_time_us)
+    assert found.flops == sum(row.flops for row in found.rows)
+    every_op = {row.op_index for row in found.rows}
+    assert found.time_of_us(every_op) == pytest.approx(found.step_time_us)
+    assert sum(row.time_us for i in every_op for row in found.rows_of(i)) == pytest.approx(found.step_time_us)
+    assert found.gaps == ()
+    if mode == "infer":
+        assert found.backward_time_us == found.optimizer_time_us == 0
+
+
+def test_shares_follow_from_the_rows() -> None:
+    found = estimate(mlp(), Scenario("a100", "fp16", "train"))
+    on_tensor_cores = sum(row.time_us for row in found.rows if row.uses_tensor_cores)
+    assert found.tensor_core_time_percent == pytest.approx(100 * on_tensor_cores / found.step_time_us)
+    assert 0 < found.readiness_percent <= found.tensor_core_time_percent
+    assert found.amdahl_ceiling == pytest.approx(1 / (1 - found.tensor_core_time_percent / 100))
+    assert found.uncertainty_of_percent([]) == 0
+    assert 3 < found.uncertainty_percent < 40
+    strict = estimate(mlp(), Scenario("a100", "fp32", "train"))
+    assert strict.tensor_core_time_percent == strict.readiness_percent == 0
+    assert strict.amdahl_ceiling == 1
+
+
+def test_rows_carry_every_promised_figure() -> None:
+    row = next(r for r in estimate(mlp(), Scenario("a100", "fp16")).rows if isinstance(r.work, Gemm))
+    assert row.name == "linear"
+    assert row.kind == "linear"
+    assert row.phase == "forward"
+    assert row.limiter in ("math", "memory", "latency")
+    for name in (
+        "flops",
+        "bytes_read",
+        "bytes_written",
+        "arithmetic_intensity",
+        "balance",
+        "time_us",
+        "split_k",
+        "waves",
+        "tile_efficiency",
+        "wave_efficiency",
+        "fraction_of_peak",
+        "uncertainty_percent",
+    ):
+        assert getattr(row, name) > 0, name
+    assert row.tile is not None
+    assert row.uses_tensor_cores
+    assert row.tensor_core_reason
+    assert row.calibrated
+
+
+def test_precisions_and_gpus_are_ordered_as_on_hardware() -> None:
+    steps = {p: estimate(mlp(), Scenario("a100", p)).step_time_us for p in ("fp32", "tf32", "fp16")}  # type: ignore[arg-type]
+    assert steps["fp32"] > steps["tf32"] > steps["fp16"]
+    by_gpu = [estimate(mlp(), Scenario(gpu, "fp16")).step_time_us for gpu in ("t4", "v100", "a100", "h100")]
+    assert by_gpu == sorted(by_gpu, reverse=True)
+
+
+def test_misaligned_heads_cost_the_step() -> None:
+    odd = estimate(mlp(classes=32003, batch=4096), Scenario("a100", "fp16"))
+    padded = estimate(mlp(classes=32064, batch=4096), Scenario("a100", "fp16"))
+    assert padded.step_time_us < 0.8 * odd.step_time_us
+
+
+def test_operators_without_formula_are_gaps() -> None:
+    build = GraphBuilder()
+    x = build.linear(build.input(8, 64), 64)
+    x = build.op("mystery_operator", "other", {"self": x}, 8, 64)
+    x = build.op("mystery_operator", "other", {"self": x}, 8, 64)
+    found = estimate(build.graph(x), Scenario("a100", "fp16", "infer"))
+    assert [(gap.name, len(gap.op_indices)) for gap in found.gaps] == [("mystery_operator", 2)]
+    assert not found.rows_of(1)
+
+
+def test_products_of_dtypes_without_formula_are_gaps_too() -> None:
+    build = GraphBuilder()
+    x = build.input(64, 64, dtype="int64")
+    other = build.input(64, 64, dtype="int64", name="y")
+    out = build.op("mm", "matmul", {"self": x, "mat2": other}, 64, 64, dtype="int64")
+    found = estimate(build.graph(out), Scenario("a100", "fp16", "infer"))
+    assert [gap.name for gap in found.gaps] == ["mm"]
+    assert "int64" in found.gaps[0].reason
+    assert found.step_time_us == 0
+
+
+def test_unknown_gpu() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'h100'"):
+        estimate(mlp(), Scenario("h10"))
+
+
+def test_adamw_moves_twenty_tensors_per_parameter() -> None:
+    graph = mlp()
+    kernels = optimizer_kernels(graph, "bf16")
+    moved = sum(k.work.bytes_read + k.work.bytes_written for k in kernels if isinstance(k.work, Traffic))
+    assert moved == 80 * graph.parameter_count
+    assert len(kernels) == len(ADAMW_PASSES)
+    assert len(optimizer_kernels(graph, "fp16")) == len(ADAMW_PASSES) + 1
+    frozen = replace(graph, parameters=tuple(replace(p, trainable=False) for p in graph.parameters))
+    assert optimizer_kernels(frozen, "fp16") == ()
+    assert "AdamW" in estimate(graph, Scenario("a100")).assumptions[0]
+
+
+def test_a_compiled_step_moves_less_and_computes_the_same() -> None:
+    graph = mlp(width=2048, depth=6)
+    eager, compiled = (estimate(graph, Scenario("a100", "fp16", compiled=c)) for c in (False, True))
+    assert compiled.bytes_moved <= eager.bytes_moved
+    assert compiled.flops >= eager.flops - sum(r.flops for r in eager.rows if isinstance(r.work, Traffic))
+
+    build = GraphBuilder()
+    x = build.input(4096, 4096)
+    for name in ("relu", "tanh", "sigmoid", "exp"):
+        x = build.op(name, "elementwise", {"self": x}, 4096, 4096)
+    chain = build.graph(x)
+    eager, compiled = (estimate(chain, Scenario("a100", "fp32", "infer", compiled=c)) for c in (False, True))
+    assert compiled.bytes_moved == eager.bytes_moved / 4
+    assert compiled.step_time_us < 0.5 * eager.step_time_us
+
+
+def test_compiled_products_are_padded_where_that_pays() -> None:
+    work = linear(8192, 50257, 768)
+    padded = padded_gemm(work)
+    assert padded is not None
+    assert (padded[0].n, padded[1].bytes_read > 0) == (50264, True)
+    assert padded_gemm(linear(64, 64, 64)) is None
+    odd = mlp(classes=32003, batch=4096)
+    eager, compiled = (estimate(odd, Scenario("a100", "fp16", compiled=c)) for c in (False, True))
+    assert compiled.step_time_us < 0.9 * eager.step_time_us
+
+
+def test_memory_of_a_training_step() -> None:
+    graph = mlp()
+    memory = estimate(graph, Scenario("a100", "fp16", "train")).memory
+    count = graph.parameter_count
+    assert memory.parameters_bytes == memory.gradients_bytes == 4 * count
+    assert memory.optimizer_bytes == 8 * count
+    inference = estimate(graph, Scenario("a100", "fp16", "infer")).memory
+    assert inference.optimizer_bytes == inference.gradients_bytes == 0
+    assert inference.total_bytes < memory.total_bytes
+
+
+def test_a_single_linear_layer() -> None:
+    assert linear_time_us(512, 1024, 4096, "v100") == pytest.approx(
+        price(linear(512, 4096, 1024), "v100").time_us
+    )
+
+
+def test_long_graphs_on_every_gpu_and_after_a_change() -> None:
+    graph = mlp(depth=1000, width=512)
+    started = time.perf_counter()
+    for gpu in all_gpus():
+        estimate(graph, Scenario(gpu.id, "fp16")).step_time_us  # noqa: B018
+    elapsed = time.perf_counter() - started
+    # About 8,000 kernels on 22 GPUs; alone it takes about a second.
+    assert elapsed < 6.0

@@ -1,0 +1,140 @@
+"""Autocast: the lists against torch itself, and what they do to a graph."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cost_support import GraphBuilder
+
+from tclint.cost.precision import apply_precision, autocast_lists
+from tclint.graph import Graph
+
+torch = pytest.importorskip("torch")
+
+
+def registered_names() -> set[str]:
+    names = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    return {name.removeprefix("aten::").split(".")[0] for name in names if name.startswith("aten::")}
+
+
+# Registered for CUDA, but no rule about dtypes: backend entry points that a trace never shows.
+NOT_IN_THE_LISTS = {"cudnn_convolution", "cudnn_convolution_transpose"}
+
+
+def test_every_operator_that_autocast_intercepts_is_listed() -> None:
+    missing = registered_names() - set(autocast_lists().policies) - NOT_IN_THE_LISTS
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("macro", "policy"),
+    [
+        ("AT_FORALL_LOWER_PRECISION_FP", "lower_precision"),
+        ("AT_FORALL_FP32", "fp32"),
+        ("AT_FORALL_FP32_SET_OPT_DTYPE", "fp32_result"),
+        ("AT_FORALL_PROMOTE", "promote"),
+    ],
+)
+def test_policies_are_those_of_the_installed_torch(macro: str, policy: str) -> None:
+    header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
+    if not header.exists():
+        pytest.skip("torch was installed without headers")
+    body = header.read_text(encoding="utf-8").split(f"#define {macro}(_)", 1)[1].split("\n\n", 1)[0]
+    names = set(re.findall(r"_\((\w+)", body))
+    assert names
+    lists = autocast_lists()
+    assert {name for name in names if lists.policy(name) != policy} == set()
+
+
+def mlp() -> Graph:
+    build = GraphBuilder()
+    x = build.input(32, 64)
+    hidden = build.linear(x, 128, "fc1")
+    activated = build.op("relu", "elementwise", {"self": hidden}, 32, 128)
+    norm_weight = build.parameter("norm.weight", 128)
+    normed = build.op("layer_norm", "norm", {"input": activated, "weight": norm_weight}, 32, 128)
+    added = build.op("add", "elementwise", {"self": activated, "other": normed}, 32, 128)
+    out = build.linear(added, 10, "fc2")
+    return build.graph(build.op("softmax", "softmax", {"self": out}, 32, 10))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", "float16"), ("bf16", "bfloat16")])
+def test_dtypes_follow_torch(precision: str, dtype: str) -> None:
+    applied = apply_precision(mlp(), precision, "train")  # type: ignore[arg-type]
+    ours = [op.outputs[0].dtype for op in applied.ops]
+    torch_dtype = getattr(torch, dtype)
+    # The CPU's autocast has other lists; these operators are in both, or in neither with the same effect.
+    x = torch.randn(32, 64)
+    fc1, fc2 = torch.nn.Linear(64, 128), torch.nn.Linear(128, 10)
+    with torch.autocast("cpu", dtype=torch_dtype):
+        hidden = fc1(x)
+        activated = torch.relu(hidden)
+    assert ours[:2] == [str(t.dtype).removeprefix("torch.") for t in (hidden, activated)]
+    assert (activated + torch.ones(128)).dtype == torch.float32  # promotion with a float32 tensor
+    assert ours[2:] == ["float32", "float32", dtype, "float32"]
+    with torch.autocast("cpu", dtype=torch_dtype):
+        assert fc2(activated + torch.ones(128)).dtype == torch_dtype
+
+
+def test_casts_are_listed_once_per_weight() -> None:
+    build = GraphBuilder()
+    x = build.input(8, 64)
+    weight = build.parameter("shared.weight", 64, 64)
+    frozen = build.parameter("frozen.weight", 64, 64, trainable=False)
+    for _ in range(2):
+        x = build.op("linear", "linear", {"input": x, "weight": weight}, 8, 64)
+        x = build.op("linear", "linear", {"input": x, "weight": frozen}, 8, 64)
+    applied = apply_precision(build.graph(x), "fp16", "train")
+    casts = [(cast.parameter, cast.shape) for op in applied.ops for cast in op.casts]
+    # The input once, the trained weight once (autocast caches it), the frozen one at every use.
+    assert casts == [(None, (8, 64)), ("shared.weight", (64, 64)), (None, (64, 64)), (None, (64, 64))]
+
+
+def test_normalisation_casts_up_and_the_next_layer_down() -> None:
+    applied = apply_precision(mlp(), "fp16", "train")
+    norm, last = applied.ops[2], applied.ops[4]
+    assert [(c.from_dtype, c.to_dtype) for c in norm.casts] == [("float16", "float32")]
+    assert ("float32", "float16") in [(c.from_dtype, c.to_dtype) for c in last.casts]
+
+
+def test_softmax_converts_inside_its_kernel() -> None:
+    softmax = apply_precision(mlp(), "fp16", "train").ops[5]
+    assert softmax.inputs[0].dtype == "float16"
+    assert softmax.outputs[0].dtype == "float32"
+    assert softmax.casts == ()
+
+
+def test_in_place_operators_keep_the_dtype_of_what_they_change() -> None:
+    build = GraphBuilder()
+    hidden = build.linear(build.input(8, 64), 64)
+    out = build.op("exp", "elementwise", {"self": hidden}, 8, 64, in_place=True)
+    applied = apply_precision(build.graph(out), "fp16", "train")
+    assert applied.ops[1].outputs[0].dtype == "float16"
+    assert applied.ops[1].casts == ()
+
+
+def test_integers_doubles_and_explicit_dtypes_are_left_alone() -> None:
+    build = GraphBuilder()
+    hidden = build.linear(build.input(8, 64), 64)
+    up = build.op("to", "copy", {"self": hidden}, 8, 64, attributes={"dtype": "float32"})
+    double = build.input(8, 64, dtype="float64", name="d")
+    weight = build.parameter("w", 64, 64, dtype="float64")
+    out = build.op("linear", "linear", {"input": double, "weight": weight}, 8, 64, dtype="float64")
+    applied = apply_precision(build.graph(up, out), "fp16", "train")
+    assert applied.ops[1].outputs[0].dtype == "float32"
+    assert [spec.dtype for spec in applied.ops[2].inputs] == ["float64", "float64"]
+    assert applied.ops[2].casts == ()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_switches_change_no_dtype(precision: str) -> None:
+    graph = mlp()
+    assert apply_precision(graph, precision, "train") is graph  # type: ignore[arg-type]
+
+
+def test_the_number_of_operators_stays() -> None:
+    graph = mlp()
+    applied = apply_precision(graph, "fp16", "infer")
+    assert [op.index for op in applied.ops] == [op.index for op in graph.ops]
