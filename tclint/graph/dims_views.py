@@ -123,9 +123,12 @@ def _slice(call: Call) -> Sequence[Axes]:
     size = call.value(axes[dim])
     if bounds[1] != size:
         raise Unmodelled("a slice with a step and an end")
-    number = call.resolve(axes[dim]).only_atom
-    if size % step == 0 and number is not None and call.solver.atoms[number].origin == "constant":
-        # The even and the odd frequencies of a table of sines and cosines.
+    resolved = call.resolve(axes[dim])
+    number = resolved.only_atom
+    of_constants = number is not None and call.solver.atoms[number].origin == "constant"
+    multiple = resolved.divided_by(Size.constant(step)) is not None
+    # The even and the odd frequencies of a table of sines and cosines are halves of it.
+    if start < step and (multiple or (of_constants and size % step == 0)):
         axes[dim] = call.divided(axes[dim], step)
         return (tuple(axes),)
     left = axes[dim] if start == 0 else axes[dim] - Size.constant(start)

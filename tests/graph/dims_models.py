@@ -373,6 +373,38 @@ class QkvBias(nn.Module):
         return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width)
 
 
+class SinePositions(nn.Module):
+    """Two equal tables of sines and cosines, made in forward, joined and added (DETR)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.half = width // 2
+        self.conv = nn.Conv2d(3, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        periods = 10.0 ** (torch.arange(self.half) / self.half)
+        tables = []
+        for axis in (1, 2):
+            angles = torch.ones_like(x[:, 0]).cumsum(axis)[..., None] / periods
+            pair = torch.stack((angles[..., 0::2].sin(), angles[..., 1::2].cos()), 4)
+            tables.append(pair.flatten(3))
+        return x + torch.cat(tables, 3).permute(0, 3, 1, 2)
+
+
+class ComplexRotary(nn.Module):
+    """Rotary embedding in complex numbers: pairs of channels stay pairs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q = nn.Linear(8, width)
+        self.out = nn.Linear(width, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = torch.view_as_complex(self.q(x).float().reshape(*x.shape[:-1], -1, 2))
+        return self.out(torch.view_as_real(q * q).flatten(2))
+
+
 @dataclass(frozen=True)
 class Case:
     """A model family, the inputs, and two sizes of it."""
@@ -418,4 +450,6 @@ CASES: dict[str, Case] = {
     "cells": Case(Cells, (2, 5, 8), 13, 16, 1),
     "wavenet": Case(WaveNet, (2, 10, 20), 14, 16, 2),
     "joined biases": Case(QkvBias, (2, 5, 8), 20, 32, 3),
+    "sine positions": Case(SinePositions, IMAGES, 20, 32, 2),
+    "complex rotary": Case(ComplexRotary, (2, 5, 8), 20, 32, 1),
 }

@@ -303,3 +303,30 @@ def test_keys_and_values_of_attention_have_one_length() -> None:
     assert length is not None
     assert length not in (dims.group_of_input(0, 0, 3), dims.group_of_input(0, 1, 3))
     assert dims.resize({length: 16}).ops[0].outputs == dims.graph.ops[0].outputs
+
+
+def test_which_part_of_a_concatenation_grows_is_not_guessed() -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right, self.out = nn.Linear(8, 12), nn.Linear(8, 20), nn.Linear(32, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(torch.cat((self.left(x), self.right(x)), -1))
+
+    dims = CoupledDims(trace_callable(Joined, torch.zeros(2, 8)))
+    joined, left = dims.group_of_parameter("out.weight", 1), dims.group_of_parameter("left.weight", 0)
+    assert joined is not None
+    assert left is not None
+    assert joined.composite
+    assert left in joined.roots
+    assert dims.next_multiple(joined, 64) is None
+    with pytest.raises(DimsUnresolved, match=r"32 is a sum of dims \(12, 20\)"):
+        dims.resize({joined: 64})
+    shapes = {p.name: p.shape for p in dims.resize({left: 44}).parameters}
+    assert shapes["out.weight"] == (4, 64)
+    assert dims.resize({joined: 64, left: 44}).parameters == dims.resize({left: 44}).parameters
