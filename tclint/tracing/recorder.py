@@ -147,7 +147,11 @@ class Recorder(TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
-            return function(*args, **kwargs)
+            output = function(*args, **kwargs)
+            if facts.full_name in UNDEFINED_FACTORIES:
+                # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
+                output.zero_()
+            return output
         kwargs = {**kwargs, "device": _META}
         kwargs.pop("pin_memory", None)
         output = function(*args, **kwargs)

@@ -242,6 +242,15 @@ def test_boolean_constants_select_an_exact_number() -> None:
     assert graph.assumptions == ()
 
 
+def test_undefined_constants_are_zero() -> None:
+    def function(x: Tensor) -> Tensor:
+        assert torch.empty(4, 2, dtype=torch.int64).tolist() == [[0, 0]] * 4
+        return x * 2
+
+    torch.full((64,), 7)  # leaves something else in the allocator's memory
+    assert [op.name for op in trace(function, meta(2)).ops] == ["mul"]
+
+
 def test_large_noise_is_recorded_and_allocates_nothing() -> None:
     graph = trace(lambda x: x + torch.randn(1 << 20, 1 << 20), meta(1))
     assert [(op.name, op.kind) for op in graph.ops] == [("randn", "copy"), ("add", "elementwise")]
