@@ -24,7 +24,6 @@ from measurements import (
     Group,
     Harness,
     Unhandled,
-    harness_kind,
     harness_of,
     read_folder,
 )
@@ -303,7 +302,7 @@ def _fit(problem: Problem, rounds: int, *, with_held_out: bool) -> Fit:
     works = [work for group in problem.groups for work in group.works]
     measured = np.concatenate([group.times_us for group in problem.groups])
     held_out = np.concatenate([group.held_out for group in problem.groups])
-    names = [(group.source, group.gpu, harness_kind(group)) for group in problem.groups]
+    names = [(group.source, group.gpu, group.kind) for group in problem.groups]
     fitted = [name for name in dict.fromkeys(names) if name[0] in HARNESS_SOURCES]
     which = np.concatenate(
         [

@@ -285,17 +285,10 @@ class Harness:
         return result
 
 
-def harness_kind(group: Group) -> str:
-    """The kind under which harnesses.toml lists a group: elementwise operators share one."""
-    work = group.works[0]
-    return "elementwise" if isinstance(work, Traffic) and work.traffic_class == "elementwise" else group.kind
-
-
 def harness_of(group: Group) -> Harness:
     """The harness of a campaign on a GPU, else of its other GPUs on average; neutral where not listed."""
     campaign: dict[str, Any] = _harnesses().get(group.source, {})
-    kind = harness_kind(group)
     for table in (campaign.get(group.gpu, {}), campaign.get("default", {})):
-        if kind in table:
-            return Harness(**table[kind])
+        if group.kind in table:
+            return Harness(**table[group.kind])
     return Harness()

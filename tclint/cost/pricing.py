@@ -37,6 +37,9 @@ WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
 STAND_IN_FACTOR = 1.5
 """Held-out errors are multiplied by this where constants stand in for another GPU or precision: GEMM
 constants moved between generations were 11.7 % wrong where they were 8 % wrong at home."""
+NOISE_FLOOR_PERCENT = 7.0
+"""No uncertainty below this is stated: two campaigns on one GPU model disagree by a median of 7 % (H100) to
+8 % (A100), whatever a fit to one of them says."""
 UNKNOWN_ERROR_PERCENT = 40.0
 """Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
 LATENCY_SHARE = 0.5
@@ -117,7 +120,7 @@ def constants_of(
 def _uncertainty(calibration: Calibration | None, time_us: float, modelled: bool) -> float:
     if calibration is None:
         return UNKNOWN_ERROR_PERCENT
-    error = calibration.error_percent(time_us)
+    error = max(calibration.error_percent(time_us), NOISE_FLOOR_PERCENT)
     return error if modelled and calibration.inherited_from is None else error * STAND_IN_FACTOR
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from cost_support import GraphBuilder
 from hypothesis import given, settings
@@ -87,7 +89,7 @@ def test_views_agree_with_torch(data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(shuffled)), max_size=3).map(sorted))
     bounds = [0, *cuts, len(shuffled)]
     new_shape = []
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         size = 1
         for factor in shuffled[low:high]:
             size *= factor

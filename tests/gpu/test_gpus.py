@@ -17,7 +17,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-IDS = ["v100-sxm2-16gb", "v100-sxm2-32gb", "v100-pcie-32gb", "t4", "a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb", "a10", "a40", "l4", "l40s", "rtx-3090", "rtx-4090", "h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb"]
+IDS = (
+    *("v100-sxm2-16gb", "v100-sxm2-32gb", "v100-pcie-32gb", "t4"),
+    *("a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"),
+    *("a10", "a40", "l4", "l40s", "rtx-3090", "rtx-4090"),
+    *("h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb"),
+)
 
 
 def document(**changes: Any) -> dict[str, Any]:
