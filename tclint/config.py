@@ -8,17 +8,32 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Mode = Literal["train", "infer"]
+OptimizerName = Literal[
+    "adamw",
+    "adamw-fused",
+    "adamw-8bit",
+    "adam",
+    "adam-fused",
+    "sgd",
+    "sgd-fused",
+    "sgd-momentum",
+    "sgd-momentum-fused",
+    "rmsprop",
+    "adagrad",
+]
 FailOn = Literal["error", "warning", "info", "never"]
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 MODES: tuple[Mode, ...] = ("train", "infer")
+OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
+"""Described in tclint/cost/optimizers.toml."""
 FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 
 DEFAULT_GPUS = ("a100", "v100")
@@ -49,6 +64,8 @@ class Settings:
     mode: Mode = "train"
     compiled: bool = False
     """Price as torch.compile would run it."""
+    optimizer: OptimizerName = "adamw"
+    """Whose step is priced, and whose states are counted, in mode 'train'."""
     batch: int | None = None
     """Resize the leading dim of every model input."""
     inputs: tuple[str, ...] = ()

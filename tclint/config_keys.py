@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tclint.config import FAIL_ON, MODES, PRECISIONS
+from tclint.config import FAIL_ON, MODES, OPTIMIZERS, PRECISIONS
 from tclint.errors import UsageError, closest
 from tclint.terminal import printable
 
@@ -144,6 +144,12 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("mode", "mode", "train: forward, backward and optimizer; infer: forward only.", _one_of(MODES)),
     Key("compiled", "compiled", "Predict for torch.compile instead of eager execution.", _parse_bool),
+    Key(
+        "optimizer",
+        "optimizer",
+        f"Whose step and states to count when training: {', '.join(OPTIMIZERS)}.",
+        _one_of(OPTIMIZERS),
+    ),
     Key("batch", "batch", "Resize the leading dimension of every model input.", parse_batch),
     Key(
         "input",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from tclint.config import Precision
 from tclint.cost.compiled import fuse_pointwise, padded_gemm
@@ -34,7 +35,8 @@ class _Step:
     ops: tuple[Op, ...]
     kernels: tuple[Kernel, ...]
     gaps: tuple[Gap, ...]
-    memory: Memory
+    memory: Callable[[], Memory]
+    """Worked out when asked for: most what-ifs are about time."""
     assumptions: tuple[str, ...]
 
 
@@ -45,7 +47,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     """Predict the time of every kernel of one step of a traced model.
 
     The step is forward, backward and optimizer in mode 'train', forward in mode 'infer'. Times are the
-    GPU's: a step whose kernels are shorter than the host needs to launch them takes longer.
+    GPU's; `Estimate.launch_time_us` says what the host needs beside them.
 
     Raises:
         UsageError: the scenario's GPU is unknown.
@@ -168,7 +170,7 @@ def _prepare(graph: Graph, scenario: Scenario) -> _Step:
         applied.ops,
         tuple(kernels),
         tuple(gaps),
-        step_memory(applied, scenario.mode, scenario.optimizer),
+        cache(partial(step_memory, applied, scenario.mode, scenario.optimizer)),
         tuple(assumptions),
     )
     while len(_STEPS) >= PREPARED_STEPS:

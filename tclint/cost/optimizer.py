@@ -1,26 +1,24 @@
-"""What the optimizer's step costs: bytes per trained parameter."""
+"""What the optimizer's step costs and keeps: bytes per trained parameter, from optimizers.toml."""
 
 from __future__ import annotations
 
-from tclint.config import Precision
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from tclint.config import OptimizerName, Precision
 from tclint.graph.graph import Graph
 from tclint.graph.spec import itemsize_bytes
 from tclint.graph.work import Kernel, Traffic
 
-ADAMW_PASSES: tuple[tuple[str, int, int], ...] = (
-    ("weight decay: param *= 1 - lr * wd", 1, 1),
-    ("lerp exp_avg", 2, 1),
-    ("exp_avg_sq *= beta2", 1, 1),
-    ("addcmul exp_avg_sq", 2, 1),
-    ("sqrt", 1, 1),
-    ("div bias correction", 1, 1),
-    ("add eps", 1, 1),
-    ("addcdiv param", 3, 1),
-)
-"""Multi-tensor kernels of torch.optim.AdamW's default (foreach) step, torch/optim/adam.py, with the
-tensors each reads and writes: 20 accesses, 80 bytes per fp32 parameter. fused=True needs 7 (28 bytes)."""
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
-UNSCALE_PASSES = (("unscale gradients and look for infinities", 1, 1),)
+UNSCALE_PASSES: tuple[tuple[str, float, float], ...] = (("unscale gradients and look for infinities", 1, 1),)
 """What GradScaler adds to a step under fp16."""
 
 CHUNK_ELEMENTS = 65_536
@@ -29,12 +27,52 @@ CHUNKS_PER_LAUNCH = 320
 """Thread blocks per multi-tensor launch (ATen/native/cuda/MultiTensorApply.cuh)."""
 
 
-def optimizer_kernels(graph: Graph, precision: Precision) -> tuple[Kernel, ...]:
-    """AdamW with torch's defaults over every trained parameter; with GradScaler under fp16.
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """One optimizer's step, per trained parameter."""
+
+    name: str
+    title: str
+    passes: tuple[tuple[str, float, float], ...]
+    """Kernels: what each does, and how many tensors of the parameters' size it reads and writes."""
+    states: int = 0
+    """State tensors of the parameter's size and dtype."""
+    bytes_of_state: float | None = None
+    """Per parameter, where the states have a dtype of their own."""
+
+    def state_bytes(self, elements: int, dtype: str) -> int:
+        """Memory of the states of that many parameters."""
+        per_element = (
+            self.states * itemsize_bytes(dtype) if self.bytes_of_state is None else self.bytes_of_state
+        )
+        return int(elements * per_element)
+
+
+@cache
+def optimizers() -> Mapping[str, Optimizer]:
+    """Every optimizer by name."""
+    text = resources.files("tclint.cost").joinpath("optimizers.toml").read_text(encoding="utf-8")
+    return {
+        name: Optimizer(
+            name,
+            table["title"],
+            tuple((what, float(reads), float(writes)) for what, reads, writes in table["passes"]),
+            table.get("states", 0),
+            table.get("state_bytes"),
+        )
+        for name, table in tomllib.loads(text).items()
+    }
+
+
+def optimizer_kernels(
+    graph: Graph, precision: Precision, optimizer: OptimizerName = "adamw"
+) -> tuple[Kernel, ...]:
+    """One optimizer step over every trained parameter; with GradScaler under fp16.
 
     States have the parameters' dtype, as torch keeps them (fp32 under autocast). Gradients are set to
     None after the step, which costs nothing.
     """
+    chosen = optimizers()[optimizer]
     kernels = []
     by_dtype: dict[str, tuple[int, int]] = {}
     for parameter in graph.parameters:
@@ -42,16 +80,16 @@ def optimizer_kernels(graph: Graph, precision: Precision) -> tuple[Kernel, ...]:
             elements, chunks = by_dtype.get(parameter.dtype, (0, 0))
             chunks += -(-parameter.numel // CHUNK_ELEMENTS)
             by_dtype[parameter.dtype] = (elements + parameter.numel, chunks)
-    passes = (UNSCALE_PASSES if precision == "fp16" else ()) + ADAMW_PASSES
+    passes = (UNSCALE_PASSES if precision == "fp16" else ()) + chosen.passes
     for dtype, (elements, chunks) in sorted(by_dtype.items()):
         size = itemsize_bytes(dtype)
         for name, reads, writes in passes:
             work = Traffic(
                 traffic_class="optimizer",
-                operation=f"adamw: {name}",
-                bytes_read=reads * elements * size,
-                bytes_written=writes * elements * size,
-                flops=elements * (reads + 1),
+                operation=f"{optimizer}: {name}",
+                bytes_read=int(reads * elements * size),
+                bytes_written=int(writes * elements * size),
+                flops=int(elements * (reads + 1)),
                 dtype=dtype,
                 launches=-(-chunks // CHUNKS_PER_LAUNCH),
             )
@@ -59,7 +97,9 @@ def optimizer_kernels(graph: Graph, precision: Precision) -> tuple[Kernel, ...]:
     return tuple(kernels)
 
 
-def optimizer_assumption(precision: Precision) -> str:
+def optimizer_assumption(precision: Precision, optimizer: OptimizerName = "adamw") -> str:
     """What the optimizer's price rests on, for the report."""
-    text = "optimizer: AdamW with torch's defaults (foreach, states in the parameters' dtype)"
+    text = f"optimizer: {optimizers()[optimizer].title}, states in the parameters' dtype"
+    if optimizers()[optimizer].bytes_of_state is not None:
+        text = f"optimizer: {optimizers()[optimizer].title}"
     return text + (", with GradScaler" if precision == "fp16" else "")

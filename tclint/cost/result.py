@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tclint.cost.scenario import Scenario
 from tclint.gpu import Gpu
 from tclint.graph.op import Op
-from tclint.graph.work import Gap, Kernel, Phase, Work
+from tclint.graph.work import Gap, Gemm, Kernel, Phase, Traffic, Work
 
 FloatArray = npt.NDArray[np.float64]
 Limiter = Literal["math", "memory", "latency"]
@@ -23,6 +23,10 @@ READY_FRACTION = 0.25
 misaligned, and it reaches at least this share of their datasheet rate or, limited by memory, has
 READY_MEMORY_FRACTION. A quarter is what aligned products of one wave reach; narrow and tiny ones fall
 below it."""
+
+HOST_US_PER_LAUNCH = 5.0
+"""Assumed, not measured: Python, dispatcher, autograd and cudaLaunchKernel together, per kernel of an eager
+step. It hides behind the GPU's work as long as kernels take longer; CUDA graphs save most of it."""
 
 READY_MEMORY_FRACTION = 0.5
 """Share of its time that a memory-limited Tensor Core kernel's unavoidable bytes must explain."""
@@ -169,8 +173,23 @@ class Estimate:
     ops: tuple[Op, ...]
     """Of the graph as priced: precision and layout applied."""
     gaps: tuple[Gap, ...]
-    memory: Memory
+    memory_of: Callable[[], Memory] = field(repr=False)
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def memory(self) -> Memory:
+        """Device memory of the step."""
+        return self.memory_of()
+
+    @cached_property
+    def launch_count(self) -> int:
+        """Kernels that the host launches in one step."""
+        return sum(_launches(kernel.work) for kernel in self.kernels)
+
+    @property
+    def launch_time_us(self) -> float:
+        """What the host needs to launch them, in no other time here (HOST_US_PER_LAUNCH)."""
+        return self.launch_count * HOST_US_PER_LAUNCH
 
     @cached_property
     def _times_us(self) -> FloatArray:
@@ -281,6 +300,12 @@ class Estimate:
         return all(price.calibrated for price in self.prices if price.uses_tensor_cores)
 
 
+def _launches(work: Work) -> int:
+    if isinstance(work, Traffic):
+        return work.launches
+    return work.repeats if isinstance(work, Gemm) else 1
+
+
 def amdahl_speedup(accelerated_share: float, speedup: float) -> float:
     """Overall speed-up when that share of the time (0 to 1) becomes `speedup` times as fast.
 
@@ -299,17 +324,37 @@ class Memory:
     gradients_bytes: int = 0
     optimizer_bytes: int = 0
     activations_bytes: int = 0
-    """Outputs that the backward pass reads, upper bound; in inference the largest op's tensors."""
-    autocast_bytes: int = field(default=0)
-    """Copies of the weights in the lower precision, kept for the forward pass."""
+    """What autograd keeps for the backward pass; in inference the most that is alive at once."""
+    autocast_bytes: int = 0
+    """Copies of the weights in the lower precision, kept for the backward pass."""
+    inputs_bytes: int = 0
+    """Of the model's inputs."""
+    working_bytes: int = 0
+    """Gradients of activations while the op that needs most runs backward."""
+    checkpointed_activations_bytes: int | None = None
+    """`activations_bytes` if every repeated block were checkpointed; None where there are no such blocks."""
+    unknown: tuple[str, ...] = ()
+    """Parts that are not known, and what stands for them."""
 
     @property
     def total_bytes(self) -> int:
+        return self._besides_activations + self.activations_bytes
+
+    @property
+    def checkpointed_total_bytes(self) -> int | None:
+        """With every repeated block checkpointed; None where there are no such blocks."""
+        if self.checkpointed_activations_bytes is None:
+            return None
+        return self._besides_activations + self.checkpointed_activations_bytes
+
+    @property
+    def _besides_activations(self) -> int:
         return (
             self.parameters_bytes
             + self.buffers_bytes
             + self.gradients_bytes
             + self.optimizer_bytes
-            + self.activations_bytes
             + self.autocast_bytes
+            + self.inputs_bytes
+            + self.working_bytes
         )

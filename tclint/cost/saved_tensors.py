@@ -97,6 +97,10 @@ class Storages:
             return self.of_tensor(op.inputs[0], (op.index, position))
         return Storage(("op", op.index, position), spec.bytes)
 
+    def of_result(self, op: Op, position: int) -> Storage:
+        """The storage of an op's output."""
+        return self._made[op.index, position]
+
     def of_tensor(self, spec: TensorSpec, unnamed: StorageKey) -> Storage:
         """The storage of a tensor before autocast converts it; `unnamed` tells constants apart."""
         if spec.producer is not None:
@@ -317,7 +321,7 @@ class _Saving:
         else:
             yield self._extra(op, "indices", 8 * op.outputs[0].numel)
 
-    def _attention(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+    def _attention(self, op: Op, _: tuple[bool, ...]) -> Iterator[Storage]:
         q, k, v = (_position(op, name) for name in ("query", "key", "value"))
         mask = next((p for p, name in enumerate(op.input_names) if name in ("attn_mask", "attn_bias")), None)
         query, key, value = (op.inputs[p] for p in (q, k, v))
@@ -343,7 +347,7 @@ class _Saving:
         if op.attributes.get("dropout_p"):
             yield self._extra(op, "dropout", (size + 1) * scores)
 
-    def _cross_entropy(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+    def _cross_entropy(self, op: Op, _: tuple[bool, ...]) -> Iterator[Storage]:
         yield self._extra(op, "log-softmax", op.inputs[0].numel * itemsize_bytes(op.inputs[0].dtype))
         for position in range(1, len(op.inputs)):
             yield self.storages.of_input(op, position)
@@ -371,10 +375,7 @@ class _Saving:
                 yield self.storages.of_input(op, position)
 
     def _output(self, op: Op, position: int) -> Storage:
-        spec = op.outputs[position]
-        return self.storages.of_tensor(
-            TensorSpec(spec.shape, spec.dtype, spec.strides, producer=op.index, output_index=position), ()
-        )
+        return self.storages.of_result(op, position)
 
     def _extra(self, op: Op, what: str, size: int) -> Storage:
         """A tensor that exists inside the op only."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from tclint.config import MODES, PRECISIONS, Mode, Precision
+from tclint.config import MODES, OPTIMIZERS, PRECISIONS, Mode, OptimizerName, Precision
 from tclint.errors import UsageError, closest
 
 Layout = Literal["as_traced", "channels_last", "contiguous"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,15 @@ class Scenario:
     layout: Layout = "as_traced"
     compiled: bool = False
     """torch.compile: pointwise chains fused, matmuls padded as Inductor does."""
+    optimizer: OptimizerName = "adamw"
+    """Whose step a training step ends with."""
 
     def __post_init__(self) -> None:
-        for value, known in ((self.precision, PRECISIONS), (self.mode, MODES)):
+        for value, known in (
+            (self.precision, PRECISIONS),
+            (self.mode, MODES),
+            (self.layout, LAYOUTS),
+            (self.optimizer, OPTIMIZERS),
+        ):
             if value not in known:
                 raise UsageError(f"{value!r} is not one of {', '.join(known)}.{closest(value, list(known))}")

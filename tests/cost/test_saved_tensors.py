@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,9 +129,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
         (torch.randn(4, 24, 64),),
     ),
     "attention of parts": (
-        lambda: Lambda(
-            _manual_attention, **{name: nn.Linear(64, 64) for name in ("q", "k", "v", "out")}
-        ),
+        lambda: Lambda(_manual_attention, **{name: nn.Linear(64, 64) for name in ("q", "k", "v", "out")}),
         (torch.randn(4, 24, 64),),
     ),
     "language model": (
@@ -153,7 +153,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
         (torch.randn(4, 8, 32),),
     ),
     "pooling and squeeze-excite": (
-        lambda: Lambda(_pooled, conv=nn.Conv2d(3, 16, 3), squeeze=nn.Conv2d(16, 16, 1), head=nn.Linear(16, 10)),
+        lambda: Lambda(
+            _pooled, conv=nn.Conv2d(3, 16, 3), squeeze=nn.Conv2d(16, 16, 1), head=nn.Linear(16, 10)
+        ),
         (torch.randn(4, 3, 18, 18),),
     ),
     "dense block": (
@@ -176,18 +178,25 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
     ),
     "1-d convolutions": (
         lambda: nn.Sequential(
-            nn.Conv1d(8, 16, 5, padding=2), nn.BatchNorm1d(16), nn.SiLU(), nn.MaxPool1d(2), nn.Conv1d(16, 8, 1)
+            nn.Conv1d(8, 16, 5, padding=2),
+            nn.BatchNorm1d(16),
+            nn.SiLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(16, 8, 1),
         ),
         (torch.randn(4, 8, 64),),
     ),
     "frozen layers": (
         lambda: nn.Sequential(
-            nn.Linear(32, 32).requires_grad_(False), nn.ReLU(), nn.Linear(32, 32), nn.Sigmoid(),
+            nn.Linear(32, 32).requires_grad_(False),
+            nn.ReLU(),
+            nn.Linear(32, 32),
+            nn.Sigmoid(),
             nn.Linear(32, 32).requires_grad_(False),
         ),
         (torch.randn(16, 32),),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -209,6 +218,21 @@ def test_under_autocast_the_converted_tensors_are_kept(name: str) -> None:
     really = really_saved_bytes(build().train(), inputs, autocast=True)
     graph = apply_precision(tclint.trace(lambda: build().train(), inputs), "bf16", "train")
     assert saved_tensors(graph).bytes == pytest.approx(really, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "densenet121"])
+def test_whole_networks_keep_what_torch_keeps(name: str) -> None:
+    path = Path(__file__).parents[2] / "fixtures" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    inputs = (torch.randn(2, 3, 64, 64),)
+    really = really_saved_bytes(module.build_model().train(), inputs)
+    graph = tclint.trace(lambda: module.build_model().train(), inputs)
+    # The classifier's dropout keeps a byte per element on a GPU, a float on the CPU.
+    assert saved_tensors(graph).bytes == pytest.approx(really, rel=0.002)
 
 
 def test_dropout_keeps_a_byte_per_element_and_none_in_eval_mode() -> None:

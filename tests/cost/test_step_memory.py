@@ -1,0 +1,118 @@
+"""Memory of a step, its parts and the largest batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tclint
+from tclint.config import OPTIMIZERS
+from tclint.cost.optimizer import optimizer_kernels, optimizers
+from tclint.cost.step_memory import RESERVED_BYTES, batch_memory, step_memory
+from tclint.gpu import load_gpu
+from tclint.graph.dims import CoupledDims
+from tclint.graph.work import Traffic
+
+
+def mlp(width: int = 256, depth: int = 4) -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(depth)))
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    return tclint.trace(mlp, torch.empty(32, 256))
+
+
+PARAMETERS = 4 * (256 * 256 + 256)
+
+
+def test_weights_gradients_and_adamw_states_take_16_bytes_per_parameter(graph: Any) -> None:
+    memory = step_memory(graph, "train")
+    assert memory.parameters_bytes == memory.gradients_bytes == 4 * PARAMETERS
+    assert memory.optimizer_bytes == 8 * PARAMETERS
+
+
+def test_autocast_adds_a_half_precision_copy_of_the_weights(graph: Any) -> None:
+    memory = tclint.estimate(graph, precision="fp16").memory
+    assert memory.autocast_bytes == 2 * PARAMETERS
+    assert tclint.estimate(graph, precision="fp32").memory.autocast_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_per_parameter"),
+    [("adamw", 8), ("adamw-fused", 8), ("adamw-8bit", 2), ("sgd-momentum", 4), ("sgd", 0), ("rmsprop", 4)],
+)
+def test_states_by_optimizer(graph: Any, optimizer: Any, bytes_per_parameter: int) -> None:
+    assert step_memory(graph, "train", optimizer).optimizer_bytes == bytes_per_parameter * PARAMETERS
+
+
+def test_every_optimizer_that_can_be_asked_for_is_described() -> None:
+    assert set(optimizers()) == set(OPTIMIZERS)
+
+
+def test_a_fused_optimizer_moves_28_bytes_per_parameter_instead_of_80(graph: Any) -> None:
+    def moved(optimizer: Any) -> float:
+        works = [kernel.work for kernel in optimizer_kernels(graph, "fp32", optimizer)]
+        return sum(w.bytes_read + w.bytes_written for w in works if isinstance(w, Traffic)) / PARAMETERS
+
+    assert moved("adamw") == pytest.approx(80)
+    assert moved("adamw-fused") == pytest.approx(28)
+
+
+def test_optimizers_have_the_states_that_torch_makes() -> None:
+    def torch_bytes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> int:
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        tensors = (v for v in optimizer.state[parameter].values() if isinstance(v, torch.Tensor))
+        return sum(v.numel() * v.element_size() for v in tensors if v.shape == parameter.shape)
+
+    made = {
+        "adamw": lambda p: torch.optim.AdamW([p]),
+        "adam": lambda p: torch.optim.Adam([p]),
+        "sgd": lambda p: torch.optim.SGD([p], lr=0.1),
+        "sgd-momentum": lambda p: torch.optim.SGD([p], lr=0.1, momentum=0.9),
+        "rmsprop": lambda p: torch.optim.RMSprop([p]),
+        "adagrad": lambda p: torch.optim.Adagrad([p]),
+    }
+    for name, make in made.items():
+        parameter = nn.Parameter(torch.ones(10, 10))
+        assert optimizers()[name].state_bytes(100, "float32") == torch_bytes(make(parameter), parameter), name
+
+
+def test_inference_keeps_only_what_is_alive_at_once(graph: Any) -> None:
+    memory = step_memory(graph, "infer")
+    # A layer's input and output, or a GELU's.
+    assert memory.activations_bytes == 2 * 32 * 256 * 4
+    assert memory.gradients_bytes == memory.optimizer_bytes == 0
+
+
+def test_checkpointing_keeps_the_blocks_inputs_and_one_block(graph: Any) -> None:
+    memory = step_memory(graph, "train")
+    # Inputs of the three blocks behind the first, whose own input is the model's; within a block, what
+    # GELU keeps.
+    assert memory.checkpointed_activations_bytes == 3 * 32 * 256 * 4 + 32 * 256 * 4
+    assert memory.activations_bytes == (4 + 3) * 32 * 256 * 4
+
+
+def test_a_model_without_repeated_blocks_has_no_figure_for_checkpointing() -> None:
+    memory = step_memory(tclint.trace(lambda: nn.Linear(8, 8), torch.empty(4, 8)), "train")
+    assert memory.checkpointed_activations_bytes is None
+    assert memory.checkpointed_total_bytes is None
+
+
+def test_the_largest_batch_is_the_last_that_fits(graph: Any) -> None:
+    dims = CoupledDims(graph)
+    batches = [group for group in dims.groups if group.is_batch]
+
+    def at(batch: int) -> Any:
+        return step_memory(dims.resize(dict.fromkeys(batches, batch)), "train")
+
+    line = batch_memory(32, at(32), at(64), checkpointed=False)
+    assert line is not None
+    gpu = load_gpu("v100")
+    largest = line.largest(gpu)
+    capacity = gpu.dram_gib * 2**30 - RESERVED_BYTES
+    assert at(largest).total_bytes <= capacity < at(largest + 1).total_bytes
