@@ -397,6 +397,9 @@ def to_toml(result: Fit) -> str:
             lines.append(f"{name} = {absolute[chosen].mean():.1f}")
         lower = upper
     lines += ["", f"[{path}.constants]"]
+    assumed = [name for name in result.constants if name not in problem.free]
+    if assumed:
+        lines.append("# Not fitted, because these measurements do not show them: " + ", ".join(assumed))
     lines += [f"{name} = {float(f'{value:.4g}')}" for name, value in result.constants.items()]
     return "\n".join(lines) + "\n"
 

@@ -125,9 +125,13 @@ def _unpriced(kernels: list[Kernel], ops: tuple[Op, ...], gpu_name: str) -> tupl
 def linear_time_us(
     batch: int, in_features: int, out_features: int, gpu: str = "a100", precision: Precision = "fp16"
 ) -> float:
-    """Forward time of one linear layer, bias and casts left out.
+    """Forward time in microseconds of one linear layer, bias and casts left out.
 
-    >>> round(linear_time_us(512, 1024, 4096, "a100") / linear_time_us(512, 1024, 4097, "a100"), 1) < 1
+    For anything but a linear layer's forward, price a tclint.graph.work.Gemm with
+    tclint.cost.pricing.price_works, which also says why it takes that long.
+
+    >>> aligned, odd = (linear_time_us(8192, 768, size, "a100") for size in (50304, 50257))
+    >>> odd > 2.5 * aligned
     True
 
     Raises:

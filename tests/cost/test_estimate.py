@@ -10,7 +10,7 @@ from cost_support import GraphBuilder, linear, price
 
 from tclint.cost.compiled import padded_gemm
 from tclint.cost.estimate import estimate, linear_time_us
-from tclint.cost.optimizer import ADAMW_PASSES, optimizer_kernels
+from tclint.cost.optimizer import optimizer_kernels, optimizers
 from tclint.cost.scenario import Scenario
 from tclint.errors import UsageError
 from tclint.gpu import all_gpus
@@ -127,8 +127,8 @@ def test_adamw_moves_twenty_tensors_per_parameter() -> None:
     kernels = optimizer_kernels(graph, "bf16")
     moved = sum(k.work.bytes_read + k.work.bytes_written for k in kernels if isinstance(k.work, Traffic))
     assert moved == 80 * graph.parameter_count
-    assert len(kernels) == len(ADAMW_PASSES)
-    assert len(optimizer_kernels(graph, "fp16")) == len(ADAMW_PASSES) + 1
+    assert len(kernels) == len(optimizers()["adamw"].passes)
+    assert len(optimizer_kernels(graph, "fp16")) == len(optimizers()["adamw"].passes) + 1
     frozen = replace(graph, parameters=tuple(replace(p, trainable=False) for p in graph.parameters))
     assert optimizer_kernels(frozen, "fp16") == ()
     assert "AdamW" in estimate(graph, Scenario("a100")).assumptions[0]
