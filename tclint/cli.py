@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from tclint import __version__
+from tclint import __version__, cli_reports
 from tclint.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.config import Settings
 from tclint.config_file import find_config, load_config, with_flags
@@ -116,7 +116,7 @@ _list_format_option = click.option(
     "format_name",
     default="text",
     metavar="FORMAT",
-    help=f"What goes to standard output: {' or '.join(FORMATS)}.  [default: text]",
+    help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
 )
 @click.option(
     "--output",
@@ -181,6 +181,8 @@ def check(
         _say_details(report)
     colour = Style(wants_colour(sys.stdout, no_color), statistics, verbosity)
     write_stdout(render(report, format_name, colour))
+    if format_name == "github":
+        _append_job_summary(report)
     if exit_zero and report.exit_code == 1:
         return 0
     return report.exit_code
@@ -224,6 +226,19 @@ def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
             raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
         found.append((name, file))
     return found
+
+
+def _append_job_summary(report: Report) -> None:
+    """In a GitHub Actions step; a summary that cannot be written changes no verdict."""
+    file = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not file:
+        return
+    from tclint.report.markdown import append_summary
+
+    try:
+        append_summary(report, file)
+    except UsageError as error:
+        say(f"warning: {error}")
 
 
 def _say_errors(report: Report) -> None:
@@ -308,6 +323,10 @@ def _is_json(format_name: str) -> bool:
             "The formats are text, json."
         )
     return format_name == "json"
+
+
+for _command in (cli_reports.schema, cli_reports.diff, cli_reports.history):
+    cli.add_command(_command)
 
 
 def main() -> NoReturn:

@@ -22,15 +22,20 @@ def graph_hash(graph: Graph) -> str:
 
     Files, lines, timings and versions are not part of it: an edit that changes no computation keeps it.
     """
-    document = [
-        [
-            [op.name, [_spec(spec) for spec in op.inputs], [_spec(spec) for spec in op.outputs]]
-            + [dict(op.attributes), op.module_path]
+    document = {
+        "ops": [
+            {
+                "name": op.name,
+                "inputs": [_spec(spec) for spec in op.inputs],
+                "outputs": [_spec(spec) for spec in op.outputs],
+                "attributes": dict(op.attributes),
+                "module_path": op.module_path,
+            }
             for op in graph.ops
         ],
-        [[p.name, p.shape, p.dtype, p.trainable, p.is_buffer] for p in graph.parameters],
-        [_spec(spec) for spec in graph.inputs],
-    ]
+        "parameters": [[p.name, p.shape, p.dtype, p.trainable, p.is_buffer] for p in graph.parameters],
+        "inputs": [_spec(spec) for spec in graph.inputs],
+    }
     text = json.dumps(document, sort_keys=True, default=str, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 FORMATS: dict[str, str] = {
     "text": "tclint.report.text",
     "json": "tclint.report.json",
+    "jsonl": "tclint.report.jsonlines",
+    "github": "tclint.report.github",
+    "markdown": "tclint.report.markdown",
+    "sarif": "tclint.report.sarif",
+    "openmetrics": "tclint.report.openmetrics",
 }
 """Module of every format by the name that `--format` and `--output` take."""
 

@@ -29,13 +29,19 @@ class SourceLines:
         return lines[number - 1] if 0 < number <= len(lines) else None
 
 
-def _read_lines(path: str) -> list[str]:
+def read_source(path: str) -> bytes | None:
+    """A file's bytes, or None where it is gone, no file, or too large to be code."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
-        return []
-    if len(data) > MAX_FILE_BYTES:
+        return None
+    return data if len(data) <= MAX_FILE_BYTES else None
+
+
+def _read_lines(path: str) -> list[str]:
+    data = read_source(path)
+    if data is None:
         return []
     # Only what Python counts as a line end: str.splitlines would also split at a form feed.
     return re.split(r"\r\n|\r|\n", data.decode("utf-8-sig", "replace"))

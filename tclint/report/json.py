@@ -7,17 +7,20 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from tclint import __version__
 from tclint.finding import Effect, Finding, Fix, Level, Location
 from tclint.pipeline import relative_path
+from tclint.report.metrics import MetricRow, metric_rows
+from tclint.report.provenance import provenance, tool_hash
 
 if TYPE_CHECKING:
     from tclint.pipeline import Entry, Metrics, Report
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -26,7 +29,7 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 def render(report: Report) -> str:
     """The report as one JSON document: the same bytes for the same findings, ending in a newline."""
-    return json.dumps(_clean(to_dict(report)), indent=2, allow_nan=False) + "\n"
+    return json.dumps(clean(to_dict(report)), indent=2, allow_nan=False) + "\n"
 
 
 def schema() -> dict[str, Any]:
@@ -41,17 +44,20 @@ def to_dict(report: Report) -> dict[str, Any]:
     settings = report.settings
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "tclint", "version": __version__},
+        "tool": {"name": "tclint", "version": __version__, "hash": tool_hash()},
+        "provenance": provenance(report),
         "settings": {
             "gpus": list(settings.gpus),
             "precision": settings.precision,
             "mode": settings.mode,
             "compiled": settings.compiled,
+            "optimizer": settings.optimizer,
             "batch": settings.batch,
             "min_gain_percent": settings.min_gain_percent,
             "fail_on": settings.fail_on,
         },
         "entries": [_entry(entry) for entry in report.entries],
+        "metrics": [_metric_row(row) for row in metric_rows(report)],
         "findings": [_finding(finding) for finding in report.findings],
         "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
         "errors": [{"target": error.target, "message": error.message} for error in report.errors],
@@ -97,6 +103,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "model": entry.model,
         "mode": entry.mode,
         "precision": entry.precision,
+        "graph_hash": entry.graph_hash or None,
+        "torch": entry.torch_version or None,
         "inputs": [
             {"name": name, "dtype": dtype, "shape": list(shape)} for name, dtype, shape in entry.inputs
         ],
@@ -131,7 +139,19 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
         "amdahl_ceiling": _rounded(metrics.amdahl_ceiling),
         "uncertainty_percent": _rounded(metrics.uncertainty_percent),
         "calibrated": metrics.calibrated,
+        "step_flops": metrics.step_flops,
+        "aligned_flops_percent": _rounded_or_none(metrics.aligned_flops_percent),
+        "memory_bytes": metrics.memory_bytes,
+        "step_time_us_by_precision": {
+            precision: _rounded(time_us) for precision, time_us in metrics.step_time_us_by_precision.items()
+        },
     }
+
+
+def _metric_row(row: MetricRow) -> dict[str, Any]:
+    values = asdict(row)
+    values["value"] = _rounded_or_none(row.value)
+    return values
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -201,14 +221,18 @@ def _rounded(value: float) -> float:
     return round(value, 3)
 
 
-def _clean(value: Any) -> Any:
+def _rounded_or_none(value: float | None) -> float | None:
+    return None if value is None else _rounded(value)
+
+
+def clean(value: Any) -> Any:
     """JSON values only: what is not finite becomes null, bytes that were no text the replacement sign."""
     if isinstance(value, Mapping):
-        return {_text(str(key)): _clean(item) for key, item in value.items()}
+        return {_text(str(key)): clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
+        return [clean(item) for item in value]
     if isinstance(value, set | frozenset):
-        return [_clean(item) for item in sorted(value, key=str)]
+        return [clean(item) for item in sorted(value, key=str)]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int):

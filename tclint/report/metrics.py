@@ -1,0 +1,153 @@
+"""The numbers of a report as flat rows, one value each: what dashboards read instead of findings."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tclint.config import PRECISIONS
+from tclint.finding import LEVEL_ORDER
+from tclint.target import is_model_target
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Entry, Metrics, Report
+
+Unit = Literal["us", "percent", "FLOP", "bytes", "ratio", "count"]
+
+GPU_METRICS: dict[str, Unit] = {
+    "step_time_us": "us",
+    "forward_time_us": "us",
+    "backward_time_us": "us",
+    "optimizer_time_us": "us",
+    "readiness_percent": "percent",
+    "tensor_core_time_percent": "percent",
+    "aligned_flops_percent": "percent",
+    "amdahl_ceiling": "ratio",
+    "step_flops": "FLOP",
+    "memory_bytes": "bytes",
+    "uncertainty_percent": "percent",
+}
+"""Per entry, GPU and precision."""
+
+ENTRY_METRICS: dict[str, Unit] = {"parameters": "count", "forward_flops": "FLOP", "op_count": "count"}
+"""Per entry."""
+
+RUN_METRICS: dict[str, Unit] = {
+    "findings": "count",
+    "findings_below_min_gain": "count",
+    "findings_suppressed": "count",
+    "source_files": "count",
+    "target_errors": "count",
+}
+"""Per run; `findings` also per rule and level."""
+
+_NO_BOUND = "no bound: the whole step runs on Tensor Cores"
+_NO_MULTIPLE = "no matrix product runs in a precision that has an alignment"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One value, or the reason why there is none; dimensions that do not apply are None."""
+
+    name: str
+    unit: Unit
+    value: float | int | None
+    target: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    precision: str | None = None
+    mode: str | None = None
+    rule: str | None = None
+    """Code of the rule, for counts by rule."""
+    level: str | None = None
+    unavailable: str | None = None
+    """Why `value` is None; None where there is a value."""
+
+
+def metric_rows(report: Report) -> list[MetricRow]:
+    """Every metric of the report, in a fixed order."""
+    rows = [row for entry in report.entries for row in _entry_rows(entry)]
+    rows += _failed_rows(report)
+    rows += _run_rows(report)
+    return rows
+
+
+def _entry_rows(entry: Entry) -> Iterator[MetricRow]:
+    known: dict[str, int] = {
+        "parameters": entry.parameters,
+        "forward_flops": entry.flops,
+        "op_count": entry.op_count,
+    }
+    for name, unit in ENTRY_METRICS.items():
+        yield MetricRow(name, unit, known[name], entry.target, entry.model, mode=entry.mode)
+    for gpu, metrics in entry.metrics.items():
+        for name, unit in GPU_METRICS.items():
+            value, reason = _value(name, metrics)
+            yield MetricRow(
+                name,
+                unit,
+                value,
+                entry.target,
+                entry.model,
+                gpu,
+                entry.precision,
+                entry.mode,
+                unavailable=reason,
+            )
+        yield from _other_precisions(entry, gpu, metrics)
+
+
+def _other_precisions(entry: Entry, gpu: str, metrics: Metrics) -> Iterator[MetricRow]:
+    for precision in PRECISIONS:
+        if precision == entry.precision or not metrics.step_time_us_by_precision:
+            continue
+        value = metrics.step_time_us_by_precision.get(precision)
+        reason = None
+        if value is None:
+            reason = f"{gpu} does not compute in {precision}"
+        elif not math.isfinite(value):
+            value, reason = None, "the prediction is not finite"
+        yield MetricRow(
+            "step_time_us", "us", value, entry.target, entry.model, gpu, precision, entry.mode,
+            unavailable=reason,
+        )  # fmt: skip
+
+
+def _value(name: str, metrics: Metrics) -> tuple[float | int | None, str | None]:
+    value: float | int | None = getattr(metrics, name)
+    if value is None:
+        return None, _NO_MULTIPLE if name == "aligned_flops_percent" else "not computed"
+    if not math.isfinite(value):
+        return None, _NO_BOUND if name == "amdahl_ceiling" else "the prediction is not finite"
+    return value, None
+
+
+def _failed_rows(report: Report) -> Iterator[MetricRow]:
+    """A model that could not be traced is a gap in a dashboard, not a missing line."""
+    settings = report.settings
+    for error in report.errors:
+        if not is_model_target(error.target):
+            continue
+        for gpu in settings.gpus:
+            for name in ("step_time_us", "readiness_percent"):
+                yield MetricRow(
+                    name, GPU_METRICS[name], None, error.target, None, gpu, settings.precision, settings.mode,
+                    unavailable=error.message,
+                )  # fmt: skip
+
+
+def _run_rows(report: Report) -> Iterator[MetricRow]:
+    yield MetricRow("findings", "count", len(report.findings))
+    by_level = Counter(finding.level for finding in report.findings)
+    for level in LEVEL_ORDER:
+        yield MetricRow("findings", "count", by_level[level], level=level)
+    by_rule = Counter((finding.code, finding.level) for finding in report.findings)
+    for (code, level), number in sorted(by_rule.items()):
+        yield MetricRow("findings", "count", number, rule=code, level=level)
+    yield MetricRow("findings_below_min_gain", "count", len(report.below_min_gain))
+    yield MetricRow("findings_suppressed", "count", len(report.suppressed))
+    yield MetricRow("source_files", "count", report.source_files)
+    yield MetricRow("target_errors", "count", len(report.errors))

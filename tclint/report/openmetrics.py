@@ -1,0 +1,159 @@
+"""OpenMetrics text (version 1.0.0), for Prometheus and the like: every metric a gauge in base units.
+
+Names end in their unit; label values escape backslash, double quote and line feed (specification, 'ABNF').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tclint import __version__
+from tclint.report.json import SCHEMA_VERSION
+from tclint.report.metrics import MetricRow, metric_rows
+from tclint.report.provenance import provenance, tool_hash
+from tclint.terminal import printable
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Report
+
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    name: str
+    help: str
+    unit: str = ""
+    scale: float = 1.0
+    """Report units to base units."""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+_FAMILIES: dict[str, _Family] = {
+    "step_time_us": _Family("tclint_step_time_seconds", "Predicted time of one step.", "seconds", 1e-6),
+    "forward_time_us": _Family(
+        "tclint_phase_time_seconds",
+        "Predicted time of one phase of a step.",
+        "seconds",
+        1e-6,
+        {"phase": "forward"},
+    ),
+    "backward_time_us": _Family(
+        "tclint_phase_time_seconds",
+        "Predicted time of one phase of a step.",
+        "seconds",
+        1e-6,
+        {"phase": "backward"},
+    ),
+    "optimizer_time_us": _Family(
+        "tclint_phase_time_seconds",
+        "Predicted time of one phase of a step.",
+        "seconds",
+        1e-6,
+        {"phase": "optimizer"},
+    ),
+    "readiness_percent": _Family(
+        "tclint_readiness_ratio", "Share of the step that runs efficiently on Tensor Cores.", "ratio", 0.01
+    ),
+    "tensor_core_time_percent": _Family(
+        "tclint_tensor_core_time_ratio", "Share of the step in kernels that use Tensor Cores.", "ratio", 0.01
+    ),
+    "aligned_flops_percent": _Family(
+        "tclint_aligned_flops_ratio", "Share of matrix-product FLOPs with aligned dims.", "ratio", 0.01
+    ),
+    "amdahl_ceiling": _Family(
+        "tclint_speedup_ceiling_ratio", "Largest speed-up if only work on Tensor Cores got faster.", "ratio"
+    ),
+    "step_flops": _Family("tclint_step_flops", "Floating-point operations of one step."),
+    "memory_bytes": _Family("tclint_memory_bytes", "Predicted device memory of one step.", "bytes"),
+    "uncertainty_percent": _Family(
+        "tclint_uncertainty_ratio", "Mean error of such predictions on unseen shapes.", "ratio", 0.01
+    ),
+    "parameters": _Family("tclint_parameters", "Parameter elements of the model."),
+    "forward_flops": _Family("tclint_forward_flops", "Floating-point operations of one forward pass."),
+    "op_count": _Family("tclint_ops", "Operators of one forward pass."),
+    "findings_below_min_gain": _Family(
+        "tclint_findings_below_min_gain", "Findings that would gain less than min-gain."
+    ),
+    "findings_suppressed": _Family("tclint_findings_suppressed", "Findings that a comment silences."),
+    "source_files": _Family("tclint_source_files", "Files that the source rules considered."),
+    "target_errors": _Family("tclint_target_errors", "Targets that could not be linted."),
+}
+# Only the counts by rule and level: sums of them would count everything twice when aggregated.
+_FINDINGS = _Family("tclint_findings", "Findings by rule and level.")
+
+
+def render(report: Report) -> str:
+    """The exposition, ending in `# EOF`. Metrics that are unavailable have no sample."""
+    lines = list(_info(report))
+    families: dict[str, tuple[_Family, dict[str, str]]] = {}
+    for row in metric_rows(report):
+        family = _family(row)
+        if family is None or row.value is None:
+            continue
+        samples = families.setdefault(family.name, (family, {}))[1]
+        # Two samples of equal labels would make the whole exposition invalid.
+        samples.setdefault(_labels(row, family), _number(row.value, family.scale))
+    for name, (family, samples) in families.items():
+        lines.append(f"# TYPE {name} gauge")
+        if family.unit:
+            lines.append(f"# UNIT {name} {family.unit}")
+        lines.append(f"# HELP {name} {escape(family.help)}")
+        lines += [f"{name}{labels} {value}" for labels, value in samples.items()]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _family(row: MetricRow) -> _Family | None:
+    if row.name == "findings":
+        return _FINDINGS if row.rule is not None else None
+    return _FAMILIES[row.name]
+
+
+def _info(report: Report) -> Iterator[str]:
+    made_with = provenance(report)
+    labels = {
+        "version": __version__,
+        "schema_version": SCHEMA_VERSION,
+        "hash": tool_hash(),
+        "torch": made_with["torch"] or "",
+        "commit": made_with["git"].get("commit", ""),
+    }
+    yield "# TYPE tclint_build info"
+    yield "# HELP tclint_build What made this report."
+    yield f"tclint_build_info{label_set(labels)} 1"
+
+
+def _labels(row: MetricRow, family: _Family) -> str:
+    known = {
+        "target": row.target,
+        "model": row.model,
+        "gpu": row.gpu,
+        "precision": row.precision,
+        "mode": row.mode,
+        "rule": row.rule,
+        "level": row.level,
+    }
+    return label_set({**{name: value for name, value in known.items() if value}, **family.labels})
+
+
+def label_set(labels: dict[str, str]) -> str:
+    """'{name="value",...}', or nothing where there are none."""
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{escape(value)}"' for name, value in labels.items()) + "}"
+
+
+def escape(value: str) -> str:
+    """A label value or help text; the backslash first, else it would be escaped twice.
+
+    What could steer a terminal, and lone surrogates, which UTF-8 has not, are written as their escapes.
+    """
+    value = "\n".join(printable(line) for line in value.split("\n"))
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float, scale: float) -> str:
+    # Twelve digits hide the noise of the scaling and keep every digit that a report has.
+    return str(value) if scale == 1.0 and isinstance(value, int) else f"{value * scale:.12g}"

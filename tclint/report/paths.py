@@ -1,0 +1,70 @@
+"""Paths as code hosts want them: relative to the repository's root, POSIX, symbolic links resolved."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote
+
+from tclint.report.provenance import git_root
+
+
+class RepositoryPaths:
+    """Maps a report's paths (relative to the working directory) to paths in its repository.
+
+    The root is the nearest folder upwards with a `.git`, else GITHUB_WORKSPACE where that holds the
+    working directory, else the working directory itself.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = os.path.realpath(folder or Path.cwd())
+        self.root = _root(self.folder)
+        self._resolved = lru_cache(maxsize=None)(self._resolve)
+
+    def relative(self, path: str) -> str | None:
+        """`path` from the root with forward slashes; None where it lies outside the repository."""
+        return self._resolved(path)
+
+    def absolute(self, path: str) -> str:
+        """The file itself, links resolved."""
+        return os.path.realpath(os.path.join(self.folder, path))
+
+    def _resolve(self, path: str) -> str | None:
+        try:
+            relative = os.path.relpath(self.absolute(path), self.root)
+        except ValueError:  # another drive, or a null byte
+            return None
+        relative = relative.replace(os.sep, "/")
+        return None if relative == ".." or relative.startswith("../") else relative
+
+
+def _root(folder: str) -> str:
+    found = git_root(Path(folder))
+    if found is not None:
+        return str(found)
+    workspace = os.environ.get("GITHUB_WORKSPACE", "")
+    if workspace:
+        workspace = os.path.realpath(workspace)
+        if folder == workspace or folder.startswith(workspace + os.sep):
+            return workspace
+    return folder
+
+
+def relative_uri(path: str) -> str:
+    """A relative path as a URI reference (RFC 3986): bytes of the file's name, percent-encoded.
+
+    A colon in the first segment would read as a scheme, so colons are encoded too.
+    """
+    return quote(path.encode("utf-8", "surrogateescape" if _escapes_only(path) else "replace"), safe="/~")
+
+
+def file_uri(path: str) -> str:
+    """An absolute path as a file URI."""
+    path = path.replace(os.sep, "/")
+    return "file://" + relative_uri(path if path.startswith("/") else f"/{path}")
+
+
+def _escapes_only(path: str) -> bool:
+    """True if every lone surrogate stands for an undecodable byte, as os.fsdecode makes them."""
+    return all("\udc80" <= character <= "\udcff" for character in path if "\ud800" <= character <= "\udfff")

@@ -1,0 +1,101 @@
+"""What a rule says of itself, for formats that carry documentation: plain text and Markdown."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tclint.finding import Confidence, Finding, Level
+from tclint.registry import all_rules
+from tclint.report import Style
+from tclint.report.catalogue import engine_page, rule_page
+from tclint.report.markup import text
+from tclint.rule import DOC_SECTIONS, GraphRule, Rule
+
+_CODE_SECTIONS = ("Example", "Use instead")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """One rule, or one of the engine's own findings, in words."""
+
+    code: str
+    name: str
+    level: Level
+    confidence: Confidence
+    summary: str
+    description: str
+    """What it does, in a paragraph."""
+    help_text: str
+    help_markdown: str
+    tags: tuple[str, ...]
+
+
+def rule_texts(local: Sequence[str], findings: Iterable[Finding]) -> list[RuleText]:
+    """Every known rule, whether it found something or not, and whatever else findings name; by code.
+
+    Raises:
+        UsageError: a rule module cannot be imported.
+    """
+    found = {rule.code: _of_rule(rule) for rule in all_rules(local)}
+    for finding in findings:
+        if finding.code not in found:
+            found[finding.code] = _of_finding(finding)
+    return [found[code] for code in sorted(found)]
+
+
+def _of_rule(rule: type[Rule]) -> RuleText:
+    sections = rule.sections()
+    summary = " ".join(rule.summary().split()) or rule.name
+    description = " ".join(sections.get("What it does", "").split()) or summary
+    return RuleText(
+        code=rule.code,
+        name=rule.name,
+        level=rule.level,
+        confidence=rule.confidence,
+        summary=summary,
+        description=description,
+        help_text=rule_page(rule, Style()),
+        help_markdown=rule_markdown(rule),
+        tags=("performance", "tensor-cores", "graph" if issubclass(rule, GraphRule) else "source"),
+    )
+
+
+def _of_finding(finding: Finding) -> RuleText:
+    page = engine_page(finding.code) or f"{finding.code} {finding.name}: this tclint has no page on it.\n"
+    body = " ".join(page.split("\n", 1)[-1].split()) or page.strip()
+    return RuleText(
+        code=finding.code,
+        name=finding.name,
+        level=finding.level,
+        confidence=finding.confidence,
+        summary=finding.name.replace("-", " ").capitalize() or finding.code,
+        description=body,
+        help_text=page,
+        help_markdown=f"{text(body)}\n",
+        tags=("performance", "tclint"),
+    )
+
+
+def rule_markdown(rule: type[Rule]) -> str:
+    """The rule's page in Markdown: the docstring's sections, code in fences, and its sources."""
+    lines = [text(" ".join(rule.summary().split())), ""]
+    sections = rule.sections()
+    for name in DOC_SECTIONS:
+        body = textwrap.dedent(sections.get(name, "")).strip("\n")
+        if not body.strip():
+            continue
+        lines += [f"## {name}", "", *(_fenced(body) if name in _CODE_SECTIONS else [body]), ""]
+    if rule.sources:
+        lines += ["## Sources", "", *(f"- {text(source)}" for source in rule.sources), ""]
+    return "\n".join(lines)
+
+
+def _fenced(body: str) -> list[str]:
+    """Code in a fence longer than any in it; a section that brings its own fences stays."""
+    if "```" in body:
+        return [body]
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
+    return [f"{fence}python", body, fence]

@@ -1,0 +1,48 @@
+"""What several formats say of a finding in words: its effect, its fix, and the run in one sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tclint.finding import LEVEL_ORDER, Effect, Finding
+from tclint.report.units import percent_text, plural, time_text, uncertainty_text
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Report
+
+
+def effect_text(effect: Effect) -> str:
+    """'Predicted gain per step: a100-sxm4-80gb 4.21 ms (10 % +-8 %); ...', or why it is unknown."""
+    if effect.unknown is not None or not effect.per_gpu:
+        return f"Effect unknown: {effect.unknown or 'not priced'}."
+    parts = [
+        f"{gpu} {time_text(priced.gain_us)} ({percent_text(priced.gain_percent)} of the step, "
+        f"{uncertainty_text(priced.uncertainty_percent)})"
+        for gpu, priced in effect.per_gpu.items()
+    ]
+    return f"Predicted gain per step: {'; '.join(parts)}."
+
+
+def gain_text(effect: Effect) -> str:
+    """The largest gain, short: '10 %' or 'unknown'."""
+    best = effect.best_gain_percent
+    return "unknown" if best is None else percent_text(best)
+
+
+def finding_text(finding: Finding) -> str:
+    """Message, effect and advice, a paragraph each."""
+    parts = [finding.message, effect_text(finding.effect)]
+    if finding.fix is not None:
+        parts.append(f"Fix: {finding.fix.advice}")
+    return "\n".join(parts)
+
+
+def counts_text(report: Report) -> str:
+    """'3 findings (1 error, 1 warning, 1 info)', 'no findings'."""
+    if not report.findings:
+        return "no findings"
+    by_level = Counter(finding.level for finding in report.findings)
+    nouns = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("info", "infos")}
+    levels = ", ".join(plural(by_level[level], *nouns[level]) for level in LEVEL_ORDER if by_level[level])
+    return f"{plural(len(report.findings), 'finding')} ({levels})"
