@@ -380,12 +380,15 @@ class Amp:
             for event in function.events:
                 if isinstance(event, CallEvent):
                     receiver, method = method_of(event.call)
-                    if method == "step" and receiver is not None and self._is_optimizer(function, receiver):
+                    if method == "step" and receiver is not None and self.is_optimizer(function, receiver):
                         return True
         return False
 
-    def _is_optimizer(self, function: Function, receiver: Expression) -> bool:
+    def is_optimizer(self, function: Function, receiver: Expression) -> bool:
+        """Whether it looks like an optimizer: by its name, or because torch.optim made it."""
         last = render(receiver).lower()
+        if "sched" in last.rpartition(".")[2]:
+            return False
         if "opt" in last or "adam" in last or "sgd" in last:
             return True
         name = dotted(receiver)

@@ -12,6 +12,7 @@ from tclint.source.amp import Amp
 from tclint.source.flow import Flows
 from tclint.source.parse import Parsed, Span
 from tclint.source.resolve import Resolver
+from tclint.source.scaling import Scaling
 from tclint.source.tables import Tables
 
 
@@ -45,6 +46,11 @@ class SourceContext:
     def flows(self) -> Flows:
         """Which autocast regions values come from."""
         return Flows(self.amp)
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """What functions do with loss scalers, gradients and optimizers, in order."""
+        return Scaling(self.amp)
 
     def location(self, site: int) -> Location:
         """Where a site is, with its end."""

@@ -34,6 +34,9 @@ class Names:
     stars: dict[str, frozenset[str]]
     gradients_off: frozenset[str]
     gradients_on: frozenset[str]
+    clips: frozenset[str]
+    scaler_classes: dict[str, tuple[str, ...]]
+    """Class -> its positional parameters."""
     null_contexts: frozenset[str]
     scaler_words: tuple[str, ...]
     """Parts of identifiers in lower case without underscores."""
@@ -69,6 +72,10 @@ def names() -> Names:
         stars={module: frozenset(listed) for module, listed in data["stars"].items()},
         gradients_off=frozenset(data["gradients"]["off"]),
         gradients_on=frozenset(data["gradients"]["on"]),
+        clips=frozenset(data["gradients"]["clip"]),
+        scaler_classes={
+            name: tuple(made["parameters"]) for made in data["scaler_class"] for name in made["names"]
+        },
         null_contexts=frozenset(data["contexts"]["null"]),
         scaler_words=tuple(data["scaler"]["words"]),
         not_loss_scalers=frozenset(data["scaler"]["not_loss_scalers"]),

@@ -172,6 +172,8 @@ class Import(NamedTuple):
     name: str
     qualified: str
     block: int
+    site: int = -1
+    """The import statement; -1 for a name that a star import brings."""
 
 
 @dataclass(frozen=True, slots=True)

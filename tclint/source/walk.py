@@ -240,32 +240,34 @@ class _Walker(ExpressionReader):
         self.scope.outer_names.update(item.name.value for item in node.names)
 
     def _import(self, node: cst.Import) -> None:
+        site = self._site(node)
         for alias in node.names:
             qualified = dotted_name(alias.name)
             if alias.asname is not None:
-                self._imported(dotted_name(alias.asname.name), qualified)
+                self._imported(dotted_name(alias.asname.name), qualified, site)
             else:
                 # `import torch.cuda.amp` binds `torch`.
                 root = qualified.split(".", 1)[0]
-                self._imported(root, root)
+                self._imported(root, root, site)
             self.identifiers.update(qualified.split("."))
 
     def _import_from(self, node: cst.ImportFrom) -> None:
         module = "." * len(node.relative) + (dotted_name(node.module) if node.module is not None else "")
         self.identifiers.update(part for part in module.split(".") if part)
+        site = self._site(node)
         if isinstance(node.names, cst.ImportStar):
-            self._imported("*", module)
+            self._imported("*", module, site)
             return
         for alias in node.names:
             name = dotted_name(alias.name)
             separator = "" if module.endswith(".") else "."
             bound = dotted_name(alias.asname.name) if alias.asname is not None else name
-            self._imported(bound, f"{module}{separator}{name}")
+            self._imported(bound, f"{module}{separator}{name}", site)
             self.identifiers.add(name)
 
-    def _imported(self, name: str, qualified: str) -> None:
+    def _imported(self, name: str, qualified: str, site: int) -> None:
         self.identifiers.add(name)
-        self.scope.imports.append(Import(name, qualified, self.scope.block))
+        self.scope.imports.append(Import(name, qualified, self.scope.block, site))
 
 
 def _captured_names(pattern: cst.CSTNode) -> list[str]:
