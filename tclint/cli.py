@@ -106,6 +106,8 @@ _list_format_option = click.option(
 @_flag("batch", metavar="N")
 @_flag("input", multiple=True, metavar="SPEC")
 @click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
+@_flag("optimizer", metavar="NAME")
+@_flag("compare", multiple=True, metavar="KIND")
 @_flag("min-gain", metavar="PERCENT")
 @_flag("fail-on", metavar="error|warning|info|never")
 @_flag("timeout", metavar="SECONDS")

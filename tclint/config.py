@@ -28,12 +28,14 @@ OptimizerName = Literal[
     "rmsprop",
     "adagrad",
 ]
+ComparisonKind = Literal["gpu", "precision", "batch", "layout", "compiled"]
 FailOn = Literal["error", "warning", "info", "never"]
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 MODES: tuple[Mode, ...] = ("train", "infer")
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """Described in tclint/cost/optimizers.toml."""
+COMPARISONS: tuple[ComparisonKind, ...] = get_args(ComparisonKind)
 FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 
 DEFAULT_GPUS = ("a100", "v100")
@@ -66,6 +68,8 @@ class Settings:
     """Price as torch.compile would run it."""
     optimizer: OptimizerName = "adamw"
     """Whose step is priced, and whose states are counted, in mode 'train'."""
+    compare: tuple[ComparisonKind, ...] = ()
+    """Circumstances to vary in tables of the report (tclint.what_if)."""
     batch: int | None = None
     """Resize the leading dim of every model input."""
     inputs: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tclint.config import FAIL_ON, MODES, OPTIMIZERS, PRECISIONS
+from tclint.config import COMPARISONS, FAIL_ON, MODES, OPTIMIZERS, PRECISIONS
 from tclint.errors import UsageError, closest
 from tclint.terminal import printable
 
@@ -131,6 +131,15 @@ def _one_of(known: tuple[str, ...]) -> Callable[[object], str]:
     return parse
 
 
+def _some_of(known: tuple[str, ...]) -> Callable[[object], tuple[str, ...]]:
+    def parse(value: object) -> tuple[str, ...]:
+        parts = [part.strip() for text in parse_names(value) for part in text.split(",")]
+        return tuple(dict.fromkeys(one(part) for part in parts))
+
+    one = _one_of(known)
+    return parse
+
+
 KEYS: tuple[Key, ...] = (
     Key("select", "select", "Only these rules: codes, code prefixes, names, or ALL.", parse_selectors),
     Key("extend-select", "extend_select", "These rules too.", parse_selectors),
@@ -149,6 +158,12 @@ KEYS: tuple[Key, ...] = (
         "optimizer",
         f"Whose step and states to count when training: {', '.join(OPTIMIZERS)}.",
         _one_of(OPTIMIZERS),
+    ),
+    Key(
+        "compare",
+        "compare",
+        f"Price the step under other circumstances too: {', '.join(COMPARISONS)}.",
+        _some_of(COMPARISONS),
     ),
     Key("batch", "batch", "Resize the leading dimension of every model input.", parse_batch),
     Key(

@@ -20,10 +20,12 @@ from tclint.suppressions import apply_suppressions
 from tclint.target import is_model_target
 
 if TYPE_CHECKING:
+    from tclint.cost.result import Memory
     from tclint.graph import Assumption
     from tclint.graph.work import Gap
     from tclint.source import Skipped
     from tclint.tracing import TraceResult
+    from tclint.what_if import BatchLimits, Comparison
 
 Progress = Callable[[str], None]
 
@@ -51,6 +53,14 @@ class Metrics:
     None where the precision has no such multiple."""
     memory_bytes: int | None = None
     """Parameters, gradients, optimizer state and activations, without the allocator's own."""
+    memory: Memory | None = None
+    """What those bytes consist of."""
+    batch_limits: BatchLimits | None = None
+    """The largest batches that fit this GPU."""
+    launch_count: int | None = None
+    """Kernels that the host launches in one step."""
+    launch_time_us: float | None = None
+    """What the host is assumed to need for that; in no other time."""
     step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
     """The same step in every precision that the GPU's units compute in."""
 
@@ -79,6 +89,8 @@ class Entry:
     """What the model computes (tclint.model_facts.graph_hash)."""
     torch_version: str = ""
     """Of the torch that traced it."""
+    comparisons: tuple[Comparison, ...] = ()
+    """The tables that `compare` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +246,7 @@ def _check_graph(
 ) -> tuple[Entry, list[Finding]]:
     from tclint.context import GraphContext
     from tclint.model_facts import aligned_flops_percent, graph_hash
+    from tclint.what_if import WhatIf, batch_limits
 
     graph = result.graph
     assert graph is not None
@@ -262,6 +275,10 @@ def _check_graph(
             step_flops=estimate.flops,
             aligned_flops_percent=aligned_flops_percent(estimate),
             memory_bytes=estimate.memory.total_bytes,
+            memory=estimate.memory,
+            batch_limits=batch_limits(context, scenario),
+            launch_count=estimate.launch_count,
+            launch_time_us=estimate.launch_time_us,
             step_time_us_by_precision={
                 precision: context.estimate(replace(scenario, precision=precision)).step_time_us
                 for precision in PRECISIONS
@@ -283,6 +300,7 @@ def _check_graph(
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
         graph_hash=graph_hash(graph),
         torch_version=str(graph.metadata.get("torch", "")),
+        comparisons=WhatIf(context).compare(settings.compare),
     )
     return entry, found
 

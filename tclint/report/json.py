@@ -16,6 +16,7 @@ from tclint.finding import Effect, Finding, Fix, Level, Location
 from tclint.pipeline import relative_path
 from tclint.report.metrics import MetricRow, metric_rows
 from tclint.report.provenance import provenance, tool_hash
+from tclint.report.step_json import comparisons, step_metrics
 
 if TYPE_CHECKING:
     from tclint.pipeline import Entry, Metrics, Report
@@ -121,6 +122,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
             }
             for assumption in entry.assumptions
         ],
+        "comparisons": comparisons(entry),
         "not_analysed": [
             {"name": gap.name, "reason": gap.reason, "count": len(gap.op_indices)}
             for gap in entry.not_analysed
@@ -142,6 +144,7 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
         "step_flops": metrics.step_flops,
         "aligned_flops_percent": _rounded_or_none(metrics.aligned_flops_percent),
         "memory_bytes": metrics.memory_bytes,
+        **step_metrics(metrics),
         "step_time_us_by_precision": {
             precision: _rounded(time_us) for precision, time_us in metrics.step_time_us_by_precision.items()
         },

@@ -15,6 +15,7 @@ from tclint.pipeline import relative_path
 from tclint.report import Style
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.json import LEVELS, statistics
+from tclint.report.step_text import comparison_table, launch_lines, memory_lines
 from tclint.report.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.terminal import columns, printable
 
@@ -149,6 +150,9 @@ class _Renderer:
         )
         if any(not metrics.calibrated for metrics in entry.metrics.values()):
             yield "  * inherited constants: not measured on this GPU but on one like it"
+        for line in (*memory_lines(entry), *launch_lines(entry)):
+            yield from _wrapped(line, "  ", "    ")
+        yield from self._comparisons(entry)
         assumed = []
         for assumption in entry.assumptions:
             site = assumption.site
@@ -167,6 +171,17 @@ class _Renderer:
         if self.style.verbosity > 0 and entry.seconds:
             parts = (f"{step} {seconds:.2f} s" for step, seconds in entry.seconds.items())
             yield from _wrapped("took " + ", ".join(parts), "  ", "    ")
+
+    def _comparisons(self, entry: Entry) -> Iterator[str]:
+        for comparison in entry.comparisons:
+            title, header, rows, notes = comparison_table(comparison)
+            yield ""
+            yield f"  {title}"
+            if comparison.unavailable is not None:
+                yield from _wrapped(f"none: {comparison.unavailable}", "    ")
+            yield from table(header, rows)
+            for note in notes:
+                yield from _wrapped(note, "  ", "    ")
 
     # --- what is not a finding
 

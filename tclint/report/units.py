@@ -10,6 +10,11 @@ def time_text(time_us: float) -> str:
     return _scaled(time_us, ((1e6, "s"), (1e3, "ms"), (1.0, "us")))
 
 
+def bytes_text(size: float) -> str:
+    """'12.5 GiB', '640 MiB'."""
+    return _scaled(size, ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1.0, "B")))
+
+
 def flops_text(flops: float) -> str:
     """'291 GFLOP'."""
     scales = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))

@@ -1,0 +1,114 @@
+"""What the text report says of a step's memory, its launches, and what-if tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.report.units import bytes_text, count, percent_text, significant, time_text, uncertainty_text
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Entry, Metrics
+    from tclint.what_if import BatchLimits, ComparedStep, Comparison
+
+TITLES = {
+    "gpu": "on every GPU",
+    "precision": "in every precision",
+    "batch": "at other batches",
+    "layout": "in other memory formats",
+    "compiled": "eager and compiled",
+}
+
+
+def memory_lines(entry: Entry) -> Iterator[str]:
+    """The parts of the memory, equal on every GPU; then what batch fits each."""
+    metrics = list(entry.metrics.values())
+    memory = metrics[0].memory if metrics else None
+    if memory is None:
+        return
+    parts = [
+        ("weights", memory.parameters_bytes + memory.buffers_bytes),
+        ("half-precision copies", memory.autocast_bytes),
+        ("gradients", memory.gradients_bytes),
+        ("optimizer", memory.optimizer_bytes),
+        ("activations", memory.activations_bytes),
+        ("inputs and working memory", memory.inputs_bytes + memory.working_bytes),
+    ]
+    shown = ", ".join(f"{name} {bytes_text(size)}" for name, size in parts if size)
+    yield f"memory {bytes_text(memory.total_bytes)}: {shown}"
+    if memory.checkpointed_total_bytes is not None:
+        yield f"with every repeated block checkpointed {bytes_text(memory.checkpointed_total_bytes)}"
+    for unknown in memory.unknown:
+        yield f"memory not known: {unknown}"
+    yield from _batch_line(metrics)
+
+
+def _batch_line(metrics: list[Metrics]) -> Iterator[str]:
+    limits = [(m.gpu, m.batch_limits) for m in metrics if m.batch_limits is not None]
+    known = [(gpu, limit) for gpu, limit in limits if limit.largest is not None]
+    if known:
+        yield "largest batch: " + ", ".join(_limit(gpu, limit) for gpu, limit in known)
+    elif limits:
+        yield f"largest batch unknown: {limits[0][1].unknown}"
+
+
+def _limit(gpu: str, limit: BatchLimits) -> str:
+    text = f"{limit.largest or 'none'} on {gpu}"
+    if limit.largest_checkpointed and limit.largest_checkpointed > (limit.largest or 0):
+        text += f" ({limit.largest_checkpointed} checkpointed)"
+    return text
+
+
+def launch_lines(entry: Entry) -> Iterator[str]:
+    """Where launching may take longer than the kernels: the only case in which it shows."""
+    for metrics in entry.metrics.values():
+        if metrics.launch_time_us is None or not metrics.launch_count:
+            continue
+        if metrics.launch_time_us > metrics.step_time_us:
+            each = metrics.launch_time_us / metrics.launch_count
+            yield (
+                f"on {metrics.gpu} the host may be the limit: {count(metrics.launch_count)} launches take "
+                f"{time_text(metrics.launch_time_us)} at an assumed {each:g} us each"
+            )
+
+
+def comparison_table(
+    comparison: Comparison,
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """Title, heading, rows and footnotes of a what-if table."""
+    title = f"the step {TITLES[comparison.kind]}"
+    if comparison.gpu is not None:
+        title += f" ({comparison.gpu})"
+    with_samples = any(row.samples_per_s is not None for row in comparison.rows)
+    header = (comparison.kind, "step", "speed", *(("samples/s",) if with_samples else ()))
+    header += ("ready", "on TC", "memory")
+    rows: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for row in comparison.rows:
+        mark = ""
+        if row.note:
+            mark = f" [{len(notes) + 1}]"
+            notes.append(f"[{len(notes) + 1}] {row.note}")
+        rows.append(_cells(row, mark, with_samples))
+    if any(not row.fits for row in comparison.rows):
+        notes.append("! more than the GPU has")
+    if any(row.present for row in comparison.rows):
+        notes.append("> as this run is set")
+    return title, header, rows, notes
+
+
+def _cells(row: ComparedStep, mark: str, with_samples: bool) -> tuple[str, ...]:
+    label = f"{'>' if row.present else ' '} {row.label}{'' if row.calibrated else ' *'}{mark}"
+    samples: tuple[str, ...] = ()
+    if with_samples:
+        rate = row.samples_per_s
+        samples = ("" if rate is None else count(round(rate)) if rate >= 1 else significant(rate),)
+    return (
+        label,
+        f"{time_text(row.step_time_us)} {uncertainty_text(row.uncertainty_percent)}",
+        f"{row.speedup:.2f}x",
+        *samples,
+        percent_text(row.readiness_percent),
+        percent_text(row.tensor_core_time_percent),
+        bytes_text(row.memory_bytes) + ("" if row.fits else " !"),
+    )
