@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from tclint.graph import Assumption, Site
+from tclint.tracing.contents import likely_values
 from tclint.tracing.origin import origin_of
 from tclint.tracing.sites import SiteFinder
 
@@ -53,7 +54,10 @@ class Assumptions:
     def scalar(self, tensor: torch.Tensor) -> bool | int | float:
         """The Python value of a traced one-element tensor: False, 1 or 1.0 unless more is known."""
         if tensor.dtype is not torch.bool:
-            value = 1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1
+            counts = likely_values(tensor)
+            value: int | float = 1 if counts is None else counts[0]
+            if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+                value = float(value)
             self.add(f"value of a traced tensor: {value} assumed")
             return value
         origin = origin_of(tensor)

@@ -12,7 +12,7 @@ from torch import nn
 from tclint.graph import Parameter
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.devices import DeviceRewriter
-from tclint.tracing.environment import without_gpu, without_initialisation
+from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
 from tclint.tracing.fx_graph import dtype_name
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import construct_site_of, remembered_construction
@@ -27,6 +27,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
     """What `build()` returns, with large tensors on meta and weight initialisation skipped."""
     recorder = Recorder(sites)
     with (
+        without_garbage_collection(),
         remembered_construction(sites),
         without_gpu(),
         without_initialisation(),
@@ -123,6 +124,10 @@ def _meta_parameter(parameter: torch.Tensor) -> Any:
     return made
 
 
+# Copies only when written to (torch >= 2.3): masks of many layers would double the memory.
+_lazy_clone: Callable[[torch.Tensor], torch.Tensor] = getattr(torch, "_lazy_clone", torch.clone)
+
+
 def _buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     if buffer.is_meta:
         copy = buffer.detach()
@@ -135,6 +140,6 @@ def _buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     ):
         copy = to_meta(buffer)
     else:
-        copy = buffer.detach().clone()
+        copy = _lazy_clone(buffer.detach())
     copy.__dict__.update(buffer.__dict__)
     return copy

@@ -75,13 +75,15 @@ RANDOM_FILLERS = frozenset(
 
 _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indices", "triu_indices"})
 
-MAX_REAL_ELEMENTS = 1 << 22
-"""Integer and Boolean constants above this size lose their values (32 MiB of int64)."""
+MAX_REAL_ELEMENTS = 1 << 20
+"""Integer and Boolean constants above this size lose their values (8 MiB of int64)."""
 MAX_REAL_FLOATS = 1 << 16
 """Floating-point constants above this size are weights or tables: only their shape matters."""
 MAX_REAL_UNDEFINED = 64
 MAX_REAL_UNDEFINED_INTEGERS = 4096
 MAX_REAL_BUFFER_FLOATS = 4096
+MAX_REAL_INPUT = 4096
+"""Integer and Boolean inputs up to this size keep the values that the caller gave."""
 
 
 def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -95,6 +97,24 @@ def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
         return count <= MAX_REAL_FLOATS
     return count <= MAX_REAL_ELEMENTS
+
+
+def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> bool:
+    """Whether an operator on constants makes a constant that is small enough to keep its values."""
+    if name == "one_hot":
+        classes = args[1] if len(args) > 1 else -1
+        return bool(tensors[0].numel() * max(classes, 1) <= MAX_REAL_ELEMENTS)
+    if name in ("repeat", "tile"):
+        return bool(tensors[0].numel() * numel(args[1]) <= MAX_REAL_ELEMENTS)
+    if len(tensors) < 2:
+        return True
+    # An upper bound of what broadcasting makes; exact for the pointwise operators, the common case.
+    rank = max(tensor.dim() for tensor in tensors)
+    sizes = [1] * rank
+    for tensor in tensors:
+        for axis, size in enumerate(tensor.shape, start=rank - tensor.dim()):
+            sizes[axis] = max(sizes[axis], size)
+    return numel(sizes) <= MAX_REAL_ELEMENTS
 
 
 def _size_and_dtype(

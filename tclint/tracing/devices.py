@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tclint.tracing.contents import likely_values
+
 _CPU = torch.device("cpu")
 _HERE = ("cpu", "meta")
 
@@ -52,15 +54,25 @@ def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, An
         return NotImplemented
     import numpy
 
-    assume("numpy() of a traced tensor: zeros assumed")
     dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-    return numpy.zeros(tuple(tensor.shape), dtype=torch.empty((), dtype=dtype).numpy().dtype)
+    made = numpy.zeros(tuple(tensor.shape), dtype=torch.empty((), dtype=dtype).numpy().dtype)
+    counts = likely_values(tensor)
+    if counts is None:
+        assume("numpy() of a traced tensor: zeros assumed")
+    else:
+        assume("numpy() of traced counts: equal counts assumed")
+        made.reshape(-1)[:] = counts
+    return made
 
 
 def _tolist(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     tensor = args[0]
     if not tensor.is_meta:
         return NotImplemented
+    counts = likely_values(tensor)
+    if counts is not None and tensor.dim() == 1:
+        assume("tolist() of traced counts: equal counts assumed")
+        return [float(count) if tensor.dtype.is_floating_point else count for count in counts]
     value: float | int | bool = 1
     if tensor.dtype == torch.bool:
         value = False

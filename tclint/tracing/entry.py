@@ -19,12 +19,12 @@ from tclint.tracing.examples import (
     CallInputs,
     InferenceFailed,
     given_inputs,
-    infer_inputs,
     inputs_from_specs,
     inputs_of_module,
     with_batch,
 )
 from tclint.tracing.failures import forward_error
+from tclint.tracing.inference import infer_inputs
 from tclint.tracing.inputs import SYNTAX, InputSpec
 from tclint.tracing.modules import remembered_construction
 from tclint.tracing.session import trace_model
@@ -98,20 +98,29 @@ def trace_or_explain(
     Raises:
         TargetError: the forward failed.
     """
-    try:
-        return trace_model(
-            model,
-            inputs.args,
-            inputs.kwargs,
-            sites,
-            assumptions=inputs.assumptions,
-            root_site=root_site,
-            metadata=metadata,
-        )
-    except (TargetError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise forward_error(error, model, inputs, sites, name, option) from None
+    first: TargetError | None = None
+    cause: Exception | None = None
+    for tried in (inputs, *inputs.alternatives):
+        try:
+            return trace_model(
+                model,
+                tried.args,
+                tried.kwargs,
+                sites,
+                assumptions=tried.assumptions,
+                root_site=root_site,
+                metadata=metadata,
+            )
+        except (TargetError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            problem = forward_error(error, model, tried, sites, name, option)
+            if not isinstance(problem, TargetError) or not isinstance(error, Exception):
+                raise problem from None
+            if first is None:
+                first, cause = problem, error
+    assert first is not None
+    raise first from cause
 
 
 def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:

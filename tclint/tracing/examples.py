@@ -1,26 +1,18 @@
-"""Inputs for a model: given by the caller, provided by the target's file, or inferred from first layers."""
+"""Inputs for a model: given by the caller, or provided by the target's file."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
 
 from tclint.graph import Assumption
 from tclint.tracing.inputs import InputSpec
 
 _META = torch.device("meta")
-
-BATCH = 8
-SEQUENCE_LENGTH = 128
-IMAGE_SIZE = 224
-VIDEO_SIZE = (16, 112, 112)
-SIGNAL_LENGTH = 1024
 
 
 class InferenceFailed(ValueError):
@@ -36,12 +28,14 @@ class CallInputs:
     assumptions: tuple[Assumption, ...] = ()
     source: str = ""
     """Where they come from: '--input', 'the target', 'example_inputs()', 'inferred'."""
+    alternatives: tuple[CallInputs, ...] = ()
+    """Other guesses, to be tried in turn where the forward fails on these inputs."""
 
     def describe(self) -> str:
         """'x=float32[8,3,224,224]' for every tensor, nested ones by their place."""
         named = [(f"input {index}", value) for index, value in enumerate(self.args)]
         named += list(self.kwargs.items())
-        return ", ".join(f"{name}={_describe(value)}" for name, value in named)
+        return ", ".join(f"{name}={described(value)}" for name, value in named)
 
 
 def given_inputs(value: Any, source: str) -> CallInputs:
@@ -88,84 +82,8 @@ def with_batch(inputs: CallInputs, batch: int) -> CallInputs:
         inputs,
         args=tuple(resize(value) for value in inputs.args),
         kwargs={name: resize(value) for name, value in inputs.kwargs.items()},
+        alternatives=tuple(with_batch(other, batch) for other in inputs.alternatives),
     )
-
-
-def infer_inputs(model: nn.Module) -> CallInputs:
-    """An input that fits the first layer with weights, for a forward that needs one tensor.
-
-    The policy: batch 8; 224x224 images, 112x112 videos of 16 frames, signals of 1,024 samples, sequences
-    of 128. The first layer is the first one registered that takes its own kind of input (convolution,
-    embedding, recurrent layer, linear). It is a guess, and the graph says so.
-
-    Raises:
-        InferenceFailed: with the reason.
-    """
-    required = _required_arguments(model)
-    if len(required) > 1:
-        raise InferenceFailed(f"its forward takes {len(required)} arguments ({', '.join(required)})")
-    if not required:
-        assumption = Assumption("the model was called without inputs, because its forward requires none")
-        return CallInputs((), {}, (assumption,), "inferred")
-    for name, layer in _layers(model):
-        tensor = _input_of(layer)
-        if tensor is not None:
-            what = (
-                f"input {required[0]} = {_describe(tensor)}, inferred from the first layer "
-                f"({type(layer).__name__}{f' {name!r}' if name else ''}); --input sets another"
-            )
-            return CallInputs((tensor,), {}, (Assumption(what),), "inferred")
-    raise InferenceFailed("no layer of it tells the shape of its input")
-
-
-def _required_arguments(model: nn.Module) -> list[str]:
-    try:
-        parameters = list(inspect.signature(model.forward).parameters.values())
-    except (TypeError, ValueError):
-        return ["input"]
-    required = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if not required:
-        # `forward(self, *inputs)` and `forward(self, x=None)` mostly want an input all the same.
-        required = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD][:1]
-    return required
-
-
-def _layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in model.named_modules():
-        if isinstance(module, nn.MultiheadAttention):
-            continue
-        yield name, module
-
-
-def _input_of(layer: nn.Module) -> torch.Tensor | None:
-    def floats(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, device=_META)
-
-    if isinstance(layer, nn.Embedding):
-        return torch.empty((BATCH, SEQUENCE_LENGTH), dtype=torch.int64, device=_META)
-    if isinstance(layer, nn.modules.conv._ConvNd):
-        channels = layer.in_channels
-        if channels == 0:  # a lazy layer: any number will do
-            channels = 3
-        sizes = {1: (SIGNAL_LENGTH,), 2: (IMAGE_SIZE, IMAGE_SIZE), 3: VIDEO_SIZE}
-        return floats(BATCH, channels, *sizes[len(layer.kernel_size)])
-    if isinstance(layer, nn.RNNBase):
-        order = (BATCH, SEQUENCE_LENGTH) if layer.batch_first else (SEQUENCE_LENGTH, BATCH)
-        return floats(*order, layer.input_size)
-    if isinstance(layer, nn.RNNCellBase):
-        return floats(BATCH, layer.input_size)
-    if isinstance(layer, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
-        attention = layer.self_attn
-        order = (BATCH, SEQUENCE_LENGTH) if attention.batch_first else (SEQUENCE_LENGTH, BATCH)
-        return floats(*order, attention.embed_dim)
-    if isinstance(layer, nn.Linear) and layer.in_features:
-        return floats(BATCH, layer.in_features)
-    return None
 
 
 def _from_spec(spec: InputSpec) -> torch.Tensor:
@@ -186,12 +104,13 @@ def _with_leading(tensor: torch.Tensor, batch: int) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=_META)
 
 
-def _describe(value: Any) -> str:
+def described(value: Any) -> str:
+    """'float32[8,3,224,224]' for a tensor, the same within brackets for containers of tensors."""
     if isinstance(value, torch.Tensor):
         sizes = ",".join(str(size) for size in value.shape)
         return f"{str(value.dtype).removeprefix('torch.')}[{sizes}]"
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(_describe(item) for item in value)})"
+        return f"({', '.join(described(item) for item in value)})"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}={_describe(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key}={described(item)}' for key, item in value.items())}}}"
     return type(value).__name__

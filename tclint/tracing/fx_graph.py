@@ -127,11 +127,13 @@ class FxWriter:
 
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         self.count += 1
-        return self.graph.call_function(
-            function,
-            tuple(self._argument(argument) for argument in args),
+        # Given to create_node, the arguments would be searched for SymInts, which takes longer than the rest.
+        node = self.graph.create_node("call_function", function, (), {})
+        node._update_args_kwargs(
+            tuple([self._argument(argument) for argument in args]),
             {name: self._argument(argument) for name, argument in kwargs.items()},
         )
+        return node
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -13,7 +13,6 @@ import torch
 
 from tclint.graph import numel
 from tclint.tracing.meta_kernels import to_meta
-from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import ensure_origin, origin_of
 
 if TYPE_CHECKING:
@@ -255,55 +254,3 @@ def _unpack(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: 
 )
 def _assertion(_recorder: Recorder, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     return None
-
-
-# ---------------------------------------------------------------- what later guesses can build on
-
-_TRUTHS = {"all": True, "any": False, "isnan": False, "isinf": False, "isfinite": True}
-
-_KEEPS_CONTENTS = frozenset(
-    {
-        "alias",
-        "bool",
-        "clone",
-        "contiguous",
-        "detach",
-        "expand",
-        "flatten",
-        "index",
-        "permute",
-        "reshape",
-        "select",
-        "slice",
-        "squeeze",
-        "t",
-        "to",
-        "transpose",
-        "unsqueeze",
-        "view",
-        "where",
-    }
-)
-
-
-def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """Remember on the outputs what their values may be, where the operator tells (top-k, argmax, ==)."""
-    name = facts.name
-    if name in _TRUTHS and isinstance(output, torch.Tensor):
-        ensure_origin(output).truth = _TRUTHS[name]
-    elif name == "topk":
-        dim = _argument(args, kwargs, 2, "dim", -1)
-        ensure_origin(output[1]).choices = args[0].shape[dim]
-    elif name == "argmax":
-        dim = _argument(args, kwargs, 1, "dim", None)
-        if dim is not None:
-            ensure_origin(output).choices = args[0].shape[dim]
-    elif name == "eq" and isinstance(args[0], torch.Tensor):
-        origin = origin_of(args[0])
-        if origin is not None and origin.choices:
-            ensure_origin(output).density = 1.0 / origin.choices
-    elif name in _KEEPS_CONTENTS and isinstance(args[0], torch.Tensor) and isinstance(output, torch.Tensor):
-        origin = origin_of(args[0])
-        if origin is not None and (origin.density or origin.choices):
-            made = ensure_origin(output)
-            made.density, made.choices = origin.density, origin.choices

@@ -12,7 +12,8 @@ from tclint.errors import TargetError
 from tclint.graph import Graph
 from tclint.tracing.build import on_meta
 from tclint.tracing.entry import split_built, trace_or_explain
-from tclint.tracing.examples import InferenceFailed, given_inputs, infer_inputs
+from tclint.tracing.examples import InferenceFailed, given_inputs
+from tclint.tracing.inference import infer_inputs
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.targets import describe, site_of, where_in_user_code
 

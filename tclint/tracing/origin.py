@@ -31,6 +31,10 @@ class Origin:
     """The tensor holds indices below this number (top-k experts, argmax)."""
     density: float | None = None
     """Share of elements expected to be True, for masks such as `expert_index == 3`."""
+    mean: float | None = None
+    """Expected mean of a tensor of counts (tokens per expert)."""
+    is_running_sum: bool = False
+    """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0
     """In-place writes to the tensor's memory that its node accounts for (memory.py)."""
 
@@ -39,6 +43,12 @@ def origin_of(tensor: torch.Tensor) -> Origin | None:
     """What is known about the tensor, or None."""
     found: Origin | None = tensor.__dict__.get(_ATTRIBUTE) if hasattr(tensor, "__dict__") else None
     return found
+
+
+def is_traced(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is, or is computed from, an input of the model or what the model computed."""
+    origin = origin_of(tensor)
+    return origin is not None and origin.node is not None and origin.node.op != "get_attr"
 
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:

@@ -17,13 +17,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tclint.graph import Cast, TensorSpec
 from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
-from tclint.tracing.constants import MAX_REAL_UNDEFINED, RANDOM_FILLERS, UNDEFINED_FACTORIES, keeps_values
+from tclint.tracing.constants import (
+    MAX_REAL_UNDEFINED,
+    RANDOM_FILLERS,
+    UNDEFINED_FACTORIES,
+    keeps_values,
+    stays_small,
+)
+from tclint.tracing.contents import note_contents
 from tclint.tracing.fx_graph import FxWriter, spec_of
-from tclint.tracing.guesses import GUESSES, note_contents
+from tclint.tracing.guesses import GUESSES
+from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.memory import WrittenMemory, shares_memory
 from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
 from tclint.tracing.operators import OperatorFacts, facts_of, is_composite
-from tclint.tracing.origin import ensure_origin, map_tensors, origin_of, set_origin, tensors_in
+from tclint.tracing.origin import ensure_origin, is_traced, map_tensors, origin_of, set_origin, tensors_in
 from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
 _META = torch.device("meta")
@@ -103,33 +111,13 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         facts = facts_of(func)
         if facts is None:
-            return self._higher_order(func, args)
+            return run_higher_order(self, func, args)
         tensors = tensors_in(args, kwargs)
         if facts.is_factory:
             return self._make(func, facts, args, kwargs)
         if not any(tensor.is_meta or self._written.has_given_up(tensor) for tensor in tensors):
             return self._run_real(func, facts, args, kwargs, tensors)
         return self._run_meta(func, facts, args, kwargs, tensors)
-
-    def _higher_order(self, function: Any, args: tuple[Any, ...]) -> Any:
-        name = getattr(function, "_name", getattr(function, "__name__", str(function)))
-        if name == "cond":
-            predicate, if_true, if_false, operands = args
-            taken = if_true
-            if isinstance(predicate, torch.Tensor) and predicate.is_meta:
-                self.assumptions.add("torch.cond on traced data: its first branch assumed")
-            elif not predicate:
-                taken = if_false
-            with self:
-                return taken(*operands)
-        if name != "flex_attention":
-            raise NotImplementedError(f"the higher-order operator {name} cannot be traced")
-        query, key, value = (to_meta(tensor) if not tensor.is_meta else tensor for tensor in args[:3])
-        output = torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype, device=_META)
-        logsumexp = torch.empty(query.shape[:-1], dtype=torch.float32, device=_META)
-        facts = OperatorFacts(name, name, False, False, False, False, False)
-        self._record(function, facts, (query, key, value), {}, (output, logsumexp), ())
-        return output, logsumexp, torch.empty_like(logsumexp)
 
     def _make(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -156,7 +144,7 @@ class Recorder(TorchDispatchMode):
         kwargs.pop("pin_memory", None)
         output = function(*args, **kwargs)
         if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
-            self._record(function, facts, args, kwargs, output, ())
+            self.record(function, facts, args, kwargs, output, ())
         return output
 
     def _run_real(
@@ -167,7 +155,7 @@ class Recorder(TorchDispatchMode):
         kwargs: dict[str, Any],
         tensors: list[torch.Tensor],
     ) -> Any:
-        """Constants only: compute the values. Such work is not recorded; it is small."""
+        """Compute the values. Work on constants alone is not recorded, work on inputs is."""
         if facts.full_name in RANDOM_FILLERS and tensors and tensors[0].numel() > MAX_REAL_UNDEFINED:
             return args[0]
         device = kwargs.get("device")
@@ -176,13 +164,24 @@ class Recorder(TorchDispatchMode):
         elif device is not None and device.type == "meta" and self.writer is not None:
             # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
             kwargs = {**kwargs, "device": _CPU}
+        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
+            return self._run_meta(function, facts, args, kwargs, tensors)
+        from_inputs = self.writer is not None and any(is_traced(tensor) for tensor in tensors)
+        if from_inputs and self._written:
+            for tensor in tensors:
+                self._learn_of_writes(tensor)
+        specs = tuple(spec_of(tensor) for tensor in tensors) if from_inputs and facts.mutates else None
         try:
             output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise
             return self._run_meta(function, facts, args, kwargs, tensors)
-        if self.writer is not None and tensors:
+        if from_inputs:
+            self.record(function, facts, args, kwargs, output, (), input_specs=specs)
+            if facts.in_place:
+                self._written.add(args[0], args[0])
+        elif self.writer is not None and tensors:
             self._inherit_parameter(tensors, output)
         return output
 
@@ -213,7 +212,8 @@ class Recorder(TorchDispatchMode):
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
-                self._record(function, facts, args, kwargs, output, casts)
+                self.record(function, facts, args, kwargs, output, casts)
+                note_contents(facts, args, kwargs, output)
                 return output
         if any(not tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
@@ -234,7 +234,7 @@ class Recorder(TorchDispatchMode):
                 # Data-dependent sizes inside it may meet a guess.
                 return self._run_parts(function, facts, args, kwargs, casts, error)
             output = run_on_zeros(function, args, kwargs, tensors, error)
-        self._record(function, facts, args, kwargs, output, casts, input_specs=specs)
+        self.record(function, facts, args, kwargs, output, casts, input_specs=specs)
         note_contents(facts, args, kwargs, output)
         return output
 
@@ -247,7 +247,8 @@ class Recorder(TorchDispatchMode):
         if not written.is_meta:
             self._written.give_up_values(written)
             written = self._demote(written)
-        self._record(function, facts, (written, *args[1:]), kwargs, written, ())
+        self.record(function, facts, (written, *args[1:]), kwargs, written, ())
+        note_contents(facts, args, kwargs, written)
         self._written.add(written, written)
 
     def _run_parts(
@@ -271,7 +272,7 @@ class Recorder(TorchDispatchMode):
             raise error from None
         finally:
             self._parent = before
-        self._record(function, facts, args, kwargs, output, casts, node=node)
+        self.record(function, facts, args, kwargs, output, casts, node=node)
         return output
 
     def current(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -287,7 +288,7 @@ class Recorder(TorchDispatchMode):
             source = write.source
             if origin_of(source) is origin_of(tensor):
                 continue
-            self._record(
+            self.record(
                 _SCATTER,
                 _SCATTER_FACTS,
                 (tensor, source, list(source.shape), list(source.stride()), source.storage_offset()),
@@ -314,7 +315,7 @@ class Recorder(TorchDispatchMode):
                 if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
                     ensure_origin(tensor).parameter = name
 
-    def _record(
+    def record(
         self,
         function: Any,
         facts: OperatorFacts,
@@ -326,6 +327,7 @@ class Recorder(TorchDispatchMode):
         node: Any = None,
         input_specs: tuple[TensorSpec, ...] | None = None,
     ) -> None:
+        """Write down an operator call, unless it only handed back its input. Call it from an operator's rule."""
         writer = self.writer
         if writer is None:
             return

@@ -15,9 +15,10 @@ from tclint.graph import Assumption, Graph, Site, TensorSpec
 from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
+from tclint.tracing.constants import MAX_REAL_INPUT
 from tclint.tracing.custom_functions import watched_by
 from tclint.tracing.devices import DeviceRewriter
-from tclint.tracing.environment import without_gpu
+from tclint.tracing.environment import without_garbage_collection, without_gpu
 from tclint.tracing.fx_graph import FxWriter
 from tclint.tracing.lowering import lower_ops, lower_outputs
 from tclint.tracing.meta_kernels import to_meta
@@ -62,6 +63,19 @@ def trace_model(
         Exception: what the model's forward raised, if no guess helped.
     """
     model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
+    with without_garbage_collection():
+        return _trace(model, args, kwargs, sites, tuple(assumptions), root_site, metadata or {})
+
+
+def _trace(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    sites: SiteFinder,
+    assumptions: tuple[Assumption, ...],
+    root_site: Site | None,
+    metadata: Mapping[str, Any],
+) -> Graph:
     started = time.perf_counter()
     recording = record(model, args, kwargs, sites)
     recorded = time.perf_counter()
@@ -79,7 +93,7 @@ def trace_model(
             "trace_s": recorded - started,
             "lower_s": time.perf_counter() - recorded,
             "adjustments": list(recording.adjustments),
-            **(metadata or {}),
+            **metadata,
         },
     )
 
@@ -163,7 +177,7 @@ def _record_once(
 
 
 class _Inputs:
-    """Turns the caller's inputs into meta tensors that are placeholders of the graph."""
+    """Turns the caller's inputs into placeholders: meta tensors, except for a few integers given as such."""
 
     def __init__(self, writer: FxWriter) -> None:
         self._writer = writer
@@ -175,7 +189,8 @@ class _Inputs:
             # One object given twice stays one: nn.MultiheadAttention asks `query is key`.
             if id(value) not in self._declared:
                 # A new object even for meta tensors: the caller's must not keep the trace alive.
-                tensor = self._declared[id(value)] = to_meta(value)
+                tensor = value.detach().clone() if _has_values(value) else to_meta(value)
+                self._declared[id(value)] = tensor
                 set_origin(tensor, Origin(input_name=name))
                 self.specs.append(self._writer.add_input(name, tensor))
             return self._declared[id(value)]
@@ -197,6 +212,17 @@ class _Inputs:
                 },
             )
         return value
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    """Lengths, positions, grid sizes, masks: few integers, which the forward may look at."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.is_floating_point()
+        and not tensor.is_complex()
+        and tensor.numel() <= MAX_REAL_INPUT
+    )
 
 
 def _names(model: nn.Module, count: int) -> list[str]:
@@ -239,4 +265,4 @@ def _is_device_conflict(message: str) -> bool:
 
 
 def _needs_autograd(message: str) -> bool:
-    return "grad" in message or "nference tensor" in message
+    return any(sign in message for sign in ("grad", "nference tensor", "set_data"))

@@ -1,0 +1,51 @@
+"""Every model that timm registers, with random weights, one family after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from zoo_case import Case
+
+
+def versions() -> str:
+    import timm
+    import torch
+
+    return f"torch {torch.__version__}, timm {timm.__version__}"
+
+
+def cases() -> Iterator[Case]:
+    """One model of every family first, then a second of every family, and so on."""
+    import timm
+
+    families = {
+        module: sorted(timm.list_models(module=module))
+        for module in sorted(timm.list_modules())
+    }
+    for rank in range(max(len(names) for names in families.values())):
+        for family, names in families.items():
+            if rank < len(names):
+                yield _case(names[rank], family)
+
+
+def _case(name: str, family: str) -> Case:
+    def build() -> tuple[Any, Any]:
+        import timm
+        import torch
+
+        model = timm.create_model(name)
+        config = model.default_cfg
+        size = config.get("input_size")
+        if size is not None:
+            return model, torch.empty(2, *size, device="meta")
+        return model, _naflex_input(model)
+
+    return Case(name, family, build)
+
+
+def _naflex_input(model: Any) -> Any:
+    """NaFlex models declare no input size: they take flattened patches with their coordinates."""
+    import torch
+
+    return torch.empty(2, 3, 224, 224, device="meta")

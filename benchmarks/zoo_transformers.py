@@ -1,0 +1,120 @@
+"""Every architecture that transformers knows, from its default configuration, with random weights."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from zoo_case import Case
+from zoo_hf_inputs import inputs_for
+
+# Heads that change what runs; a base model comes first, a head only where there is no base model.
+_AUTO_CLASSES = (
+    "AutoModel",
+    "AutoModelForCausalLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForImageTextToText",
+    "AutoModelForMaskedLM",
+    "AutoModelForImageClassification",
+    "AutoModelForObjectDetection",
+    "AutoModelForSemanticSegmentation",
+    "AutoModelForUniversalSegmentation",
+    "AutoModelForDepthEstimation",
+    "AutoModelForKeypointDetection",
+    "AutoModelForTextToWaveform",
+    "AutoModelForSpeechSeq2Seq",
+    "AutoBackbone",
+)
+
+
+def versions() -> str:
+    import torch
+    import transformers
+
+    return f"torch {torch.__version__}, transformers {transformers.__version__}"
+
+
+def cases() -> Iterator[Case]:
+    """One case per model type of CONFIG_MAPPING, in its order (alphabetical)."""
+    import transformers
+    from transformers.models.auto import configuration_auto
+
+    transformers.logging.set_verbosity_error()
+    for model_type in configuration_auto.CONFIG_MAPPING_NAMES:
+        yield _case(model_type)
+
+
+def _case(model_type: str) -> Case:
+    found: list[Any] = []
+
+    def prepare() -> None:
+        """Imports: the configuration and the modeling file are the library, not the model."""
+        from transformers.models.auto import configuration_auto
+
+        config_class = configuration_auto.CONFIG_MAPPING[model_type]
+        found[:] = [config_class, model_class(config_class)]
+
+    def build() -> tuple[Any, Any]:
+        config_class, cls = found
+        config = default_config(config_class)
+        model = cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
+        return model, inputs_for(model)
+
+    return Case(model_type, model_type, build, prepare)
+
+
+def model_class(config_class: Any) -> Any:
+    """The class that an AutoModel would build for a configuration, else one its module defines for it.
+
+    Raises:
+        LookupError: no class takes it (a part of other configurations, a composite without a model).
+    """
+    import transformers
+
+    for auto_name in _AUTO_CLASSES:
+        mapping = getattr(transformers, auto_name)._model_mapping
+        try:
+            if config_class in mapping:
+                cls = mapping[config_class]
+                return cls[0] if isinstance(cls, (tuple, list)) else cls
+        except (ImportError, AttributeError, ValueError):
+            continue
+    module_name = config_class.__module__.replace(".configuration_", ".modeling_")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise LookupError(f"{config_class.__name__} has no modeling file") from error
+    for cls in vars(module).values():
+        if (
+            inspect.isclass(cls)
+            and issubclass(cls, transformers.PreTrainedModel)
+            and cls.config_class is config_class
+            and "forward" in {name for base in cls.__mro__[:-3] for name in vars(base)}
+            and not cls.__name__.endswith("PreTrainedModel")
+        ):
+            return cls
+    raise LookupError(f"no model class takes a {config_class.__name__} alone")
+
+
+def default_config(config_class: Any) -> Any:
+    """The default configuration; composites that require parts get BERT, ViT or the class's own example."""
+    import transformers
+
+    parts = {
+        "encoder-decoder": lambda: transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+            transformers.BertConfig(), transformers.BertConfig()
+        ),
+        "vision-encoder-decoder": lambda: transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+            transformers.ViTConfig(), transformers.BertConfig()
+        ),
+        "speech-encoder-decoder": lambda: transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(
+            transformers.Wav2Vec2Config(), transformers.BertConfig()
+        ),
+        "vision-text-dual-encoder": lambda: transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
+            transformers.ViTConfig(), transformers.BertConfig()
+        ),
+    }
+    maker = parts.get(config_class.model_type)
+    return maker() if maker else config_class()

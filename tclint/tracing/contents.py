@@ -1,0 +1,113 @@
+"""What traced tensors probably hold: which indices, how many True, which counts.
+
+Routing code reads counts back to Python and slices by them, so a guess has to add up: as many tokens over all
+experts as there are. Operators that tell something about their result leave it on the result's origin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tclint.tracing.operators import OperatorFacts
+from tclint.tracing.origin import Origin, ensure_origin, origin_of
+
+_TRUTHS = {"all": True, "any": False, "isnan": False, "isinf": False, "isfinite": True}
+
+_KEEPS_CONTENTS = frozenset(
+    {
+        "_to_copy",
+        "alias",
+        "bool",
+        "clone",
+        "contiguous",
+        "detach",
+        "expand",
+        "flatten",
+        "index",
+        "permute",
+        "reshape",
+        "select",
+        "slice",
+        "squeeze",
+        "t",
+        "to",
+        "transpose",
+        "unsqueeze",
+        "view",
+        "where",
+    }
+)
+
+
+def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """Leave on the outputs what their values may be, where the operator tells (top-k, argmax, ==, counts)."""
+    name = facts.name
+    if not args or not isinstance(args[0], torch.Tensor):
+        return
+    if name in _TRUTHS:
+        ensure_origin(output).truth = _TRUTHS[name]
+    elif name == "topk":
+        ensure_origin(output[1]).choices = args[0].shape[_argument(args, kwargs, 2, "dim", -1)]
+    elif name in ("argmax", "argmin", "max", "min"):
+        dim = _argument(args, kwargs, 1, "dim", None)
+        indices = output[1] if isinstance(output, (tuple, list)) else output
+        if isinstance(dim, int):
+            ensure_origin(indices).choices = args[0].shape[dim]
+    elif name in ("bincount", "histc"):
+        ensure_origin(output).mean = args[0].numel() / max(1, output.numel())
+    elif name == "scatter":
+        _note_scatter(args, kwargs, output)
+    elif facts.in_place:
+        known = origin_of(output)
+        if known is not None:
+            known.density = known.choices = known.mean = None
+    else:
+        known = origin_of(args[0])
+        if known is not None and (known.density or known.choices or known.mean is not None):
+            _note_from_contents(name, args, known, output)
+
+
+def _note_scatter(args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> None:
+    dim, index = _argument(args, kwargs, 1, "dim", 0), _argument(args, kwargs, 2, "index", None)
+    if isinstance(index, torch.Tensor) and index.dim() == output.dim() > 0:
+        # Ones put into zeros, as good as always: k of n in each row.
+        ensure_origin(output).density = min(1.0, index.shape[dim] / max(1, output.shape[dim]))
+
+
+def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output: Any) -> None:
+    if not isinstance(output, torch.Tensor):
+        return
+    if name == "eq" and known.choices:
+        ensure_origin(output).density = 1.0 / known.choices
+    elif name in ("sum", "count_nonzero") and known.density:
+        ensure_origin(output).mean = known.density * args[0].numel() / max(1, output.numel())
+    elif name == "sum" and known.mean is not None:
+        ensure_origin(output).mean = known.mean * args[0].numel() / max(1, output.numel())
+    elif name == "cumsum" and known.mean is not None and output.dim() == 1:
+        made = ensure_origin(output)
+        made.mean, made.is_running_sum = known.mean, True
+    elif name in _KEEPS_CONTENTS:
+        made = ensure_origin(output)
+        made.density, made.choices, made.mean = known.density, known.choices, known.mean
+        made.is_running_sum = known.is_running_sum
+
+
+def likely_values(tensor: torch.Tensor) -> list[int] | None:
+    """The elements of a tensor of counts, flattened, so that they add up; None where nothing is known."""
+    origin = origin_of(tensor)
+    if origin is None or origin.mean is None or tensor.dtype is torch.bool:
+        return None
+    count = tensor.numel()
+    # The first ones get what does not divide evenly.
+    each, rest = divmod(round(origin.mean * count), max(1, count))
+    values = [each + (position < rest) for position in range(count)]
+    if origin.is_running_sum:
+        for position in range(1, count):
+            values[position] += values[position - 1]
+    return values
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name, default)

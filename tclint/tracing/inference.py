@@ -1,0 +1,301 @@
+"""Inputs for a model that nobody gave: what the model states about itself, else what its first layers take.
+
+The first guess is the likeliest; the others are tried in turn where its forward fails. The policy: batch 8;
+224x224 images, 112x112 videos of 16 frames, signals of 1,024 samples, sequences of 128, unless the model
+states a size. The graph says what was assumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from tclint.graph import Assumption
+from tclint.tracing.examples import CallInputs, InferenceFailed, described
+
+_META = torch.device("meta")
+
+BATCH = 8
+SEQUENCE_LENGTH = 128
+IMAGE_SIZE = 224
+VIDEO_SIZE = (16, 112, 112)
+SIGNAL_LENGTH = 1024
+
+# Tried in this order where 224 does not fit: sizes of common data sets and networks.
+_OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
+_OTHER_SIGNAL_LENGTHS = (16000, 128)
+_MAX_GUESSES = 16
+
+_IMAGE_SIZE_NAMES = ("img_size", "image_size", "input_size", "input_resolution", "resolution")
+_LENGTH_NAMES = (
+    "block_size",
+    "context_length",
+    "max_position_embeddings",
+    "max_seq_len",
+    "max_seq_length",
+    "max_length",
+    "max_len",
+    "n_positions",
+    "seq_len",
+    "n_ctx",
+)
+
+
+def infer_inputs(model: nn.Module) -> CallInputs:
+    """Inputs for a forward that needs one tensor, with the other guesses as its alternatives.
+
+    Raises:
+        InferenceFailed: with the reason.
+    """
+    guesses: list[CallInputs] = []
+    seen: set[str] = set()
+    for guess in _guesses(model):
+        text = guess.describe()
+        if text not in seen:
+            seen.add(text)
+            guesses.append(guess)
+        if len(guesses) == _MAX_GUESSES:
+            break
+    if not guesses:
+        raise InferenceFailed("no layer of it tells the shape of its input")
+    return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
+
+
+def _guesses(model: nn.Module) -> Iterator[CallInputs]:
+    yield from _stated(model)
+    required = _required_arguments(model)
+    if len(required) > 1:
+        raise InferenceFailed(f"its forward takes {len(required)} arguments ({', '.join(required)})")
+    if not required:
+        assumption = Assumption("the model was called without inputs, because its forward requires none")
+        yield CallInputs((), {}, (assumption,), "inferred")
+        return
+    for tensor, reason in _from_layers(model):
+        yield _guess((tensor,), {}, f"input {required[0]} = {described(tensor)}, {reason}")
+
+
+def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInputs:
+    return CallInputs(args, kwargs, (Assumption(f"{what}; --input sets another"),), "inferred")
+
+
+# ---------------------------------------------------------------- what models state
+
+
+def _stated(model: nn.Module) -> Iterator[CallInputs]:
+    example = _attribute(model, "example_input_array")  # Lightning
+    if example is not None:
+        args, kwargs = _as_call(example)
+        yield _guess(args, kwargs, "inputs as the model's example_input_array states")
+    config = _attribute(model, "pretrained_cfg", "default_cfg")  # timm
+    if isinstance(config, Mapping) and config.get("input_size") is not None:
+        tensor = torch.empty((BATCH, *config["input_size"]), dtype=_dtype(model), device=_META)
+        yield _guess((tensor,), {}, f"input = {described(tensor)}, as the model's default_cfg states")
+    yield from _transformers_inputs(model)
+
+
+def _transformers_inputs(model: nn.Module) -> Iterator[CallInputs]:
+    """By the main input that models of transformers name, with the sizes of their configuration."""
+    main, config = _attribute(model, "main_input_name"), _attribute(model, "config")
+    parameters = _parameters(model)
+    if not isinstance(main, str) or config is None or main not in parameters:
+        return
+    required = set(_required_arguments(model)) - {main}
+    made: dict[str, Any] = {}
+    if main == "input_ids":
+        made[main] = _tokens(model)
+    elif main == "pixel_values":
+        sizes = [*_stated_sizes(model), (IMAGE_SIZE, IMAGE_SIZE)]
+        channels = _number(config, "num_channels", "in_channels", "in_chans") or 3
+        made[main] = torch.empty((BATCH, channels, *sizes[0]), dtype=_dtype(model), device=_META)
+    if made and getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
+        made["decoder_input_ids"] = _tokens(model)
+    if made and not required - set(made):
+        listed = ", ".join(f"{name} = {described(tensor)}" for name, tensor in made.items())
+        yield _guess((), made, f"inputs {listed}, by the model's main_input_name and config")
+    dummies = _attribute(model, "dummy_inputs")
+    if isinstance(dummies, Mapping) and set(dummies) <= set(parameters):
+        yield _guess((), dict(dummies), "inputs as the model's dummy_inputs states")
+
+
+def _as_call(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(value, Mapping):
+        return (), dict(value)
+    return (tuple(value) if isinstance(value, (list, tuple)) else (value,)), {}
+
+
+def _attribute(owner: Any, *names: str) -> Any:
+    """The first attribute that is there and not None; reading a property may raise anything."""
+    for name in names:
+        try:
+            value = getattr(owner, name, None)
+        except Exception:
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _number(owner: Any, *names: str) -> int | None:
+    for name in names:
+        value = _attribute(owner, name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _owners(model: nn.Module) -> Iterator[Any]:
+    """The objects that may state sizes: the model, its configuration, its parts, two levels deep."""
+    level: list[Any] = [model]
+    for _ in range(3):
+        following: list[Any] = []
+        for module in level:
+            yield module
+            config = _attribute(module, "config", "cfg", "args", "hparams")
+            if config is not None and not isinstance(config, (str, nn.Module)):
+                yield config
+                yield from filter(None, (_attribute(config, "vision_config", "backbone_config"),))
+            following += list(module.children())
+        level = following
+
+
+def _stated_sizes(model: nn.Module) -> list[tuple[int, int]]:
+    sizes: list[tuple[int, int]] = []
+    for owner in _owners(model):
+        for name in _IMAGE_SIZE_NAMES:
+            value = _attribute(owner, name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                value = (value, value)
+            if (
+                isinstance(value, (tuple, list))
+                and len(value) in (2, 3)
+                and all(isinstance(side, int) for side in value)
+                and min(value[-2:]) >= 8
+            ):
+                size = (value[-2], value[-1])
+                if size not in sizes:
+                    sizes.append(size)
+    return sizes
+
+
+def _length(model: nn.Module) -> int:
+    """128, or what the model takes at most."""
+    limits = [limit for owner in _owners(model) if (limit := _number(owner, *_LENGTH_NAMES)) is not None]
+    return min([SEQUENCE_LENGTH, *limits])
+
+
+def _tokens(model: nn.Module) -> torch.Tensor:
+    return torch.empty((BATCH, _length(model)), dtype=torch.int64, device=_META)
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+
+# ---------------------------------------------------------------- what layers take
+
+
+def _from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
+    """Inputs for the first layers of each kind, in the order of registration."""
+    kinds: set[Callable[..., Any]] = set()
+    for name, layer in model.named_modules():
+        maker = next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
+        # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
+        if maker is None or maker in kinds or isinstance(layer, NonDynamicallyQuantizableLinear):
+            continue
+        kinds.add(maker)
+        order = "first layer" if len(kinds) == 1 else f"first {type(layer).__name__}"
+        reason = f"inferred from the {order} ({type(layer).__name__}{f' {name!r}' if name else ''})"
+        for tensor in maker(layer, model):
+            yield tensor, reason
+
+
+def _floats(layer: nn.Module, *shape: int) -> torch.Tensor:
+    weight = next(layer.parameters(), None)
+    dtype = weight.dtype if weight is not None and weight.is_floating_point() else torch.float32
+    return torch.empty(shape, dtype=dtype, device=_META)
+
+
+def _for_embedding(_layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    yield _tokens(model)
+    yield torch.empty((BATCH,), dtype=torch.int64, device=_META)
+
+
+def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    channels = layer.in_channels or 3  # a lazy layer takes any number
+    rank = len(layer.kernel_size)
+    if rank == 3:
+        yield _floats(layer, BATCH, channels, *VIDEO_SIZE)
+    elif rank == 2:
+        others = [(size, size) for size in (IMAGE_SIZE, *_OTHER_IMAGE_SIZES)]
+        for size in (*_stated_sizes(model), *others):
+            yield _floats(layer, BATCH, channels, *size)
+    else:
+        for length in (SIGNAL_LENGTH, *_OTHER_SIGNAL_LENGTHS):
+            yield _floats(layer, BATCH, channels, length)
+
+
+def _for_recurrent(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    length = _length(model)
+    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.input_size)
+    yield _floats(layer, BATCH, 16 * SIGNAL_LENGTH)  # a spectrogram of a waveform comes first
+
+
+def _for_cell(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    yield _floats(layer, BATCH, layer.input_size)
+    yield _floats(layer, _length(model), BATCH, layer.input_size)
+
+
+def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    attention, length = layer.self_attn, _length(model)
+    order = (BATCH, length) if attention.batch_first else (length, BATCH)
+    yield _floats(layer, *order, attention.embed_dim)
+
+
+def _for_linear(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    if layer.in_features:
+        yield _floats(layer, BATCH, layer.in_features)
+        yield _floats(layer, BATCH, _length(model), layer.in_features)
+        yield _floats(layer, BATCH, 64, 64, layer.in_features)
+
+
+_Maker = Callable[[Any, nn.Module], Iterator[torch.Tensor]]
+_MAKERS: tuple[tuple[tuple[type[nn.Module], ...], _Maker], ...] = (
+    ((nn.Embedding,), _for_embedding),
+    ((nn.modules.conv._ConvNd,), _for_convolution),
+    ((nn.RNNBase,), _for_recurrent),
+    ((nn.RNNCellBase,), _for_cell),
+    ((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _for_transformer_layer),
+    ((nn.Linear,), _for_linear),
+)
+
+
+def _parameters(model: nn.Module) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _required_arguments(model: nn.Module) -> list[str]:
+    parameters = list(_parameters(model).values())
+    if not parameters:
+        try:
+            inspect.signature(model.forward)
+        except (TypeError, ValueError):
+            return ["input"]
+    required = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if not required:
+        # `forward(self, *inputs)` and `forward(self, x=None)` mostly want an input all the same.
+        required = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD][:1]
+    return required
