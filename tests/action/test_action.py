@@ -1,0 +1,289 @@
+"""action.yml: valid, free of injected text, and its own steps run as the runner runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[2]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
+SCRIPTS = [step for step in STEPS if "run" in step]
+
+EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the action's scripts are for bash")
+
+# `-m pip` is only written down: nothing is downloaded. `find_spec` answers as the test says.
+PYTHON = """\
+#!{bash}
+if [ "$1" = -m ] && [ "$2" = pip ]; then
+  printf '%s\\0' "$@" >> "{log}"; printf '\\n' >> "{log}"
+  exit 0
+fi
+if [ "$1" = -c ]; then exit {without_torch}; fi
+exec "{python}" "$@"
+"""
+
+
+@dataclass
+class Runner:
+    """A GitHub Actions runner as far as this action needs one."""
+
+    folder: Path
+    has_torch: bool = True
+
+    def __post_init__(self) -> None:
+        self.temporary = self.folder / "temp"
+        self.work = self.folder / "work"
+        for folder in (self.temporary, self.work):
+            folder.mkdir()
+        self.output_file = self.folder / "output"
+        self.summary_file = self.folder / "summary"
+        self.pip_log = self.folder / "pip"
+        self.python = self.folder / "python"
+        self.python.write_text(
+            PYTHON.format(
+                bash=shutil.which("bash"),
+                log=self.pip_log,
+                python=sys.executable,
+                without_torch=int(not self.has_torch),
+            )
+        )
+        self.python.chmod(0o755)
+
+    def run(self, **inputs: str) -> list[subprocess.CompletedProcess[str]]:
+        """All steps with a script, in order, until one fails; later ones see the outputs of `lint`."""
+        given = {name: str(spec.get("default", "")) for name, spec in ACTION["inputs"].items()}
+        given |= {name.replace("_", "-"): value for name, value in inputs.items()}
+        given["python"] = str(self.python)
+        self.output_file.write_text("")
+        results = []
+        for step in SCRIPTS:
+            if "if" in step and not self._condition(step["if"], given):
+                continue
+            values = {name: self._value(text, given) for name, text in step.get("env", {}).items()}
+            folder = self.work / self._value(step.get("working-directory", "."), given)
+            results.append(self._run(step["run"], values, folder))
+            if results[-1].returncode:
+                break
+        return results
+
+    def _run(self, script: str, values: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "PYTHONPATH": str(ROOT),
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_WORKSPACE": str(self.work),
+            "GITHUB_OUTPUT": str(self.output_file),
+            "GITHUB_STEP_SUMMARY": str(self.summary_file),
+            "RUNNER_TEMP": str(self.temporary),
+            **values,
+        }
+        file = self.folder / "step.sh"
+        file.write_text(script)
+        command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(file)]
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    def _value(self, text: str, inputs: dict[str, str]) -> str:
+        return EXPRESSION.sub(lambda match: self._expression(match[1], inputs), text)
+
+    def _expression(self, expression: str, inputs: dict[str, str]) -> str:
+        if expression == "github.action_path":
+            return str(ROOT)
+        if expression.startswith("inputs."):
+            return inputs[expression.removeprefix("inputs.")]
+        return self.outputs().get(expression.removeprefix("steps.lint.outputs."), "")
+
+    def _condition(self, condition: str, inputs: dict[str, str]) -> bool:
+        name, value = re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) == '(\w+)' \}\}", condition).groups()  # type: ignore[union-attr]
+        return inputs[name] == value
+
+    def outputs(self) -> dict[str, str]:
+        """What the steps wrote to GITHUB_OUTPUT, read as the runner reads it."""
+        found: dict[str, str] = {}
+        lines = iter(self.output_file.read_text().splitlines())
+        for line in lines:
+            name, end = line.split("<<", 1)
+            value = []
+            for content in lines:
+                if content == end:
+                    break
+                value.append(content)
+            found[name] = "\n".join(value)
+        return found
+
+    def installed(self) -> list[list[str]]:
+        """The arguments of every pip call."""
+        if not self.pip_log.exists():
+            return []
+        calls = self.pip_log.read_text().split("\0\n")
+        return [call.split("\0") for call in calls if call]
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    found = Runner(tmp_path)
+    shutil.copy(ROOT / "fixtures" / "train_fp16_no_scaler.py", found.work / "train.py")
+    (found.work / "clean.py").write_text("x = 1\n")
+    return found
+
+
+def test_no_expression_in_a_script() -> None:
+    """`${{ }}` in a script is replaced before bash reads it: whoever names a branch could run commands."""
+    assert SCRIPTS
+    for step in SCRIPTS:
+        assert "${{" not in step["run"]
+        assert step["shell"] == "bash"
+
+
+def test_every_input_is_described_used_and_known() -> None:
+    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    used = set(re.findall(r"inputs\.([a-z-]+)", text))
+    assert used == set(ACTION["inputs"])
+    for part in ("inputs", "outputs"):
+        assert all(spec["description"].strip() for spec in ACTION[part].values())
+
+
+def test_valid_by_the_published_schema() -> None:
+    check = shutil.which(
+        "check-jsonschema", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
+    if check is None:
+        pytest.skip("check-jsonschema is not installed")
+    command = [check, "--builtin-schema", "vendor.github-actions", str(ROOT / "action.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    broken = ROOT / ".pre-commit-hooks.yaml"
+    refused = subprocess.run([*command[:-1], str(broken)], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+
+
+def test_hooks_are_valid_by_pre_commit() -> None:
+    clientlib = pytest.importorskip("pre_commit.clientlib")
+    hooks = clientlib.load_manifest(str(ROOT / ".pre-commit-hooks.yaml"))
+    assert "tclint" in {hook["id"] for hook in hooks}
+
+
+def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
+    shellcheck = shutil.which("shellcheck")
+    for number, step in enumerate(SCRIPTS):
+        file = tmp_path / f"{number}.sh"
+        file.write_text(step["run"])
+        assert subprocess.run(["bash", "-n", str(file)], check=False).returncode == 0
+        if shellcheck:
+            assert subprocess.run([shellcheck, "-s", "bash", str(file)], check=False).returncode == 0
+
+
+def test_findings_fail_the_last_step_only(runner: Runner) -> None:
+    install, lint, verdict = runner.run(targets="train.py")
+    assert (install.returncode, lint.returncode, verdict.returncode) == (0, 0, 1)
+    outputs = runner.outputs()
+    assert outputs["exit-code"] == "1"
+    assert int(outputs["findings"]) >= 1
+    assert "readiness" not in outputs
+    report = json.loads(Path(outputs["json"]).read_text())
+    assert len(report["findings"]) == int(outputs["findings"])
+    assert json.loads(Path(outputs["sarif"]).read_text())["version"] == "2.1.0"
+    assert Path(outputs["markdown"]).read_text() == runner.summary_file.read_text()
+    annotated = [line for line in lint.stdout.splitlines() if line.startswith("::")]
+    assert len(annotated) == int(outputs["findings"])
+    assert all("file=train.py," in line for line in annotated)
+
+
+def test_clean_sources_pass_and_need_no_torch(runner: Runner) -> None:
+    results = runner.run(targets="clean.py")
+    assert [result.returncode for result in results] == [0, 0, 0]
+    assert runner.outputs()["findings"] == "0"
+    assert [call[-1] for call in runner.installed()] == [str(ROOT)]
+
+
+def test_torch_is_installed_only_for_models_and_only_where_missing(tmp_path: Path) -> None:
+    for name, has_torch, models, expected in (
+        ("a", False, "", 0),
+        ("b", False, " \n", 0),
+        ("c", True, "model.py:build_model", 0),
+        ("d", False, "model.py:build_model", 1),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        runner = Runner(folder, has_torch)
+        runner.run(targets="", models=models)
+        torch_calls = [call for call in runner.installed() if "--index-url" in call]
+        assert len(torch_calls) == expected
+        assert all(call[-1] == "torch" for call in torch_calls)
+
+
+def test_model_gives_readiness(runner: Runner) -> None:
+    (runner.work / "model.py").write_text(
+        "import torch\n\n\ndef build_model():\n    return torch.nn.Linear(1024, 1000)\n\n\n"
+        "def example_inputs():\n    return torch.empty(64, 1024)\n"
+    )
+    results = runner.run(targets="clean.py", models="model.py:build_model", gpu="a100", fail_on="never")
+    assert [result.returncode for result in results] == [0, 0, 0], results[-1].stderr
+    assert 0 <= float(runner.outputs()["readiness"]) <= 100
+
+
+def test_options_reach_tclint(runner: Runner) -> None:
+    runner.run(targets="train.py", fail_on="never", gpu="h100", precision="bf16", mode="infer", min_gain="5")
+    settings = json.loads(Path(runner.outputs()["json"]).read_text())["settings"]
+    assert settings["gpus"] == ["h100-sxm5-80gb"]
+    assert (settings["precision"], settings["mode"], settings["min_gain_percent"]) == ("bf16", "infer", 5.0)
+    assert runner.outputs()["exit-code"] == "0"
+
+
+def test_paths_are_relative_to_the_repository(runner: Runner) -> None:
+    folder = runner.work / "sub folder"
+    folder.mkdir()
+    shutil.copy(runner.work / "train.py", folder / "a,b:c%d.py")
+    _, lint, _ = runner.run(targets="a,b:c%d.py", working_directory="sub folder")
+    assert "file=sub folder/a%2Cb%3Ac%25d.py," in lint.stdout
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "$(touch {mark})",
+        "`touch {mark}`",
+        '"; touch {mark}; "',
+        "'; touch {mark} #",
+        "--config=$(touch {mark})",
+    ],
+)
+def test_hostile_inputs_are_only_text(runner: Runner, hostile: str) -> None:
+    mark = runner.folder / "mark"
+    text = hostile.format(mark=mark)
+    for name in ("targets", "models", "gpu", "fail_on", "config"):
+        results = runner.run(**{"targets": "clean.py", name: text})
+        assert not mark.exists()
+        assert results[-1].returncode in (1, 2)
+
+
+def test_wrong_usage_has_no_report(runner: Runner) -> None:
+    results = runner.run(targets="clean.py", gpu="no-such-gpu")
+    assert results[-1].returncode == 2
+    outputs = runner.outputs()
+    assert outputs == {"exit-code": "2"}
+
+
+def test_outputs_of_an_odd_report_folder(runner: Runner) -> None:
+    """A line break in a path must not become an output of its own."""
+    folder = runner.folder / "x\nexit-code=0"
+    runner.run(targets="clean.py", report_directory=str(folder))
+    outputs = runner.outputs()
+    assert outputs["json"] == str(folder / "tclint.json")
+    assert set(outputs) == {"exit-code", "json", "sarif", "markdown", "findings"}
