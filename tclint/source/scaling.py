@@ -5,6 +5,7 @@ Calls of functions of the same file are followed, so that a cycle that is split 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,6 +43,10 @@ _HARMLESS = frozenset(
 )
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "masked_fill_", "sign_"))
 _READS = frozenset(("norm", "abs", "max", "mean", "std", "pow", "square"))
+
+_PRECISION = re.compile(
+    r"(?<![a-z])amp(?![a-z])|useamp|scal|fp16|float16|half|mixed|precision|bf16|autocast|cuda|gpu|device|apex"
+)
 
 Kind = Choices[
     "scaled_backward",
@@ -189,6 +194,30 @@ class View:
                 if root in bound or any(f"[{target}]" in name for target in bound):
                     return True
         return False
+
+    def encloses(self, first: Op, second: Op) -> bool:
+        """Whether the first is always done in a run of the second's block: `second` is at least as deep."""
+        functions = self.amp.tables.functions
+        chain = self.around(first)
+        transparent = ("with", "try", "finally")
+        position = 0
+        while position < len(chain) - 1:
+            _, function, block = chain[position]
+            kind = functions[function].blocks[block].kind
+            # A followed function's body runs where it is called.
+            if kind not in transparent and not (block == 0 and len(chain) - 1 > position):
+                break
+            position += 1
+        return chain[position] in self.around(second)
+
+    def extra(self, op: Op, other: Op) -> list[Condition]:
+        """Tests that hold where the first is done and need not hold where the other is."""
+        shared = self.conditions(other)
+        return [condition for condition in self.conditions(op) if condition not in shared]
+
+    def decided_by_precision(self, op: Op, other: Op) -> bool:
+        """The first is done under a test on mixed precision or the device that the other is not under."""
+        return any(_PRECISION.search(condition.text.lower()) for condition in self.extra(op, other))
 
     def between(self, first: Op, second: Op, *kinds: Kind) -> list[Op]:
         """Ops of these kinds that one run can do between the two."""
@@ -454,10 +483,16 @@ class _Reader:
                 self._add(frame, "read", call, block)
         elif method == "norm" and first is not None and ".grad" in render(first):
             self._add(frame, "read", call, block)
-        elif method == "step" and receiver is not None and self.amp.is_optimizer(frame.function, receiver):
+        elif method == "step" and receiver is not None and self._is_plain_step(frame, call, receiver):
             self._add(frame, "step", call, block, optimizer=self._outer(frame, receiver))
         else:
             self._follow(frame, event)
+
+    def _is_plain_step(self, frame: _Frame, call: Call, receiver: Expression) -> bool:
+        if any("closure" not in render(argument.value).lower() for argument in call.arguments):
+            # Schedulers step with an epoch or a metric.
+            return False
+        return self.amp.is_optimizer(frame.function, receiver)
 
     def _backward(
         self, frame: _Frame, event: CallEvent, receiver: Expression | None, qualified: tuple[str, ...]
