@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tclint.advice.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.advice.attention import AttentionBlock, attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
+from tclint.advice.change import Change, resize
 from tclint.advice.edits import with_head_dim
 from tclint.advice.layers import (
     gain_phrase,
@@ -23,7 +25,7 @@ from tclint.advice.padding import mean_gain_percent
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Graph
-from tclint.graph.dims import DimsUnresolved
+from tclint.graph.dims import DimGroup, DimsUnresolved
 from tclint.rule import Example, GraphRule
 
 _SMALLEST_HEAD, _LARGEST_HEAD = 32, 256
@@ -297,18 +299,34 @@ def example_inputs():
             fix=Fix(
                 f"Train with {width // head_dim} heads of {head_dim} in the same total width of {width}."
             ),
+            change=self._change(context, blocks, head_dim),
         )
+
+    def _change(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Change:
+        if blocks[0].is_fused:
+            ops = [block.ops[0] for block in blocks]
+            return Change(edit=partial(with_head_dim, ops=ops, head_dim=head_dim))
+        sizes = _rewritten(context, blocks, head_dim)
+        return Change() if isinstance(sizes, str) else resize(sizes)
 
     def _changed(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Graph | str:
         if blocks[0].is_fused:
             changed = with_head_dim(context.graph, [block.ops[0] for block in blocks], head_dim)
             return changed or "the key and value heads do not divide so"
-        return _rewritten(context, blocks, head_dim)
+        sizes = _rewritten(context, blocks, head_dim)
+        if isinstance(sizes, str):
+            return sizes
+        try:
+            return context.dims.resize(sizes)
+        except DimsUnresolved as error:
+            return str(error)
 
 
-def _rewritten(context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Graph | str:
+def _rewritten(
+    context: GraphContext, blocks: list[AttentionBlock], head_dim: int
+) -> dict[DimGroup, int] | str:
     """Written-out attention: the dims of heads and head size change together, their product stays."""
-    changes = {}
+    changes: dict[DimGroup, int] = {}
     for block in blocks:
         scores = block.ops[0]
         rank = len(scores.inputs[0].shape)
@@ -318,10 +336,7 @@ def _rewritten(context: GraphContext, blocks: list[AttentionBlock], head_dim: in
             return "the number of heads cannot be told from the graph"
         changes[heads] = block.heads * block.head_dim // head_dim
         changes[size] = head_dim
-    try:
-        return context.dims.resize(changes)
-    except DimsUnresolved as error:
-        return str(error)
+    return changes
 
 
 def _candidates(block: AttentionBlock) -> tuple[int, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tclint.advice.alignment import efficient_multiple
+from tclint.advice.change import Change
 from tclint.advice.compiled import marked_if_handled
 from tclint.advice.edits import with_input_channels, without_bias
 from tclint.advice.layers import (
@@ -215,6 +217,9 @@ def example_inputs():
                 f"Pad the images to {channels} channels with zeros where they are loaded, keep them "
                 f"channels_last, and give this layer in_channels={channels}."
             ),
+            change=Change(
+                edit=partial(with_input_channels, ops=ops, channels=channels), scenario=channels_last
+            ),
         )
 
 
@@ -399,6 +404,7 @@ def example_inputs():
                 ),
             ),
             identity="bias",
+            change=Change(edit=partial(without_bias, ops=useless)),
         )
 
     def _is_cancelled(self, op: Op, readers: dict[int, list[Op]]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 
 from tclint.advice.alignment import efficient_multiple
+from tclint.advice.change import Change
 from tclint.advice.edits import ungrouped
 from tclint.advice.layers import (
     by_line,
@@ -196,6 +198,7 @@ def example_inputs():
                     "the 1x1 and the depthwise pair, as EfficientNetV2's fused blocks do."
                 ),
                 related=context.related(first),
+                change=Change(edit=partial(ungrouped, ops=ops)) if pays else None,
             )
 
 

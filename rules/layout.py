@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.change import Change
 from tclint.advice.compiled import marked_if_handled
 from tclint.advice.layers import (
     gain_phrase,
@@ -211,6 +212,7 @@ def example_inputs():
                 f"images = images.to(memory_format=torch.{formats[0]})."
             ),
             identity="layout",
+            change=Change(scenario=channels_last),
         )
 
 

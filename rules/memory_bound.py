@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.change import Change
 from tclint.advice.layers import gain_phrase, indices_of, rounded, share_percent, share_phrase
 from tclint.advice.scenarios import compiled
 from tclint.context import GraphContext
@@ -203,6 +204,7 @@ def example_inputs():
                 "products, and drop pooling or squeeze-and-excite blocks in the early, high-resolution part."
             ),
             identity="memory",
+            change=None if effect.unknown else Change(scenario=compiled),
         )
 
     def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:

@@ -277,8 +277,9 @@ def example_inputs():
             location,
             f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
             effect=outcome.effect,
-            evidence=evidence | {"padding": [list(pair) for pair in outcome.sizes]},
+            evidence=evidence | outcome.evidence(),
             fix=fix,
+            change=outcome.change,
         )
 
 

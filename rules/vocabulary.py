@@ -251,12 +251,12 @@ def example_inputs():
                 related=related,
                 level="info",
             )
-        evidence["padding"] = [list(pair) for pair in outcome.sizes]
         return self.finding(
             location,
             f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
             effect=outcome.effect,
-            evidence=evidence,
+            evidence=evidence | outcome.evidence(),
+            change=outcome.change,
             fix=Fix(
                 f"Build {'the embedding that the head shares' if head.tied else 'head and embedding'} with "
                 f"{outcome.sizes[-1][1]} entries; the tokenizer never uses the added ones, mask their logits "

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tclint.advice.change import Change
 
 Level = Literal["error", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
@@ -113,6 +116,9 @@ class Finding:
     identity: str = ""
     """What tells this finding from others of its rule in its file without line numbers; defaults to the
     module path, else the message."""
+    change: Change | None = field(default=None, compare=False, repr=False)
+    """What the fix does to the traced model, to price several together; None in a Report, and where the
+    gain is not that of the same model and batch."""
 
     @property
     def fingerprint(self) -> str:

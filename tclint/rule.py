@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tclint.finding import Confidence, Effect, Finding, Fix, Level, Location, Related
 
 if TYPE_CHECKING:
+    from tclint.advice.change import Change
     from tclint.context import GraphContext
     from tclint.source.context import SourceContext
 
@@ -74,6 +75,7 @@ class Rule:
         related: tuple[Related, ...] = (),
         level: Level | None = None,
         identity: str = "",
+        change: Change | None = None,
     ) -> Finding:
         """A Finding with this rule's code, name, level and confidence filled in."""
         return Finding(
@@ -88,6 +90,7 @@ class Rule:
             evidence=evidence or {},
             fix=fix,
             identity=identity,
+            change=change,
         )
 
     @classmethod

@@ -2,7 +2,7 @@
 
 An edit changes what it names and leaves every neighbour as it is, so it suits changes that no other op
 sees: a bias dropped, a convolution made dense, an image stored with a fourth channel. Changes of width
-go through CoupledDims.
+go through CoupledDims. The ops that an edit names are looked up by index, so that edits follow one another.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def with_input(op: Op, name: str, spec: TensorSpec) -> Op:
 def without_bias(graph: Graph, ops: Iterable[Op]) -> Graph:
     """The layers built with bias=False."""
     changed = {}
-    for op in ops:
+    for op in (graph.ops[op.index] for op in ops):
         kept = [(spec, name) for spec, name in zip(op.inputs, op.input_names, strict=True) if name != "bias"]
         changed[op.index] = replace(
             op, inputs=tuple(spec for spec, _ in kept), input_names=tuple(name for _, name in kept)
@@ -69,7 +69,7 @@ def without_bias(graph: Graph, ops: Iterable[Op]) -> Graph:
 def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
     """The convolutions with groups=1 and otherwise the same channels."""
     changed = {}
-    for op in ops:
+    for op in (graph.ops[op.index] for op in ops):
         source, weight = op.input("input"), op.input("weight")
         if source is None or weight is None:
             continue
@@ -83,7 +83,7 @@ def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
 def with_input_channels(graph: Graph, ops: Iterable[Op], channels: int) -> Graph:
     """The (ungrouped, not transposed) convolutions reading `channels` input channels."""
     changed = {}
-    for op in ops:
+    for op in (graph.ops[op.index] for op in ops):
         source, weight = op.input("input"), op.input("weight")
         if source is None or weight is None:
             continue
@@ -99,7 +99,7 @@ def with_head_dim(graph: Graph, ops: Iterable[Op], head_dim: int) -> Graph | Non
     so that the layers around them stay as they are.
     """
     changed = {}
-    for op in ops:
+    for op in (graph.ops[op.index] for op in ops):
         inputs = []
         for spec, name in zip(op.inputs, op.input_names, strict=True):
             reshaped = _reheaded(spec, head_dim) if name in ("query", "key", "value") else spec

@@ -195,16 +195,14 @@ def _finding(
             related=related,
             level="info",
         )
-    evidence["padding"] = [list(pair) for pair in outcome.sizes]
-    if outcome.unresolved:
-        evidence["not_padded"] = list(outcome.unresolved)
     return rule.finding(
         location,
         f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
         effect=outcome.effect,
-        evidence=evidence,
+        evidence=evidence | outcome.evidence(),
         fix=Fix(_advice(layers, outcome)),
         related=related,
+        change=outcome.change,
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tclint.advice.alignment import AMPERE_MULTIPLE, largest_power_of_two_in, padding_multiples, round_up
+from tclint.advice.alignment import AMPERE_MULTIPLE, largest_power_of_two_in, padding_multiples
+from tclint.advice.change import Change, resize
 from tclint.finding import Effect
 from tclint.graph.dims import DimsUnresolved
 
@@ -32,13 +32,31 @@ class Padding:
     sizes: _Sizes
     """Distinct (present, padded) sizes, smallest first."""
     effect: Effect
+    change: Change
     unresolved: tuple[str, ...] = ()
     """Why some of the dims had to stay as they are."""
+    tried: tuple[tuple[_Sizes, float], ...] = ()
+    """Every padding that was priced, with its gain in percent of the step, the mean over the GPUs."""
 
     def phrase(self, limit: int = 4) -> str:
         """'1001 -> 1008, 3003 -> 3008'."""
-        shown = ", ".join(f"{present} -> {padded}" for present, padded in self.sizes[:limit])
-        return shown + (f" and {len(self.sizes) - limit} more" if len(self.sizes) > limit else "")
+        return sizes_phrase(self.sizes, limit)
+
+    def evidence(self) -> dict[str, Any]:
+        """For a finding: the sizes, the candidates with their gains, and what could not be padded."""
+        found: dict[str, Any] = {
+            "padding": [list(pair) for pair in self.sizes],
+            "candidates": [
+                {"padding": [list(pair) for pair in sizes], "gain_percent": round(gain, 2)}
+                for sizes, gain in self.tried
+            ],
+        }
+        return found | ({"not_padded": list(self.unresolved)} if self.unresolved else {})
+
+
+def sizes_phrase(sizes: _Sizes, limit: int = 4) -> str:
+    shown = ", ".join(f"{present} -> {padded}" for present, padded in sizes[:limit])
+    return shown + (f" and {len(sizes) - limit} more" if len(sizes) > limit else "")
 
 
 def best_padding(
@@ -50,8 +68,10 @@ def best_padding(
 ) -> Padding | Effect:
     """The padding of the groups that gains most, or an unknown effect with the reason.
 
-    All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim. Among
-    paddings of equal gain the guides' preferred multiple wins.
+    All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim, and with
+    them the other dims of the same size that the author may choose: a width that is written once is a
+    residual stream here and heads times head_dim there. Among paddings of equal gain the guides'
+    preferred multiple wins.
     """
     concerned = tuple(cost_of)
     multiples = multiples or padding_multiples(context.settings.precision)
@@ -60,10 +80,10 @@ def best_padding(
     movable, reasons = _resizable(context, _without_repetition(groups), multiples[0])
     if not movable:
         return Effect(unknown=reasons[0] if reasons else "nothing is known about what depends on this dim")
-    steps = _steps(movable)
-    tried: dict[_Sizes, Effect] = {}
+    movable = _with_the_same_width(context, movable, multiples[0])
+    tried: dict[_Sizes, tuple[dict[DimGroup, int], Effect]] = {}
     for multiple in multiples:
-        changes = _padded(movable, steps, multiple)
+        changes = padded_sizes(context, movable, multiple)
         sizes = tuple(sorted({(group.size, size) for group, size in changes.items() if group.size != size}))
         if not sizes or sizes in tried:
             continue
@@ -74,11 +94,53 @@ def best_padding(
         except DimsUnresolved as error:
             reasons.append(str(error))
             continue
-        tried[sizes] = context.effect(concerned, graph=changed)
+        tried[sizes] = changes, context.effect(concerned, graph=changed)
     if not tried:
         return Effect(unknown=reasons[0] if reasons else "no larger size fits")
-    sizes = _preferred(tried, context)
-    return Padding(sizes, tried[sizes], tuple(dict.fromkeys(reasons)))
+    sizes = _preferred({sizes: effect for sizes, (_, effect) in tried.items()}, context)
+    changes, effect = tried[sizes]
+    return Padding(
+        sizes,
+        effect,
+        resize(changes),
+        tuple(dict.fromkeys(reasons)),
+        tuple((sizes, mean_gain_percent(effect)) for sizes, (_, effect) in tried.items()),
+    )
+
+
+def padded_sizes(context: GraphContext, groups: Sequence[DimGroup], multiple: int) -> dict[DimGroup, int]:
+    """The next multiple of every group, groups of one size alike where all of them can take it.
+
+    A group that can take no multiple at all is left out.
+    """
+    by_size: dict[int, list[DimGroup]] = {}
+    for group in groups:
+        by_size.setdefault(group.size, []).append(group)
+    changes: dict[DimGroup, int] = {}
+    for same in by_size.values():
+        sizes = {group: context.dims.next_multiple(group, multiple) for group in same}
+        # 10 heads of 101 become 10 of 104, which is what the residual stream of 1010 has to be, too.
+        wanted = max((size for size in sizes.values() if size is not None), default=None)
+        for group, size in sizes.items():
+            if size is not None and wanted is not None:
+                changes[group] = size if group.composite else wanted
+    return changes
+
+
+def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple: int) -> list[DimGroup]:
+    """The groups and others of their sizes, where those can be resized with them."""
+    own = {group.id for group in groups}
+    wider = list(groups)
+    for size in dict.fromkeys(group.size for group in groups if not group.is_output):
+        for group in context.dims.groups_of_size(size):
+            interface = group.is_batch or group.is_output or group.is_vocabulary
+            if group.id not in own and not (interface or group.fixed or group.unresolved):
+                own.add(group.id)
+                wider.append(group)
+    wider = _without_repetition(wider)
+    if len(wider) == len(groups) or _resize(context, padded_sizes(context, wider, multiple)) is not None:
+        return groups
+    return wider
 
 
 def _without_repetition(groups: Sequence[DimGroup]) -> list[DimGroup]:
@@ -88,25 +150,6 @@ def _without_repetition(groups: Sequence[DimGroup]) -> list[DimGroup]:
         key = tuple(sorted(root.id for root in group.roots)) if group.composite else (group.id,)
         found.setdefault(key, group)
     return list(found.values())
-
-
-def _steps(groups: Sequence[DimGroup]) -> dict[int, int]:
-    """For every size, what it must stay a multiple of: 12 heads make a width a multiple of 12.
-
-    Groups of one size are padded alike: a width that its author wrote once is a residual stream here and
-    heads times head_dim there.
-    """
-    steps: dict[int, int] = {}
-    for group in groups:
-        step = 1
-        if group.composite and group.roots and group.size % group.roots[-1].size == 0:
-            step = group.size // group.roots[-1].size
-        steps[group.size] = lcm(steps.get(group.size, 1), step)
-    return steps
-
-
-def _padded(groups: Sequence[DimGroup], steps: dict[int, int], multiple: int) -> dict[DimGroup, int]:
-    return {group: round_up(group.size, lcm(multiple, steps[group.size])) for group in groups}
 
 
 def mean_gain_percent(effect: Effect) -> float:
@@ -132,17 +175,22 @@ def _resizable(
     context: GraphContext, groups: Sequence[DimGroup], multiple: int
 ) -> tuple[list[DimGroup], list[str]]:
     """The groups that can be resized together, and why the others cannot."""
-    changes = _padded(groups, _steps(groups), multiple)
-    if _resize(context, changes) is None:
+    changes = padded_sizes(context, groups, multiple)
+    if len(changes) == len(groups) and _resize(context, changes) is None:
         return list(groups), []
     movable, reasons = [], []
     for group in groups:
+        if group not in changes:
+            reasons.append(
+                group.unresolved or f"no multiple of {multiple} fits the dims {group.id} is made of"
+            )
+            continue
         reason = _resize(context, {group: changes[group]})
         if reason is None:
             movable.append(group)
         else:
             reasons.append(reason)
-    if movable and _resize(context, {group: changes[group] for group in movable}) is not None:
+    if movable and _resize(context, padded_sizes(context, movable, multiple)) is not None:
         movable = movable[:1]
     return movable, reasons
 

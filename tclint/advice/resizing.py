@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tclint.advice.change import Change, resize
 from tclint.advice.padding import mean_gain_percent
 from tclint.finding import Effect
 from tclint.graph.dims import DimsUnresolved
@@ -26,6 +27,7 @@ class Resizing:
     sizes: tuple[tuple[int, int], ...]
     """Distinct (present, other) sizes, smallest first."""
     effect: Effect
+    change: Change
     flops_percent: float
     """How much less forward work the model does, as a share; negative: more."""
 
@@ -52,7 +54,8 @@ def best_resizing(
         flops = context.graph.flops
         saved_percent = 100.0 * (flops - changed.flops) / flops if flops else 0.0
         sizes = tuple(sorted({(group.size, size) for group, size in changes.items()}))
-        found = Resizing(sizes, context.effect(cost_of, graph=changed), saved_percent)
+        effect = context.effect(cost_of, graph=changed)
+        found = Resizing(sizes, effect, resize(changes), saved_percent)
         if best is None or _surplus(found) > _surplus(best):
             best = found
     return best
@@ -84,5 +87,5 @@ def best_batch(
             continue
         effect = context.effect(cost_of, graph=changed, work_ratio=size / present, only_concerned=True)
         if best is None or mean_gain_percent(effect) > mean_gain_percent(best.effect):
-            best = Resizing(((present, size),), effect, 0.0)
+            best = Resizing(((present, size),), effect, resize(dict.fromkeys(batches, size)), 0.0)
     return best

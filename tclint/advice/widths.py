@@ -114,6 +114,7 @@ def _width_finding(
             "share_percent": rounded(shares),
         },
         fix=Fix(f"Where accuracy allows, change the width {best.phrase()}."),
+        change=best.change,
         related=related_sites(
             [site for group in groups for site in group.sites],
             location,
