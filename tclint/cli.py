@@ -318,6 +318,61 @@ def gpus(format_name: str, verbose: bool) -> int:
     return 0
 
 
+@cli.command("explain-cost")
+@click.argument("target")
+@click.option(
+    "--op",
+    "op_name",
+    required=True,
+    metavar="NAME",
+    help="A module's path ('blocks.0.mlp' or a unique end of it), an operator that occurs once, or #INDEX.",
+)
+@click.option(
+    "--pad",
+    "pads",
+    multiple=True,
+    metavar="DIM=SIZE",
+    help="Resize out_features, in_channels, batch, ... or the dim of a size (50257=50304), and everything "
+    "coupled to it.  [default: what the DIM rules would pad]",
+)
+@_flag("gpu", multiple=True, metavar="GPU")
+@_flag("precision", metavar="fp32|tf32|fp16|bf16")
+@_flag("mode", metavar="train|infer")
+@_flag("batch", metavar="N")
+@_flag("input", multiple=True, metavar="SPEC")
+@click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
+@_flag("timeout", metavar="SECONDS")
+@_flag("memory-limit", metavar="SIZE")
+@_list_format_option
+@_config_options
+@_debug_option
+def explain_cost(
+    target: str,
+    op_name: str,
+    pads: tuple[str, ...],
+    format_name: str,
+    config: str | None,
+    isolated: bool,
+    **flags: Any,
+) -> int:
+    """Show why one operator of a model takes the time that is predicted, and what padding it changes.
+
+    \b
+    tclint explain-cost model.py:build_model --op lm_head
+    tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
+    """
+    as_json = _is_json(format_name)
+    settings, _ = _settings(config, isolated, flags)
+
+    from tclint.explain_cost import explain_target
+    from tclint.report import cost_text
+
+    with ProgressLine() as progress:
+        explanation, how = explain_target(target, settings, op_name, pads, progress)
+    write_stdout(cost_text.render_json(explanation) if as_json else cost_text.render(explanation, how))
+    return 0
+
+
 def _is_json(format_name: str) -> bool:
     if format_name not in ("text", "json"):
         raise UsageError(

@@ -1,0 +1,261 @@
+"""`tclint explain-cost`: one operator's kernels, as they are and with dims padded, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tclint.explain_cost import CostExplanation, GpuExplanation, KernelPair, Product, product_of
+from tclint.graph.work import Attention, Convolution, Gemm, Traffic
+from tclint.pipeline import relative_path
+from tclint.report.text import table
+from tclint.report.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
+from tclint.terminal import printable
+
+if TYPE_CHECKING:
+    from tclint.cost.estimate import Row
+
+Cell = Callable[["Row"], str]
+
+SHOWN_PARAMETERS = 4
+
+
+def render(explanation: CostExplanation, how: str) -> str:
+    """The explanation for people; `how` says mode and precision."""
+    return "".join(f"{line}\n".replace(" \n", "\n") for line in _lines(explanation, how))
+
+
+def _lines(explanation: CostExplanation, how: str) -> Iterator[str]:
+    for op in explanation.ops:
+        site = op.construct_site or op.call_site
+        at = f" at {relative_path(site.path)}:{site.line}" if site else ""
+        yield printable(f"#{op.index} {op.name}{f' ({op.module_path})' if op.module_path else ''}{at}")
+    yield how
+    if explanation.sizes:
+        changes = ", ".join(f"{before} -> {after}" for before, after in explanation.sizes)
+        shown = ", ".join(explanation.coupled[:SHOWN_PARAMETERS])
+        more = len(explanation.coupled) - SHOWN_PARAMETERS
+        with_it = f", with {shown}{f' and {more} more' if more > 0 else ''}" if shown else ""
+        yield printable(f"beside it: {changes}{with_it}")
+    if explanation.note:
+        yield printable(f"nothing beside it: {explanation.note}")
+    for gpu in explanation.gpus:
+        yield ""
+        yield from _gpu(gpu, explanation)
+
+
+def _gpu(gpu: GpuExplanation, explanation: CostExplanation) -> Iterator[str]:
+    yield f"{gpu.estimate.gpu.name} ({gpu.estimate.gpu.id})"
+    if not gpu.kernels:
+        yield "  no kernel: it moves no data, or tclint has no formula for it"
+        for gap in gpu.estimate.gaps:
+            if set(gap.op_indices) & set(gpu.op_indices):
+                yield f"  {gap.name}: {gap.reason}"
+        return
+    several = len(explanation.ops) > 1
+    for number, pair in enumerate(gpu.kernels):
+        if number:
+            yield ""
+        yield from _kernel(pair, gpu.changed is not None, several)
+    yield from _totals(gpu)
+
+
+def _kernel(pair: KernelPair, compared: bool, several: bool) -> Iterator[str]:
+    row = pair.before or pair.after
+    assert row is not None
+    op = f"#{row.op_index} {row.name}, " if several else ""
+    heading = f"{op}{row.phase}: {_kind(row)}"
+    rows = []
+    for label, cell in _CELLS:
+        cells = tuple(
+            _cell(cell, side) for side in ((pair.before, pair.after) if compared else (pair.before,))
+        )
+        if any(cells):
+            rows.append((label, *cells))
+    header = (heading, *(("as is", "resized") if compared else ("as is",)))
+    yield from table(header, rows)
+
+
+def _kind(row: Row) -> str:
+    work = row.work
+    if isinstance(work, Gemm):
+        return f"{row.role} GEMM in {work.dtype}" if row.role != row.phase else f"GEMM in {work.dtype}"
+    if isinstance(work, Convolution):
+        layout = "channels last" if work.channels_last else "channels first"
+        name = "depthwise convolution" if work.is_depthwise else "convolution"
+        return f"{work.direction} {name} in {work.dtype}, {layout}"
+    if isinstance(work, Attention):
+        return f"fused attention in {work.dtype}"
+    return f"{work.operation} in {work.dtype}"
+
+
+def _cell(cell: Cell, row: Row | None) -> str:
+    return "" if row is None else cell(row)
+
+
+def _product(show: Callable[[Product], str]) -> Cell:
+    def cell(row: Row) -> str:
+        product = product_of(row)
+        return "" if product is None else show(product)
+
+    return cell
+
+
+def _of_product(show: Cell) -> Cell:
+    """Only what has tiles: not depthwise convolutions, which run as bytes."""
+
+    def cell(row: Row) -> str:
+        depthwise = isinstance(row.work, Convolution) and row.work.is_depthwise
+        return "" if row.tile is None or depthwise else show(row)
+
+    return cell
+
+
+def _sizes(product: Product) -> str:
+    batch = f"{product.batch} x " if product.batch > 1 else ""
+    return f"{batch}{product.m} x {product.n} x {product.k}"
+
+
+def _contiguous(product: Product) -> str:
+    return ", ".join(f"{letter} {size}" for letter, size in product.contiguous)
+
+
+def _alignments(product: Product) -> str:
+    return ", ".join("16+" if value >= 16 else str(value) for value in product.alignments)
+
+
+def _slowdown(row: Row) -> str:
+    # The reason's first clause is the format; what slows it down follows, shortened for the column.
+    what = row.tensor_core_reason.partition(", ")[2] if row.uses_tensor_cores else ""
+    return what.replace("by a misaligned contiguous dim", "by misalignment")
+
+
+def _tensor_cores(row: Row) -> str:
+    if isinstance(row.work, Traffic):
+        return ""
+    return row.tensor_core_reason.partition(", ")[0] if row.uses_tensor_cores else row.tensor_core_reason
+
+
+_CELLS: tuple[tuple[str, Cell], ...] = (
+    ("M x N x K", _product(_sizes)),
+    ("contiguous in A, B, C", _product(_contiguous)),
+    ("multiples of", _product(_alignments)),
+    ("Tensor Cores", _tensor_cores),
+    ("", lambda row: "" if isinstance(row.work, Traffic) else _slowdown(row)),
+    ("tile", _of_product(lambda row: "" if row.tile is None else f"{row.tile[0]}x{row.tile[1]}")),
+    ("split-K", _of_product(lambda row: str(row.split_k))),
+    ("waves", _of_product(lambda row: significant(row.waves))),
+    ("tile efficiency", _of_product(lambda row: percent_text(100 * row.tile_efficiency))),
+    ("wave efficiency", _of_product(lambda row: percent_text(100 * row.wave_efficiency))),
+    ("FLOPs", lambda row: flops_text(row.flops) if row.flops else ""),
+    ("bytes read", lambda row: bytes_text(row.bytes_read)),
+    ("bytes written", lambda row: bytes_text(row.bytes_written)),
+    (
+        "FLOP/B (GPU's balance)",
+        lambda row: f"{significant(row.arithmetic_intensity)} ({row.balance:.0f})" if row.flops else "",
+    ),
+    ("limited by", lambda row: row.limiter),
+    ("share of peak", lambda row: percent_text(100 * row.fraction_of_peak) if row.flops else ""),
+    (
+        "time",
+        lambda row: (
+            f"{time_text(row.time_us)} {uncertainty_text(row.uncertainty_percent)}"
+            f"{'' if row.calibrated else ' *'}"
+        ),
+    ),
+)
+
+
+def _totals(gpu: GpuExplanation) -> Iterator[str]:
+    before, after = gpu.estimate, gpu.changed
+    yield ""
+    rows: list[tuple[str, ...]] = []
+    for label, own, other in (
+        (
+            "this op, forward and backward" if before.scenario.mode == "train" else "this op",
+            gpu.time_us,
+            gpu.changed_time_us,
+        ),
+        ("the whole step", before.step_time_us, None if after is None else after.step_time_us),
+    ):
+        cells: tuple[str, ...] = (time_text(own),)
+        if other is not None:
+            gain = 100 * (own - other) / own if own else 0.0
+            cells += (time_text(other), percent_text(gain))
+        rows.append((label, *cells))
+    yield from table(("together", "as is", *(("resized", "gain") if after is not None else ())), rows)
+    if not all(row.calibrated for pair in gpu.kernels for row in (pair.before,) if row is not None):
+        yield "  * constants of another GPU or precision: none was measured here"
+    if after is not None:
+        gain_us = before.step_time_us - after.step_time_us
+        if abs(gain_us) < gpu.time_us * gpu.uncertainty_percent / 100:
+            yield (
+                "  the gain is smaller than the uncertainty of this op's own time "
+                f"({uncertainty_text(gpu.uncertainty_percent)})"
+            )
+
+
+def render_json(explanation: CostExplanation) -> str:
+    """The explanation for machines."""
+    return json.dumps(to_dict(explanation), indent=2) + "\n"
+
+
+def to_dict(explanation: CostExplanation) -> dict[str, Any]:
+    """The explanation as JSON values."""
+    return {
+        "ops": [
+            {"index": op.index, "name": op.name, "module_path": op.module_path, "kind": op.kind}
+            for op in explanation.ops
+        ],
+        "sizes": [list(pair) for pair in explanation.sizes],
+        "coupled_parameters": list(explanation.coupled),
+        "note": explanation.note or None,
+        "gpus": {
+            gpu.estimate.gpu.id: {
+                "kernels": [
+                    {"as_is": _kernel_dict(pair.before), "resized": _kernel_dict(pair.after)}
+                    for pair in gpu.kernels
+                ],
+                "time_us": round(gpu.time_us, 3),
+                "resized_time_us": None if gpu.changed_time_us is None else round(gpu.changed_time_us, 3),
+                "step_time_us": round(gpu.estimate.step_time_us, 3),
+                "resized_step_time_us": None if gpu.changed is None else round(gpu.changed.step_time_us, 3),
+                "uncertainty_percent": round(gpu.uncertainty_percent, 3),
+            }
+            for gpu in explanation.gpus
+        },
+    }
+
+
+def _kernel_dict(row: Row | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    product = product_of(row)
+    return {
+        "phase": row.phase,
+        "role": row.role,
+        "what": _kind(row),
+        "m": product and product.m,
+        "n": product and product.n,
+        "k": product and product.k,
+        "batch": product and product.batch,
+        "contiguous": [list(item) for item in product.contiguous] if product else [],
+        "uses_tensor_cores": row.uses_tensor_cores,
+        "tensor_core_reason": row.tensor_core_reason,
+        "tile": None if row.tile is None else list(row.tile),
+        "split_k": row.split_k,
+        "waves": round(row.waves, 3),
+        "tile_efficiency": round(row.tile_efficiency, 4),
+        "wave_efficiency": round(row.wave_efficiency, 4),
+        "flops": row.flops,
+        "bytes_read": row.bytes_read,
+        "bytes_written": row.bytes_written,
+        "arithmetic_intensity": round(row.arithmetic_intensity, 3),
+        "balance": round(row.balance, 3),
+        "limiter": row.limiter,
+        "fraction_of_peak": round(row.fraction_of_peak, 4),
+        "time_us": round(row.time_us, 3),
+        "uncertainty_percent": round(row.uncertainty_percent, 3),
+        "calibrated": row.calibrated,
+    }
