@@ -142,6 +142,14 @@ class Return(NamedTuple):
     is_yield: bool = False
 
 
+class Discard(NamedTuple):
+    """A call that is a statement by itself: what it returns is thrown away."""
+
+    site: int
+    """Of the call."""
+    block: int
+
+
 class Jump(NamedTuple):
     """'break', 'continue' or 'raise'."""
 
@@ -156,7 +164,7 @@ class Definition(NamedTuple):
     block: int
 
 
-Event: TypeAlias = CallEvent | Assignment | Return | Jump | Definition
+Event: TypeAlias = CallEvent | Assignment | Discard | Return | Jump | Definition
 
 
 class Parameter(NamedTuple):

@@ -14,7 +14,9 @@ import libcst as cst
 from tclint.source.expressions import OPERATORS, ExpressionReader, base_name, dotted_name
 from tclint.source.tables import (
     Attribute,
+    Call,
     Definition,
+    Discard,
     Expression,
     Import,
     Jump,
@@ -197,7 +199,9 @@ class _Walker(ExpressionReader):
         value = node.value
         # A docstring or a comment in quotes says nothing about the program.
         if not isinstance(value, cst.SimpleString | cst.ConcatenatedString):
-            self._read(value)
+            found = self._read(value)
+            if isinstance(found, Call):
+                self.scope.events.append(Discard(found.site, self.scope.block))
 
     def _assign(self, node: cst.Assign) -> None:
         value = self._read(node.value)
