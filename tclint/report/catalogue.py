@@ -124,7 +124,13 @@ def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
 def _column(key: tuple[str, str]) -> str:
     # Memory-bound kernels are calibrated one operation at a time: too many for a column each.
     kind, precision = key
-    return kind if kind == "traffic" else f"{kind} {precision}"
+    if kind == "traffic":
+        return kind
+    return (
+        f"bmm {precision.removesuffix('_batched')}"
+        if precision.endswith("_batched")
+        else f"{kind} {precision}"
+    )
 
 
 def _errors(calibrations: Sequence[Calibration]) -> str:
