@@ -50,7 +50,8 @@ def append_summary(report: Report, file: str) -> None:
         used_bytes = os.path.getsize(file) if os.path.exists(file) else 0
         content = render(report, SUMMARY_BYTES - used_bytes - 1)
         with open(file, "a", encoding="utf-8", errors="backslashreplace", newline="\n") as summary:
-            summary.write(("\n" if used_bytes else "") + content)
+            if content:
+                summary.write(("\n" if used_bytes else "") + content)
     except OSError as error:
         raise UsageError(
             f"Cannot write the job summary {printable(file)!r}: {error.strerror or error}; "

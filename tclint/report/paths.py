@@ -27,13 +27,17 @@ class RepositoryPaths:
         return self._resolved(path)
 
     def absolute(self, path: str) -> str:
-        """The file itself, links resolved."""
-        return os.path.realpath(os.path.join(self.folder, path))
+        """The file itself, links resolved where the system can know the path at all."""
+        joined = os.path.join(self.folder, path)
+        try:
+            return os.path.realpath(joined)
+        except ValueError:  # a null byte, or a surrogate that stands for no byte
+            return os.path.normpath(joined)
 
     def _resolve(self, path: str) -> str | None:
         try:
             relative = os.path.relpath(self.absolute(path), self.root)
-        except ValueError:  # another drive, or a null byte
+        except ValueError:  # another drive
             return None
         relative = relative.replace(os.sep, "/")
         return None if relative == ".." or relative.startswith("../") else relative

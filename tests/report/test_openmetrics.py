@@ -1,0 +1,106 @@
+"""OpenMetrics read by the parser of prometheus_client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import HOSTILE, hostile_report, hostile_text
+from hypothesis import HealthCheck, given, settings
+from sample_report import BACKWARD, ENTRY, metrics
+
+from tclint import __version__
+from tclint.config import Settings
+from tclint.pipeline import Report
+from tclint.report import render
+from tclint.report.openmetrics import label_set
+from tclint.terminal import printable
+
+parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+
+A100 = {
+    "target": "model.py:LanguageModel",
+    "model": "LanguageModel",
+    "gpu": "a100-sxm4-80gb",
+    "precision": "fp16",
+    "mode": "train",
+}
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Values by sample name and labels; the parser refuses what breaks the specification."""
+    assert text.endswith("\n# EOF\n")
+    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for family in parser.text_string_to_metric_families(text):
+        assert family.documentation
+        assert family.type in ("gauge", "info")
+        if family.unit:
+            assert family.name.endswith(f"_{family.unit}")
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+def test_whole_report_in_base_units(report: Report) -> None:
+    found = samples(render(report, "openmetrics"))
+    assert found[of("tclint_step_time_seconds", **A100)] == pytest.approx(0.0421)
+    assert found[of("tclint_readiness_ratio", **A100)] == pytest.approx(0.6125)
+    assert found[of("tclint_phase_time_seconds", **A100, phase="backward")] == pytest.approx(0.02105)
+    assert found[of("tclint_findings", rule="DIM003", level="warning")] == 1
+    assert found[of("tclint_findings_suppressed")] == 2
+    assert found[of("tclint_target_errors")] == 1
+    build = next(dict(labels) for name, labels in found if name == "tclint_build_info")
+    assert build["version"] == __version__
+    assert build["schema_version"] == "1.1"
+
+
+def test_unavailable_metrics_have_no_sample(report: Report) -> None:
+    found = samples(render(report, "openmetrics"))
+    ceilings = [dict(labels)["gpu"] for name, labels in found if name == "tclint_speedup_ceiling_ratio"]
+    assert ceilings == ["a100-sxm4-80gb"]
+
+
+def test_step_time_in_every_precision() -> None:
+    gpu = metrics("a100-sxm4-80gb", 1000.0, step_time_us_by_precision={"fp16": 1000.0, "tf32": 2500.0})
+    entry = replace(ENTRY, metrics={"a100-sxm4-80gb": gpu})
+    found = samples(render(Report(settings=Settings(), entries=(entry,)), "openmetrics"))
+    assert found[of("tclint_step_time_seconds", **{**A100, "precision": "tf32"})] == pytest.approx(0.0025)
+    assert of("tclint_step_time_seconds", **{**A100, "precision": "bf16"}) not in found
+
+
+def test_empty_report() -> None:
+    found = samples(render(Report(settings=Settings()), "openmetrics"))
+    assert found[of("tclint_source_files")] == 0
+
+
+@given(value=hostile_text)
+def test_label_values_read_back(value: str) -> None:
+    text = f"# TYPE x gauge\n# HELP x h\nx{label_set({'a': value})} 1\n# EOF\n"
+    (family,) = parser.text_string_to_metric_families(text)
+    assert family.samples[0].labels["a"] == "\n".join(printable(line) for line in value.split("\n"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_known_attacks(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rendered = render(hostile_report(text, text, text, text), "openmetrics")
+    assert samples(rendered)
+    assert "\x1b" not in rendered
+    rendered.encode("utf-8")
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=hostile_text, layer=hostile_text, code=hostile_text)
+def test_any_text(path: str, layer: str, code: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = hostile_report(path, layer, code)
+    odd = (*report.findings, replace(BACKWARD, code=code))
+    assert samples(render(replace(report, findings=odd), "openmetrics"))
