@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def headings(markdown: str) -> list[str]:
     tokens = PARSER.parse(markdown)
     return [
         inline_text(after.children)
-        for token, after in zip(tokens, tokens[1:], strict=False)
+        for token, after in itertools.pairwise(tokens)
         if token.type == "heading_open"
     ]
 

@@ -143,7 +143,7 @@ def test_rules_that_cannot_be_imported_any_more(log: Any) -> None:
 
 def test_a_run_per_model_up_to_the_limit(log: Any) -> None:
     entries = tuple(replace(ENTRY, target=f"m{number}.py:build") for number in range(40))
-    findings = tuple(replace(STEM, target=entry.target) for entry in entries) + (BACKWARD,)
+    findings = (*tuple(replace(STEM, target=entry.target) for entry in entries), BACKWARD)
     document = log(Report(settings=Settings(), entries=entries, findings=findings))
     results = results_of(document)
     assert len(results) == MAX_RUNS
