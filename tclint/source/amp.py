@@ -165,7 +165,7 @@ class Amp:
     def _autocasts_of_call(self, function: Function, call: Call, depth: int) -> list[Autocast]:
         for qualified in self.resolver.called(function, call):
             if qualified in names().autocast:
-                return [self._autocast(function, qualified, call)]
+                return [self.autocast(function, qualified, call)]
         name = dotted(call.function)
         found: list[Autocast] = []
         for helper in self.resolver.local_functions(function, call.function):
@@ -188,7 +188,7 @@ class Amp:
             case Name(name):
                 for qualified in self.resolver.qualified(scope, name):
                     if qualified in names().autocast:
-                        return [self._autocast(scope, qualified, call)]
+                        return [self.autocast(scope, qualified, call)]
                 return []
             case Call(_, arguments, _):
                 if "functools.partial" in self.resolver.called(scope, value) and arguments:
@@ -196,7 +196,7 @@ class Amp:
                     for qualified in self.resolver.qualified(scope, target) if target else ():
                         if qualified in names().autocast:
                             bound = Call(value.function, arguments[1:] + call.arguments, call.site)
-                            return [self._autocast(scope, qualified, bound)]
+                            return [self.autocast(scope, qualified, bound)]
                 return []
             case Choice(_, first, second):
                 found = self._factory(scope, first, call, depth - 1)
@@ -223,7 +223,8 @@ class Amp:
             return [autocast._replace(enabled=autocast.enabled and None) for autocast in found]
         return found
 
-    def _autocast(self, function: Function, qualified: str, call: Call) -> Autocast:
+    def autocast(self, function: Function, qualified: str, call: Call) -> Autocast:
+        """What a call of an autocast class makes; `qualified` is one of names().autocast."""
         known = names().autocast[qualified]
         given: dict[str, Expression] = {}
         unpacked = False

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from tclint.config import Settings
 from tclint.finding import Location, Related
 from tclint.source.amp import Amp
+from tclint.source.casts import Casts
 from tclint.source.flow import Flows
+from tclint.source.neighbours import Neighbours
 from tclint.source.parse import Parsed, Span
+from tclint.source.program import Program
 from tclint.source.resolve import Resolver
 from tclint.source.scaling import Scaling
-from tclint.source.tables import Tables
+from tclint.source.tables import Expression, Function, Name, Tables
 
 
 @dataclass
@@ -48,9 +51,46 @@ class SourceContext:
         return Flows(self.amp)
 
     @cached_property
+    def casts(self) -> Casts:
+        """Models that are turned into another dtype."""
+        return Casts(self.resolver)
+
+    @cached_property
     def scaling(self) -> Scaling:
         """What functions do with loss scalers, gradients and optimizers, in order."""
         return Scaling(self.amp)
+
+    @cached_property
+    def program(self) -> Program:
+        """Switches, calls by name, training loops and what variables hold."""
+        return Program(self.amp)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The files of the project that run together with this one."""
+        return Neighbours(self.path)
+
+    def origins_of(
+        self, function: Function, name: str, depth: int = 4
+    ) -> Iterator[tuple[Function, Expression]]:
+        """Values that a name can have, with the scopes they are written in, followed through other names
+        and through the arguments that functions of the file pass for parameters."""
+        if depth <= 0 or not name:
+            return
+        if any(parameter.name == name for parameter in function.parameters):
+            for caller, value in self.scaling.passed(function, name):
+                yield from self._followed(caller, value, depth)
+            return
+        for scope, item in self.resolver.definitions(function, name)[0]:
+            yield from self._followed(scope, item.value, depth)
+
+    def _followed(
+        self, scope: Function, value: Expression, depth: int
+    ) -> Iterator[tuple[Function, Expression]]:
+        if isinstance(value, Name) and not self.resolver.qualified(scope, value.dotted):
+            yield from self.origins_of(scope, value.dotted, depth - 1)
+        else:
+            yield scope, value
 
     def location(self, site: int) -> Location:
         """Where a site is, with its end."""

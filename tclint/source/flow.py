@@ -73,7 +73,7 @@ class _Written(NamedTuple):
 
 @dataclass
 class Flow:
-    """Made once per function; read `backwards` and `returned`."""
+    """Made once per function; read `backwards`, `scaled` and `returned`."""
 
     amp: Amp
     function: Function
@@ -81,6 +81,8 @@ class Flow:
     given: Mapping[str, Origin] = field(default_factory=dict)
     """What the callers of this file pass for parameters."""
     backwards: list[Backward] = field(default_factory=list)
+    scaled: list[Backward] = field(default_factory=list)
+    """Calls `x.scale(loss)`, with what the loss comes from."""
     returned: Origin = NOWHERE
     _written: dict[str, list[_Written]] = field(default_factory=dict)
     _exits: frozenset[int] = frozenset()
@@ -256,6 +258,9 @@ class Flow:
             if loss is not None:
                 found = Backward(call, event.block, loss, self.origin(loss, event.block))
                 self.backwards.append(found)
+        elif method == "scale" and len(call.arguments) == 1:
+            loss = call.arguments[0].value
+            self.scaled.append(Backward(call, event.block, loss, self.origin(loss, event.block)))
         elif method in ("append", "extend", "add", "update", "insert", "setdefault") and receiver is not None:
             name = dotted(receiver)
             origin = self._union(tuple(argument.value for argument in call.arguments), event.block)
@@ -313,7 +318,7 @@ class Flows:
         # Once more where a caller passes something on; what is passed through two calls is not followed.
         passed = {index: dict(given) for index, given in self._passed.items()}
         for function, flow in zip(functions, made, strict=True):
-            if flow.backwards and function.index in passed:
+            if (flow.backwards or flow.scaled) and function.index in passed:
                 again = Flow(self._amp, function, self, passed[function.index])
                 again.run()
                 yield again

@@ -279,22 +279,59 @@ class Scaling:
         """Scalers that a name can stand for, and whether anything else that is called could be it."""
         found: list[Made] = []
         others = False
+        if depth > 0 and any(parameter.name == name for parameter in function.parameters):
+            for caller, argument in self.passed(function, name):
+                inner, other = self._origins_of_value(caller, argument, name, depth)
+                found.extend(inner)
+                others = others or other or not inner
+            return found, others
         definitions, _ = self.resolver.definitions(function, name)
         for scope, item in definitions:
             if item.unpacked or item.operator:
                 continue
-            for leaf in _leaves(item.value):
-                if isinstance(leaf, Call):
-                    made = self.made_by(scope, leaf)
-                    if made is not None:
-                        found.append(made)
-                    else:
-                        others = True
-                elif isinstance(leaf, Name) and leaf.dotted != name and depth > 0:
-                    inner, other = self.origins(scope, leaf.dotted, depth - 1)
-                    found.extend(inner)
-                    others = others or other
+            inner, other = self._origins_of_value(scope, item.value, name, depth)
+            found.extend(inner)
+            others = others or other
         return found, others
+
+    def _origins_of_value(
+        self, scope: Function, value: Expression, name: str, depth: int
+    ) -> tuple[list[Made], bool]:
+        found: list[Made] = []
+        others = False
+        for leaf in _leaves(value):
+            if isinstance(leaf, Call):
+                made = self.made_by(scope, leaf)
+                if made is not None:
+                    found.append(made)
+                else:
+                    others = True
+            elif isinstance(leaf, Name) and depth > 0 and (leaf.dotted != name or scope.index == 0):
+                inner, other = self.origins(scope, leaf.dotted, depth - 1)
+                found.extend(inner)
+                others = others or other
+        return found, others
+
+    def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
+        """(caller, argument) of what functions of the file pass for a parameter."""
+        positions = [item.name for item in function.parameters if not item.star]
+        for caller, call in self._calls.get(function.index, ()):
+            listed = positions[1:] if dotted(call.function).startswith(("self.", "cls.")) else positions
+            for position, argument in enumerate(call.arguments):
+                target = argument.keyword or (listed[position] if position < len(listed) else "")
+                if target == parameter and not argument.star:
+                    yield caller, argument.value
+
+    @cached_property
+    def _calls(self) -> dict[int, list[tuple[Function, Call]]]:
+        """Function -> where the file calls it."""
+        found: dict[int, list[tuple[Function, Call]]] = {}
+        for function in self.tables.functions:
+            for event in function.events:
+                if isinstance(event, CallEvent):
+                    for helper in self.resolver.local_functions(function, event.call.function):
+                        found.setdefault(helper.index, []).append((function, event.call))
+        return found
 
     @cached_property
     def _protocol(self) -> dict[str, set[str]]:
