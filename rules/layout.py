@@ -192,7 +192,7 @@ def example_inputs():
         yield from marked_if_handled(context, self._check, "lays out convolutions in NHWC")
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
-        if context.settings.precision == "fp32":
+        if context.settings.precision == "fp32" or context.settings.layout == "channels_last":
             return
         in_order = [op for op in convolutions(context.graph) if _runs_channels_first(op)]
         if not in_order:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -29,6 +29,8 @@ OptimizerName = Literal[
     "adagrad",
 ]
 ComparisonKind = Literal["gpu", "precision", "batch", "layout", "compiled"]
+QuantizedName = Literal["none", "int8", "fp8"]
+LayoutName = Literal["as_traced", "channels_last", "contiguous"]
 FailOn = Literal["error", "warning", "info", "never"]
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
@@ -36,6 +38,8 @@ MODES: tuple[Mode, ...] = ("train", "infer")
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """Described in tclint/cost/optimizers.toml."""
 COMPARISONS: tuple[ComparisonKind, ...] = get_args(ComparisonKind)
+LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
+QUANTIZED: tuple[QuantizedName, ...] = get_args(QuantizedName)
 FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 
 DEFAULT_GPUS = ("a100", "v100")
@@ -64,8 +68,18 @@ class Settings:
     precision: Precision = "fp16"
     """fp16 and bf16 mean autocast over fp32 weights, as torch.autocast does it."""
     mode: Mode = "train"
+    layout: LayoutName = "as_traced"
+    """Memory format of images and convolutions."""
     compiled: bool = False
     """Price as torch.compile would run it."""
+    quantized: QuantizedName = "none"
+    """Format that the linear layers are meant to run in: its dims are checked, its time is not predicted."""
+    tensor_parallel: int = 1
+    """GPUs that the layers are split over."""
+    cuda: str = ""
+    """Version of CUDA that the model runs with, '10.2'; empty: 11 or later."""
+    cudnn: str = ""
+    """Version of cuDNN, '7.6.2'; empty: 7.6.3 or later."""
     optimizer: OptimizerName = "adamw"
     """Whose step is priced, and whose states are counted, in mode 'train'."""
     compare: tuple[ComparisonKind, ...] = ()
@@ -74,6 +88,12 @@ class Settings:
     """Resize the leading dim of every model input."""
     inputs: tuple[str, ...] = ()
     """`--input` specs; empty: what the target provides, or inference."""
+    input_sets: tuple[str, ...] = ()
+    """Several sets of inputs, each a list of specs separated by semicolons: one entry for each."""
+    arguments: tuple[str, ...] = ()
+    """'name=value' for the callable of every model target."""
+    network: bool = False
+    """Let the code of model targets use the network."""
     select: tuple[str, ...] = ()
     """Codes, code prefixes or names; empty: the rules that are on by default."""
     extend_select: tuple[str, ...] = ()
@@ -95,6 +115,8 @@ class Settings:
     """Folders or files with local rules."""
     overrides: tuple[Override, ...] = ()
     """Other rules for some paths, in order: the last word counts."""
+    explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Fields that a flag or a configuration file sets, even to their default: no script overrides them."""
 
     def selecting(
         self,

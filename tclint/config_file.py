@@ -33,7 +33,7 @@ def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
         # What the command line selects is all that runs; exceptions for paths still hold.
         kept = tuple(replace(override, select=(), extend_select=()) for override in settings.overrides)
         settings = replace(settings, overrides=kept)
-    return replace(settings.selecting(**selection), **rest)
+    return replace(settings.selecting(**selection), **rest, explicit=settings.explicit | frozenset(rest))
 
 
 def find_config(start: Path) -> Path | None:
@@ -91,7 +91,7 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
     if "rules" in values:
         values["rules"] = tuple(str(file.parent / Path(rule).expanduser()) for rule in values["rules"])
     overrides = settings.overrides + reader.overrides(section.get("overrides", []))
-    return replace(settings, **values, overrides=overrides)
+    return replace(settings, **values, overrides=overrides, explicit=settings.explicit | frozenset(values))
 
 
 @dataclass(frozen=True, slots=True)

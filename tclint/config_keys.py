@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tclint.config import COMPARISONS, FAIL_ON, MODES, OPTIMIZERS, PRECISIONS
+from tclint.config import COMPARISONS, FAIL_ON, LAYOUTS, MODES, OPTIMIZERS, PRECISIONS, QUANTIZED
 from tclint.errors import UsageError, closest
 from tclint.terminal import printable
 
@@ -78,6 +78,14 @@ def parse_memory_mib(value: object) -> int:
     if not 1 <= mib <= 2**40:
         raise ValueError("expects at least 1 MiB" if mib < 1 else "expects a size that a machine can have")
     return int(mib)
+
+
+def parse_version(value: object) -> str:
+    """'11.8', '7.6.3', or a number such as 12."""
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    if isinstance(value, bool) or not re.fullmatch(r"\d{1,4}(\.\d{1,4}){0,3}", text):
+        raise ValueError("expects a version such as '11.8' or '7.6.3'")
+    return text
 
 
 def parse_batch(value: object) -> int:
@@ -152,7 +160,38 @@ KEYS: tuple[Key, ...] = (
         _one_of(PRECISIONS),
     ),
     Key("mode", "mode", "train: forward, backward and optimizer; infer: forward only.", _one_of(MODES)),
+    Key(
+        "layout",
+        "layout",
+        "Memory format to predict for: as_traced (as the model and its inputs have it), channels_last or "
+        "contiguous.",
+        _one_of(LAYOUTS),
+    ),
     Key("compiled", "compiled", "Predict for torch.compile instead of eager execution.", _parse_bool),
+    Key(
+        "quantized",
+        "quantized",
+        "Check the dims for linear layers that run in int8 or fp8 (predicted times stay those of --precision).",
+        _one_of(QUANTIZED),
+    ),
+    Key(
+        "tensor-parallel",
+        "tensor_parallel",
+        "GPUs that layers are split over: heads, widths and vocabulary have to divide by it.",
+        parse_batch,
+    ),
+    Key(
+        "cuda",
+        "cuda",
+        "CUDA version: before 11.0 matrix products need aligned dims to use Tensor Cores at all.",
+        parse_version,
+    ),
+    Key(
+        "cudnn",
+        "cudnn",
+        "cuDNN version: before 7.6.3 convolutions need aligned channels to use Tensor Cores at all.",
+        parse_version,
+    ),
     Key(
         "optimizer",
         "optimizer",
@@ -172,6 +211,14 @@ KEYS: tuple[Key, ...] = (
         "A model input: '8,3,224,224', 'int64[8,128]' or 'mask=bool[8,128]'; again for the next.",
         parse_names,
     ),
+    Key(
+        "input-set",
+        "input_sets",
+        "All inputs of one run: 'int64[8,128];mask=bool[8,128]'; again for the next run of the model.",
+        parse_names,
+    ),
+    Key("arg", "arguments", "An argument of the model's callable: width=64; may be repeated.", parse_names),
+    Key("network", "network", "Let the code of models use the network.", _parse_bool),
     Key(
         "min-gain",
         "min_gain_percent",

@@ -35,6 +35,7 @@ class GraphContext:
                 gpu=gpu,
                 precision=self.settings.precision,
                 mode=self.settings.mode,
+                layout=self.settings.layout,
                 compiled=self.settings.compiled,
                 optimizer=self.settings.optimizer,
             )

@@ -20,6 +20,7 @@ from tclint.suppressions import apply_suppressions
 from tclint.target import is_model_target
 
 if TYPE_CHECKING:
+    from tclint.context import GraphContext
     from tclint.cost.result import Memory
     from tclint.graph import Assumption
     from tclint.graph.work import Gap
@@ -61,6 +62,10 @@ class Metrics:
     """Kernels that the host launches in one step."""
     launch_time_us: float | None = None
     """What the host is assumed to need for that; in no other time."""
+    step_time_fixed_us: float | None = None
+    """The step with the fixes of all listed findings made together; None where none has a priced fix."""
+    readiness_fixed_percent: float | None = None
+    """Readiness of that step."""
     step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
     """The same step in every precision that the GPU's units compute in."""
 
@@ -91,6 +96,8 @@ class Entry:
     """Of the torch that traced it."""
     comparisons: tuple[Comparison, ...] = ()
     """The tables that `compare` asks for."""
+    fixes_made: int = 0
+    """Findings whose fixes are in `step_time_fixed_us`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +166,22 @@ def check(
     models = [target for target in unique if is_model_target(target)]
     paths = [target for target in unique if not is_model_target(target)]
 
+    settings, stated = _joined(models, paths, settings)
     findings: list[Finding] = []
     entries: list[Entry] = []
+    contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
     for result in _trace(models, settings, on_progress):
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
-        entry, found = _check_graph(result, graph_rules, settings)
-        entries.append(entry)
+        entry, found, context = _check_graph(result, graph_rules, settings)
+        entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
         findings.extend(found)
+        changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
+        if changes:
+            contexts[len(entries) - 1] = context, changes
 
     source = _check_sources(paths, rules, settings, on_progress, errors)
     findings.extend(source.findings)
@@ -184,7 +196,10 @@ def check(
     listed, below = _split_by_gain(findings, settings)
     return Report(
         settings=settings,
-        entries=tuple(entries),
+        entries=tuple(
+            _with_fixes(entry, *contexts[index], listed) if index in contexts else entry
+            for index, entry in enumerate(entries)
+        ),
         findings=tuple(_relative(finding) for finding in rank(listed)),
         below_min_gain=tuple(_relative(finding) for finding in rank(below)),
         suppressed=tuple(_relative(finding) for finding in suppressed),
@@ -241,9 +256,21 @@ def _entry_error(result: TraceResult) -> EntryError:
     return EntryError(result.target, str(error), error.details, error.captured_output)
 
 
+def _joined(
+    models: Sequence[str], paths: Sequence[str], settings: Settings
+) -> tuple[Settings, tuple[Assumption, ...]]:
+    """The settings as the training script given beside a model has them, and where it says so."""
+    existing = [path for path in paths if os.path.exists(path)]
+    if not models or not existing:
+        return settings, ()
+    from tclint.training_script import join
+
+    return join(existing, models, settings)
+
+
 def _check_graph(
     result: TraceResult, rules: Sequence[GraphRule], settings: Settings
-) -> tuple[Entry, list[Finding]]:
+) -> tuple[Entry, list[Finding], GraphContext]:
     from tclint.context import GraphContext
     from tclint.model_facts import aligned_flops_percent, graph_hash
     from tclint.what_if import WhatIf, batch_limits
@@ -302,7 +329,27 @@ def _check_graph(
         torch_version=str(graph.metadata.get("torch", "")),
         comparisons=WhatIf(context).compare(settings.compare),
     )
-    return entry, found
+    return entry, found, context
+
+
+def _with_fixes(
+    entry: Entry, context: GraphContext, changes: frozenset[int], listed: Sequence[Finding]
+) -> Entry:
+    """The entry with the step that its listed fixes together would give; `changes` by identity."""
+    from tclint.advice.combined import all_fixes
+
+    fixed = all_fixes(context, [finding for finding in listed if id(finding.change) in changes])
+    if fixed is None:
+        return entry
+    metrics = {
+        gpu: replace(
+            found,
+            step_time_fixed_us=fixed.step_time_us[gpu],
+            readiness_fixed_percent=fixed.readiness_percent[gpu],
+        )
+        for gpu, found in entry.metrics.items()
+    }
+    return replace(entry, metrics=metrics, fixes_made=len(fixed.made))
 
 
 def _check_sources(
@@ -367,4 +414,5 @@ def _relative(finding: Finding) -> Finding:
         return replace(location, path=relative_path(location.path))
 
     related = tuple(replace(item, location=at(item.location)) for item in finding.related)
-    return replace(finding, location=at(finding.location), related=related)
+    # A change holds the graph; a report is plain data.
+    return replace(finding, location=at(finding.location), related=related, change=None)

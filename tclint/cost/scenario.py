@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-from tclint.config import MODES, OPTIMIZERS, PRECISIONS, Mode, OptimizerName, Precision
+from tclint.config import LAYOUTS, MODES, OPTIMIZERS, PRECISIONS, LayoutName, Mode, OptimizerName, Precision
 from tclint.errors import UsageError, closest
 
-Layout = Literal["as_traced", "channels_last", "contiguous"]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+Layout = LayoutName
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ GPU_METRICS: dict[str, Unit] = {
     "step_flops": "FLOP",
     "memory_bytes": "bytes",
     "uncertainty_percent": "percent",
+    "step_time_fixed_us": "us",
+    "readiness_fixed_percent": "percent",
 }
 """Per entry, GPU and precision."""
 
@@ -45,7 +47,12 @@ RUN_METRICS: dict[str, Unit] = {
 """Per run; `findings` also per rule and level."""
 
 _NO_BOUND = "no bound: the whole step runs on Tensor Cores"
-_NO_MULTIPLE = "no matrix product runs in a precision that has an alignment"
+_NO_FIX = "no finding has a priced fix"
+_WHY_NONE = {
+    "aligned_flops_percent": "no matrix product runs in a precision that has an alignment",
+    "step_time_fixed_us": _NO_FIX,
+    "readiness_fixed_percent": _NO_FIX,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ def _other_precisions(entry: Entry, gpu: str, metrics: Metrics) -> Iterator[Metr
 def _value(name: str, metrics: Metrics) -> tuple[float | int | None, str | None]:
     value: float | int | None = getattr(metrics, name)
     if value is None:
-        return None, _NO_MULTIPLE if name == "aligned_flops_percent" else "not computed"
+        return None, _WHY_NONE.get(name, "not computed")
     if not math.isfinite(value):
         return None, _NO_BOUND if name == "amdahl_ceiling" else "the prediction is not finite"
     return value, None

@@ -71,6 +71,12 @@ _FAMILIES: dict[str, _Family] = {
     "uncertainty_percent": _Family(
         "tclint_uncertainty_ratio", "Mean error of such predictions on unseen shapes.", "ratio", 0.01
     ),
+    "step_time_fixed_us": _Family(
+        "tclint_step_time_fixed_seconds", "Predicted step with all priced fixes made.", "seconds", 1e-6
+    ),
+    "readiness_fixed_percent": _Family(
+        "tclint_readiness_fixed_ratio", "Readiness of that step.", "ratio", 0.01
+    ),
     "parameters": _Family("tclint_parameters", "Parameter elements of the model."),
     "forward_flops": _Family("tclint_forward_flops", "Floating-point operations of one forward pass."),
     "op_count": _Family("tclint_ops", "Operators of one forward pass."),

@@ -18,9 +18,15 @@ def step_metrics(metrics: Metrics) -> dict[str, Any]:
         "memory": None if metrics.memory is None else _memory(metrics.memory),
         "largest_batch": None if limits is None else limits.largest,
         "largest_batch_checkpointed": None if limits is None else limits.largest_checkpointed,
+        "step_time_fixed_us": _rounded(metrics.step_time_fixed_us),
+        "readiness_fixed_percent": _rounded(metrics.readiness_fixed_percent),
         "launch_count": metrics.launch_count,
-        "launch_time_us": None if metrics.launch_time_us is None else round(metrics.launch_time_us, 3),
+        "launch_time_us": _rounded(metrics.launch_time_us),
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def _memory(memory: Memory) -> dict[str, Any]:

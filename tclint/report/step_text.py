@@ -59,6 +59,19 @@ def _limit(gpu: str, limit: BatchLimits) -> str:
     return text
 
 
+def fixed_lines(entry: Entry) -> Iterator[str]:
+    """'all 3 fixes: 12.3 ms -> 9.8 ms, readiness 61 -> 84 % (a100-sxm4-80gb)', priced together."""
+    for metrics in entry.metrics.values():
+        after_us, ready_percent = metrics.step_time_fixed_us, metrics.readiness_fixed_percent
+        if after_us is None or ready_percent is None:
+            continue
+        fixes = "the one priced fix" if entry.fixes_made == 1 else f"all {entry.fixes_made} priced fixes"
+        yield (
+            f"{fixes}: {time_text(metrics.step_time_us)} -> {time_text(after_us)}, readiness "
+            f"{metrics.readiness_percent:.0f} -> {ready_percent:.0f} ({metrics.gpu})"
+        )
+
+
 def launch_lines(entry: Entry) -> Iterator[str]:
     """Where launching may take longer than the kernels: the only case in which it shows."""
     for metrics in entry.metrics.values():

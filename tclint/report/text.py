@@ -15,7 +15,7 @@ from tclint.pipeline import relative_path
 from tclint.report import Style
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.json import LEVELS, statistics
-from tclint.report.step_text import comparison_table, launch_lines, memory_lines
+from tclint.report.step_text import comparison_table, fixed_lines, launch_lines, memory_lines
 from tclint.report.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.terminal import columns, printable
 
@@ -150,7 +150,7 @@ class _Renderer:
         )
         if any(not metrics.calibrated for metrics in entry.metrics.values()):
             yield "  * inherited constants: not measured on this GPU but on one like it"
-        for line in (*memory_lines(entry), *launch_lines(entry)):
+        for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry)):
             yield from _wrapped(line, "  ", "    ")
         yield from self._comparisons(entry)
         assumed = []

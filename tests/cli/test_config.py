@@ -44,6 +44,11 @@ ignore = ["DIM010"]
 gpu = ["h100", "t4"]
 precision = "bf16"
 mode = "infer"
+layout = "channels_last"
+quantized = "fp8"
+tensor-parallel = 4
+cuda = 10.2
+cudnn = "7.6.2"
 compiled = true
 optimizer = "sgd-momentum"
 compare = ["gpu", "batch,layout"]
@@ -62,6 +67,11 @@ rules = ["./lint_rules"]
         gpus=("h100", "t4"),
         precision="bf16",
         mode="infer",
+        layout="channels_last",
+        quantized="fp8",
+        tensor_parallel=4,
+        cuda="10.2",
+        cudnn="7.6.2",
         compiled=True,
         optimizer="sgd-momentum",
         compare=("gpu", "batch", "layout"),
@@ -84,7 +94,9 @@ rules = ["./lint_rules"]
 
 
 def test_every_field_of_settings_has_a_key() -> None:
-    assert {key.field for key in KEYS} | {"overrides", "exclude_root"} == set(Settings.__dataclass_fields__)
+    assert {key.field for key in KEYS} | {"overrides", "exclude_root", "explicit"} == set(
+        Settings.__dataclass_fields__
+    )
 
 
 def test_nearest_section_wins_and_other_files_are_passed_over(tmp_path: Path) -> None:
