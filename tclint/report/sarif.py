@@ -83,7 +83,7 @@ class _Log:
 
     def _groups(self) -> list[tuple[str, list[Finding], list[Entry], list[EntryError]]]:
         """What belongs to each run: every model by itself as far as there are runs, and the sources."""
-        targets = [entry.target for entry in self.report.entries]
+        targets = list(dict.fromkeys(entry.target for entry in self.report.entries))
         failed = {error.target for error in self.report.errors if error.target not in targets}
         own = targets if len(targets) <= MAX_RUNS - 1 else targets[: MAX_RUNS - 2]
         names = [*own, *([OTHER_MODELS] if len(own) < len(targets) else []), SOURCES]
