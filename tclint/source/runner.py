@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tclint.config import Settings
 from tclint.finding import Finding, Location
@@ -14,6 +16,9 @@ from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
 
 _RECURSION_LIMIT = 6_000
 """A sum of a thousand terms nests a thousand levels, at up to five frames each."""
+
+Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
+"""Makes something more of one file's findings: path, text, findings -> findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,37 +33,63 @@ class SourceResult:
     """Files that had to be parsed."""
     paths: tuple[str, ...] = ()
     """The files looked at, absolute."""
+    marked: Mapping[str, str] = field(default_factory=dict)
+    """Those that say `tclint:` somewhere, with their text: only they can hold suppressions."""
+    digests: Mapping[str, bytes] = field(default_factory=dict)
+    """SHA-256 of those with findings, as they were read."""
 
 
-def lint(paths: Sequence[str], rules: Sequence[SourceRule], settings: Settings) -> SourceResult:
+def lint(
+    paths: Sequence[str],
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    *,
+    contents: Mapping[str, bytes] | None = None,
+    finish: Finish | None = None,
+) -> SourceResult:
     """Run source rules over files and folders, executing none of them.
 
     A file that cannot be read or parsed is listed in `skipped`; the others go on. Findings come in the
     order of the paths, files sorted within a folder, then by position.
 
+    Args:
+        contents: by absolute path, bytes that stand for those on the disk: files that are being edited.
+        finish: called with the path, text and findings of every file that has some.
+
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
     """
     files, skipped = discover(paths, settings)
+    contents = contents or {}
     prefilter = Prefilter.of(rules)
     findings: list[Finding] = []
     parsed_files = 0
+    marked: dict[str, str] = {}
+    digests: dict[str, bytes] = {}
     for path in files:
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = contents[path] if path in contents else _read(path)
         except OSError as error:
             skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
             continue
+        if b"tclint:" in data.lower():
+            marked[path] = data.decode("utf-8-sig", "replace")
         if not prefilter.passes(data):
             continue
-        outcome = _lint_file(path, data, applicable(rules, data), settings)
+        outcome = _lint_file(path, data, applicable(rules, data), settings, finish)
         if isinstance(outcome, Skipped):
             skipped.append(outcome)
         else:
             parsed_files += 1
             findings.extend(outcome)
-    return SourceResult(findings, skipped, len(files), parsed_files, tuple(files))
+            if outcome:
+                digests[path] = hashlib.sha256(data).digest()
+    return SourceResult(findings, skipped, len(files), parsed_files, tuple(files), marked, digests)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def lint_text(
@@ -83,14 +114,16 @@ def lint_text(
 
 
 def _lint_file(
-    path: str, data: bytes, rules: Sequence[SourceRule], settings: Settings
+    path: str, data: bytes, rules: Sequence[SourceRule], settings: Settings, finish: Finish | None
 ) -> list[Finding] | Skipped:
     from tclint.source.parse import NotPython, decode
 
     if len(data) > MAX_SOURCE_BYTES:
         return Skipped(path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed")
     try:
-        return lint_text(decode(data), rules, settings, path)
+        text = decode(data)
+        found = lint_text(text, rules, settings, path)
+        return finish(path, text, found) if finish is not None and found else found
     except NotPython as error:
         return Skipped(path, str(error))
     except Exception as error:
