@@ -162,8 +162,9 @@ def _gemm(row: dict[str, str], dtype: str) -> Gemm:
     m, n, k = _int(row, "m"), _int(row, "n"), _int(row, "k")
     if row.get("source") in PADDED_SOURCES and dtype == "float16":
         m, n, k = (-(-size // 8) * 8 for size in (m, n, k))
-    transposed = _is_true(row["transpose_b"])
-    return Gemm(m, n, k, dtype, _int(row, "batch"), "k", "k" if transposed else "n", "n")
+    a = "m" if _is_true(row.get("transpose_a") or "") else "k"
+    b = "k" if _is_true(row["transpose_b"]) else "n"
+    return Gemm(m, n, k, dtype, _int(row, "batch"), a, b, "n")  # type: ignore[arg-type]
 
 
 def _convolution(row: dict[str, str], dtype: str) -> Convolution:
@@ -200,14 +201,39 @@ VECTOR_OPS: dict[str, tuple[str, str, int, int]] = {
     **{f"{name}u": ("elementwise", name, 1, 1) for name in ("add", "sub", "mul", "div", "pow")},
     **{name: ("elementwise", name, 1, 1) for name in ("relu", "gelu", "tanh", "sigmoid", "exp", "silu")},
     "pow": ("elementwise", "pow", 2, 1),
+    "gelu_bwd": ("elementwise", "gelu_backward", 2, 1),
     "ln": ("norm", "layer_norm", 1, 1),
+    "ln_bwd": ("norm", "layer_norm_backward", 4, 1),
+    "rms": ("norm", "rms_norm", 1, 1),
+    "gn": ("norm", "group_norm", 2, 1),
+    "batch_norm": ("norm", "batch_norm", 2, 1),
+    "batch_norm_bwd": ("norm", "batch_norm_backward", 4, 1),
     "softmax": ("softmax", "softmax", 1, 1),
+    "softmax_bwd": ("softmax", "softmax_backward", 2, 1),
+    "cross_entropy": ("softmax", "log_softmax", 1, 1),
+    "cross_entropy_bwd": ("softmax", "log_softmax_backward", 2, 1),
+    "max_pool": ("pool", "max_pool2d", 1, 0),
+    "copy": ("copy", "clone", 1, 1),
+    "cast": ("copy", "_to_copy", 1, 0),
+    "embedding": ("embedding", "embedding", 1, 1),
+    "embedding_bwd": ("scatter", "embedding_backward", 1, 0),
     "mlp_act": ("elementwise", "vllm_silu_and_mul", 2, 1),
     "input_layernorm": ("norm", "vllm_rms_norm", 1, 1),
     "post_attention_layernorm": ("norm", "vllm_rms_norm", 1, 1),
     "attn_rope": ("elementwise", "vllm_rotary_embedding", 1, 1),
 }
-"""Files' op names: class, operation, tensors of [rows, cols] read and written."""
+"""Files' op names: class, operation, tensors of [rows, cols] read and written; see _written_besides too."""
+
+
+def _written_besides(row: dict[str, str], elements: int, itemsize: int) -> int:
+    """Bytes of outputs of another shape or dtype than [rows, cols]."""
+    if row["op"] == "max_pool":  # 3x3, stride 2: a quarter, with int64 indices
+        return elements // 4 * (itemsize + 8)
+    if row["op"] == "cast":
+        return elements * (2 if itemsize == 4 else 4)
+    if row["op"] == "embedding_bwd":
+        return _int(row, "table") * _int(row, "cols") * itemsize
+    return 0
 
 
 def _vector(row: dict[str, str], dtype: str) -> Traffic:
@@ -215,15 +241,17 @@ def _vector(row: dict[str, str], dtype: str) -> Traffic:
     if row.get("source") in SERVING_SOURCES and not operation.startswith("vllm_"):
         operation = f"vllm_{operation}"
     rows, columns = _int(row, "rows"), _int(row, "cols")
-    size = rows * columns * {"float64": 8, "float32": 4}.get(dtype, 2)
+    itemsize = {"float64": 8, "float32": 4}.get(dtype, 2)
+    size = rows * columns * itemsize
     return Traffic(
         traffic_class,  # type: ignore[arg-type]
         operation,
         read * size,
-        written * size,
+        written * size + _written_besides(row, rows * columns, itemsize),
         rows=rows,
         columns=columns,
         dtype=dtype,
+        channels_last=row.get("layout") == "nhwc",
     )
 
 
