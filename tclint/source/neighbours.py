@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tclint.source.discovery import SKIPPED_FOLDERS
 
@@ -18,7 +18,8 @@ _MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt
 _LARGEST_PROJECT = 4_000
 """Files. Larger projects are not searched, and what they hold counts as unknown."""
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+))", re.MULTILINE
+    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+))",
+    re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
 
@@ -34,12 +35,17 @@ class Neighbours:
     @property
     def known(self) -> bool:
         """False where the project is too large to search."""
-        return _project(_root_of(self.path)) is not None
+        return self._project is not None
+
+    @cached_property
+    def _project(self) -> _Project | None:
+        # A text that is not in a file has no neighbours.
+        return _project(_root_of(self.path)) if os.path.isfile(self.path) else _Project({})
 
     def imported(self) -> tuple[str, ...]:
         """Files of the project that this one imports, directly or not; without the file itself."""
         if self._below is None:
-            project = _project(_root_of(self.path))
+            project = self._project
             found = project.reached([self.path]) if project else set()
             self._below = tuple(sorted(found - {self.path}))
         return self._below
@@ -47,7 +53,7 @@ class Neighbours:
     def around(self) -> tuple[str, ...]:
         """Files that can run in one program with this one: whatever imports it, and all that these import."""
         if self._around is None:
-            project = _project(_root_of(self.path))
+            project = self._project
             found: set[str] = set()
             if project:
                 found = project.reached(project.importers(self.path))
@@ -132,11 +138,17 @@ def _project(root: str) -> _Project | None:
 
 def _imported_files(path: str, root: str, by_last: dict[str, list[tuple[tuple[str, ...], str]]]) -> set[str]:
     found: set[str] = set()
-    package = tuple(part for part in os.path.relpath(os.path.dirname(path), root).split(os.sep) if part != ".")
+    package = tuple(
+        part for part in os.path.relpath(os.path.dirname(path), root).split(os.sep) if part != "."
+    )
     for module, names, plain in _IMPORT.findall(_read(path)):
         wanted: list[tuple[str, ...]] = []
         if plain:
-            wanted += [tuple(item.split()[0].decode("utf-8", "replace").split(".")) for item in plain.split(b",") if item.split()]
+            wanted += [
+                tuple(item.split()[0].decode("utf-8", "replace").split("."))
+                for item in plain.split(b",")
+                if item.split()
+            ]
         else:
             text = module.decode("utf-8", "replace")
             dots = len(text) - len(text.lstrip("."))
