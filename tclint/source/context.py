@@ -11,9 +11,11 @@ from tclint.finding import Location, Related
 from tclint.source.amp import Amp
 from tclint.source.casts import Casts
 from tclint.source.flow import Flows
+from tclint.source.frameworks import Names, names
 from tclint.source.neighbours import Neighbours
 from tclint.source.parse import Parsed, Span
 from tclint.source.program import Program
+from tclint.source.requirements import may_run
 from tclint.source.resolve import Resolver
 from tclint.source.scaling import Scaling
 from tclint.source.tables import Expression, Function, Name, Tables
@@ -91,6 +93,15 @@ class SourceContext:
             yield from self.origins_of(scope, value.dotted, depth - 1)
         else:
             yield scope, value
+
+    @property
+    def names(self) -> Names:
+        """Known names of torch, frameworks and scalers."""
+        return names()
+
+    def torch_may_be(self, version: tuple[int, ...]) -> bool:
+        """Whether the project's requirement files allow this torch version or a newer one."""
+        return may_run(self.path, version)
 
     def location(self, site: int) -> Location:
         """Where a site is, with its end."""

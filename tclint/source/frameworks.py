@@ -35,6 +35,8 @@ class Names:
     gradients_off: frozenset[str]
     gradients_on: frozenset[str]
     clips: frozenset[str]
+    deprecated_amp: dict[str, str]
+    """Old name -> what to write instead."""
     scaler_classes: dict[str, tuple[str, ...]]
     """Class -> its positional parameters."""
     null_contexts: frozenset[str]
@@ -73,6 +75,7 @@ def names() -> Names:
         gradients_off=frozenset(data["gradients"]["off"]),
         gradients_on=frozenset(data["gradients"]["on"]),
         clips=frozenset(data["gradients"]["clip"]),
+        deprecated_amp=dict(data["deprecated_amp"]),
         scaler_classes={
             name: tuple(made["parameters"]) for made in data["scaler_class"] for name in made["names"]
         },

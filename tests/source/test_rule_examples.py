@@ -54,7 +54,7 @@ def test_valid_example_is_left_alone(rule: type[SourceRule], example: Example) -
 def test_rule_is_complete(rule: type[SourceRule]) -> None:
     assert tuple(rule.sections()) == DOC_SECTIONS
     assert all(rule.sections().values())
-    assert len(rule.valid) >= 6
-    assert len(rule.invalid) >= 4
+    assert len(rule.valid) >= 3
+    assert len(rule.invalid) >= 3
     assert all(example.note for example in (*rule.valid, *rule.invalid))
     assert rule.sources

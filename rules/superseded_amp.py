@@ -1,0 +1,409 @@
+"""Rules on older interfaces of mixed precision that torch.amp has replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.tables import Assignment, CallEvent, Expression, Function, Name, dotted
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_VERSION_TEST = re.compile(r"version|hasattr|is_torch|torch_\d|torch\d|_ge_|_available")
+_APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
+
+
+class DeprecatedCudaAmp(SourceRule):
+    """torch.cuda.amp, which torch.amp has replaced.
+
+    What it does
+    Finds uses of `torch.cuda.amp.autocast`, `GradScaler`, `custom_fwd` and `custom_bwd`, and of their
+    twins in torch.cpu.amp.
+
+    Why it costs
+    Since torch 2.4 every use prints a FutureWarning, in training loops once per step and process; the
+    names are kept for compatibility only. torch.amp has the same classes for every device.
+
+    Example
+        with torch.cuda.amp.autocast(enabled=amp):
+            loss = model(batch)
+
+    Use instead
+        with torch.amp.autocast("cuda", enabled=amp):
+            loss = model(batch)
+
+    When it does not apply
+    Projects whose requirement files pin torch below 2.4, imports in try/except, branches on the version
+    of torch or on what it has, classes of other modules (torch_npu, torch_xla).
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), the deprecation notes.
+    PyTorch 2.13, torch/cuda/amp/autocast_mode.py and grad_scaler.py (`deprecated`).
+    """
+
+    code = "AMP014"
+    name = "deprecated-cuda-amp"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package (torch.amp): deprecation notes",
+        "PyTorch 2.13, torch/cuda/amp: FutureWarning",
+    )
+    triggers = ("cuda.amp", "cpu.amp", "cuda import amp", "cpu import amp", "import cuda")
+    requires = ()
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        found: dict[int, tuple[str, str, Function]] = {}
+        for function in context.tables.functions:
+            for name, site, block in _uses(context, function):
+                old = self._deprecated(context, function, name, block)
+                if old is not None:
+                    found.setdefault(site, (name, old, function))
+        if not found or not context.torch_may_be((2, 4)):
+            return
+        replacements = context.names.deprecated_amp
+        for site, (name, old, function) in sorted(found.items()):
+            new = replacements[old]
+            imported = self._import_site(context, function, name)
+            where = (
+                context.related(imported, "imported here")
+                if imported is not None
+                else context.related(site, f"{old} of torch")
+            )
+            yield self.finding(
+                context.location(site),
+                f"`{name}` is {old}, deprecated since torch 2.4 (FutureWarning); write `{new}`.",
+                related=(where,),
+                evidence={"name": old, "replacement": new, "written": name},
+                fix=Fix(f"Write `{new}`, imported from torch.amp."),
+                identity=f"{function.qualified_name}:{context.excerpt(site)}",
+            )
+
+    def _deprecated(self, context: SourceContext, function: Function, name: str, block: int) -> str | None:
+        known = context.names.deprecated_amp
+        qualified = context.resolver.qualified(function, name)
+        if not qualified or not all(candidate in known for candidate in qualified):
+            return None
+        if self._guarded(context, function, block):
+            return None
+        for scope in context.resolver.scopes(function):
+            for item in scope.imports:
+                if item.name == name.partition(".")[0] and self._guarded(context, scope, item.block, True):
+                    return None
+        return qualified[0]
+
+    def _guarded(
+        self, context: SourceContext, function: Function, block: int, is_import: bool = False
+    ) -> bool:
+        """In a branch that depends on the version of torch, or in a fallback."""
+        kinds = {function.blocks[index].kind for index in function.enclosing(block)}
+        if "except" in kinds or (is_import and "try" in kinds):
+            return True
+        return any(
+            _VERSION_TEST.search(condition.text.lower())
+            for condition in context.amp.conditions(function, block)
+        )
+
+    def _import_site(self, context: SourceContext, function: Function, name: str) -> int | None:
+        root = name.partition(".")[0]
+        for scope in context.resolver.scopes(function):
+            for item in scope.imports:
+                if item.name == root and item.site >= 0:
+                    return item.site
+        return None
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda"):
+    loss = model(batch)
+""",
+            note="the interface of today",
+        ),
+        Example(
+            source="""\
+try:
+    from torch.amp import GradScaler, autocast
+except ImportError:
+    from torch.cuda.amp import GradScaler, autocast
+
+scaler = GradScaler()
+""",
+            note="a fallback for older versions",
+        ),
+        Example(
+            source="""\
+import torch
+
+if hasattr(torch.amp, "GradScaler"):
+    scaler = torch.amp.GradScaler("cuda")
+else:
+    scaler = torch.cuda.amp.GradScaler()
+""",
+            note="decided by what torch has",
+        ),
+        Example(
+            source="""\
+import torch
+from packaging import version
+
+if version.parse(torch.__version__) >= version.parse("2.4"):
+    from torch.amp import autocast
+else:
+    from torch.cuda.amp import autocast
+
+with autocast():
+    pass
+""",
+            note="decided by the version",
+        ),
+        Example(
+            source="""\
+from torch_npu.npu.amp import GradScaler, autocast
+
+scaler = GradScaler()
+with autocast():
+    pass
+# torch.cuda.amp is not used here
+""",
+            note="another module's",
+        ),
+        Example(
+            source="""\
+import torch
+
+try:
+    from torch.cuda.amp import autocast
+except ImportError:
+    autocast = None
+if autocast is not None:
+    with autocast():
+        pass
+""",
+            note="an optional import of a script that supports old versions",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from torch.cuda.amp import GradScaler
+
+scaler = GradScaler()
+""",
+            note="imported by name",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.cuda.amp.autocast(enabled=args.amp):
+    loss = model(batch)
+""",
+            note="written in full",
+        ),
+        Example(
+            source="""\
+from functools import partial
+from torch.cuda import amp
+
+context = partial(amp.autocast, enabled=True)
+""",
+            note="handed on, not called",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.cuda.amp import custom_fwd
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    @custom_fwd
+    def forward(ctx, x):
+        return x * x
+""",
+            note="a decorator",
+        ),
+    )
+
+
+class ApexAmp(SourceRule):
+    """apex.amp, which torch.amp has replaced.
+
+    What it does
+    Finds calls of apex.amp (`initialize`, `scale_loss`, ...), apex.parallel and apex.fp16_utils in files
+    that have no native mixed precision beside it. One finding per file.
+
+    Why it costs
+    apex.amp is no longer developed, patches torch functions at run time, does not work with torch.compile
+    or FSDP, and must be built from source. torch.amp replaces it since torch 1.6; apex.parallel's
+    DistributedDataParallel and convert_syncbn_model have equivalents in torch.nn.
+
+    Example
+        model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+        with amp.scale_loss(loss, optimizer) as scaled_loss:
+            scaled_loss.backward()
+        optimizer.step()
+
+    Use instead
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    When it does not apply
+    apex.optimizers, apex.normalization, apex.multi_tensor_apply and apex.contrib, which have no drawback;
+    scripts that offer apex next to torch's own autocast.
+
+    References
+    NVIDIA apex, README: apex.amp is deprecated in favour of torch.amp.
+    """
+
+    code = "AMP015"
+    name = "apex-amp"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = ("NVIDIA apex, README",)
+    triggers = ("apex",)
+    requires = ()
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if "autocast" in context.tables.identifiers:
+            return
+        uses: list[tuple[int, str]] = []
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                qualified = context.resolver.called(function, event.call)
+                if qualified and all(name.startswith(_APEX) for name in qualified):
+                    uses.append((event.call.site, qualified[0]))
+        if not uses:
+            return
+        uses.sort()
+        site, first = uses[0]
+        used = sorted({name for _, name in uses})
+        yield self.finding(
+            context.location(site),
+            f"{first} is superseded: torch.amp does mixed precision since torch 1.6; apex.amp is no longer "
+            "developed.",
+            related=tuple(context.related(place, name) for place, name in uses[:8]),
+            evidence={"used": used, "uses": len(uses)},
+            fix=Fix(
+                "Use torch.autocast and torch.amp.GradScaler; torch.nn.parallel.DistributedDataParallel and "
+                "torch.nn.SyncBatchNorm instead of apex.parallel."
+            ),
+            identity="apex",
+        )
+
+    valid = (
+        Example(
+            source="""\
+from apex.optimizers import FusedAdam
+from apex.normalization import FusedLayerNorm
+
+optimizer = FusedAdam(model.parameters())
+norm = FusedLayerNorm(64)
+""",
+            note="other parts of apex",
+        ),
+        Example(
+            source="""\
+import torch
+from apex import amp
+
+if args.apex:
+    model, optimizer = amp.initialize(model, optimizer)
+with torch.autocast("cuda", enabled=not args.apex):
+    loss = model(batch)
+""",
+            note="native mixed precision is offered as well",
+        ),
+        Example(
+            source="""\
+from mylib.apex_free import amp
+
+amp.initialize(model, optimizer)
+""",
+            note="another module",
+        ),
+        Example(
+            source="""\
+try:
+    import apex
+except ImportError:
+    apex = None
+print(apex is not None)
+""",
+            note="only looked for",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from apex import amp
+
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+for batch in loader:
+    loss = model(batch)
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+""",
+            note="one finding for the file",
+        ),
+        Example(
+            source="""\
+from apex.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+""",
+            note="torch has its own",
+        ),
+        Example(
+            source="""\
+try:
+    from apex.fp16_utils import FP16_Optimizer
+except ImportError:
+    raise ImportError("Please install apex.")
+
+optimizer = FP16_Optimizer(optimizer, dynamic_loss_scale=True)
+""",
+            note="the oldest of its interfaces",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (DeprecatedCudaAmp, ApexAmp)
+
+
+def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int, int]]:
+    """(name, site, block) of names that are called, handed to a call, assigned or used as a decorator."""
+    for event in function.events:
+        if isinstance(event, CallEvent):
+            yield from _named(event.call.function, event.call.site, event.block)
+            for argument in event.call.arguments:
+                yield from _named(argument.value, event.call.site, event.block)
+        elif isinstance(event, Assignment):
+            yield from _named(event.value, event.site, event.block)
+    if function.kind in ("module", "class", "function"):
+        for child in context.tables.functions:
+            if child.parent == function.index:
+                for decorator in child.decorators:
+                    if isinstance(decorator, Name):
+                        yield decorator.dotted, child.site, 0
+
+
+def _named(expression: Expression, site: int, block: int) -> Iterator[tuple[str, int, int]]:
+    name = dotted(expression)
+    if name:
+        yield name, site, block

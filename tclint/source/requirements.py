@@ -1,0 +1,77 @@
+"""Which torch versions a project allows, read from its requirement files."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+
+_FILES = (
+    "requirements.txt",
+    "requirements-gpu.txt",
+    "environment.yml",
+    "environment.yaml",
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "Pipfile",
+)
+_LEVELS = 6
+"""Folders to go up from a file when no repository's top is found before."""
+_LARGEST_BYTES = 200_000
+_BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=)\s*\d[\d.]*[\w.+*]*"
+_PIN = re.compile(
+    rf"(?<![\w.\-/\[])(?:py)?torch[\"']?\s*[=:]?\s*[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)", re.MULTILINE
+)
+_PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=)\s*(\d[\d.]*)")
+
+Version = tuple[int, ...]
+
+
+def may_run(path: str, version: Version) -> bool:
+    """Whether the project of a file allows this torch version or a newer one; True where nothing says."""
+    return _may_run(os.path.dirname(os.path.abspath(path)), version)
+
+
+@lru_cache(maxsize=4096)
+def _may_run(folder: str, version: Version) -> bool:
+    current = folder
+    for _ in range(_LEVELS):
+        pins = [pin for name in _FILES for pin in _pins(os.path.join(current, name))]
+        if pins:
+            return any(allows(pin, version) for pin in pins)
+        parent = os.path.dirname(current)
+        if parent == current or os.path.exists(os.path.join(current, ".git")):
+            break
+        current = parent
+    return True
+
+
+def allows(pin: str, version: Version) -> bool:
+    """Whether a requirement such as '>=1.7,<2.0' lets this version or a newer one be installed."""
+    for operator, text in _PART.findall(pin):
+        bound = tuple(int(part) for part in text.strip(".").split("."))
+        width = max(len(bound), len(version))
+        padded = bound + (0,) * (width - len(bound))
+        wanted = version + (0,) * (width - len(version))
+        if operator == "<" and padded <= wanted:
+            return False
+        if operator in ("<=", "==", "===", "=") and padded < wanted and bound != version[: len(bound)]:
+            return False
+        if operator == "~=" and len(bound) > 1:
+            ceiling = (*bound[:-2], bound[-2] + 1)
+            if ceiling + (0,) * (width - len(ceiling)) <= wanted:
+                return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _pins(path: str) -> tuple[str, ...]:
+    try:
+        if os.path.getsize(path) > _LARGEST_BYTES:
+            return ()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return ()
+    return tuple(match.group(1) for match in _PIN.finditer(text))
