@@ -62,7 +62,7 @@ def _flag(name: str, **options: Any) -> Callable[[Command], Command]:
 def _help(key: Key) -> str:
     """The key's help with its default, unless that says nothing."""
     default = getattr(Settings(), key.field)
-    if default is None or default == ():
+    if default is None or default in ((), ""):
         return key.help
     shown = ", ".join(default) if isinstance(default, tuple) else f"{default}"
     return f"{key.help}  [default: {shown.removesuffix('.0')}]"

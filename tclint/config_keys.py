@@ -171,7 +171,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "quantized",
         "quantized",
-        "Check the dims for linear layers that run in int8 or fp8 (predicted times stay those of --precision).",
+        "Check dims for linear layers that run in int8 or fp8; times stay those of --precision.",
         _one_of(QUANTIZED),
     ),
     Key(

@@ -23,6 +23,9 @@ class AttentionBlock:
     head_dim: int
     query_length: int
     key_length: int
+    between: tuple[int, ...] = ()
+    """Written out: indices of the ops from the scores (not included) to the second product, softmax
+    among them: scaling, bias, mask, dropout, views."""
 
     @property
     def is_fused(self) -> bool:
@@ -51,10 +54,11 @@ def _fused(op: Op) -> AttentionBlock | None:
 
 
 def _written_out(graph: Graph, softmax: Op, readers: dict[int, list[Op]]) -> AttentionBlock | None:
-    scores = _matmul_before(graph, softmax)
-    product = _matmul_after(softmax, readers)
-    if scores is None or product is None:
+    before = _matmul_before(graph, softmax)
+    after = _matmul_after(softmax, readers)
+    if before is None or after is None:
         return None
+    (scores, first), (product, second) = before, after
     positions = operand_positions(scores)
     if positions is None:
         return None
@@ -62,12 +66,19 @@ def _written_out(graph: Graph, softmax: Op, readers: dict[int, list[Op]]) -> Att
     # [batch, heads, S, D]; or [batch * heads, S, D], whose heads cannot be told from the batch.
     heads = query.shape[-3] if len(query.shape) >= 4 else 0
     return AttentionBlock(
-        (scores, softmax, product), heads, query.shape[-1], output.shape[-2], output.shape[-1]
+        (scores, softmax, product),
+        heads,
+        query.shape[-1],
+        output.shape[-2],
+        output.shape[-1],
+        (*reversed(first), softmax.index, *second),
     )
 
 
-def _matmul_before(graph: Graph, softmax: Op) -> Op | None:
+def _matmul_before(graph: Graph, softmax: Op) -> tuple[Op, list[int]] | None:
+    """The product that makes the scores, and the ops between it and the softmax, last first."""
     op = softmax
+    passed: list[int] = []
     for _ in range(_MAX_STEPS):
         producers = [graph.ops[spec.producer] for spec in op.inputs if spec.producer is not None]
         if not producers:
@@ -75,20 +86,24 @@ def _matmul_before(graph: Graph, softmax: Op) -> Op | None:
         # The scores are the first operand of the scale, the mask and the bias alike.
         op = next((p for p in producers if p.kind == "matmul"), producers[0])
         if op.kind == "matmul":
-            return op
+            return op, passed
         if op.kind not in _PASSED_THROUGH:
             return None
+        passed.append(op.index)
     return None
 
 
-def _matmul_after(softmax: Op, readers: dict[int, list[Op]]) -> Op | None:
+def _matmul_after(softmax: Op, readers: dict[int, list[Op]]) -> tuple[Op, list[int]] | None:
+    """The product that reads the weights, and the ops between the softmax and it."""
     op = softmax
+    passed: list[int] = []
     for _ in range(_MAX_STEPS):
         following = readers.get(op.index, [])
         found = next((reader for reader in following if reader.kind == "matmul"), None)
         if found is not None:
-            return found
+            return found, passed
         if not following or following[0].kind not in _PASSED_THROUGH:
             return None
         op = following[0]
+        passed.append(op.index)
     return None
