@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,13 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tclint.config import Settings
-from tclint.errors import TargetError
+from tclint.errors import TargetError, UsageError
 from tclint.graph import Graph
-from tclint.tracing.inputs import parse_inputs
+from tclint.tracing.inputs import parse_arguments, parse_input_set, parse_inputs
+from tclint.tracing.results import EXIT_BROKEN, Run, read_runs
 from tclint.tracing.targets import check_file, parse_target
 
 TORCH_MISSING = (
@@ -30,38 +31,46 @@ _GRACE_S = 2.0
 
 @dataclass(frozen=True)
 class TraceResult:
-    """What became of one target: a graph or an error, never both."""
+    """What became of one target on one set of inputs: a graph or an error, never both."""
 
     target: str
     graph: Graph | None = None
     error: TargetError | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of 'load', 'build' and 'trace' in the worker."""
+    """Wall time of 'import', 'build' and 'trace' in the worker, and of 'read', the graph's way back."""
     captured_output: str = ""
     """What the target's code printed, its first 64 KiB."""
+    input_set: str = ""
+    """Which of the target's sets of inputs; empty: it has only one."""
 
 
 def trace_targets(
     targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
 ) -> Iterator[TraceResult]:
     """See `tclint.tracing.trace_targets`."""
-    parse_inputs(settings.inputs)
-    results: dict[int, TraceResult] = {}
+    _check_inputs(settings)
+    results: dict[int, list[TraceResult]] = {}
     requests: list[dict[str, Any]] = []
     folder = tempfile.mkdtemp(prefix="tclint-")
+    scratch = os.path.join(folder, "tmp")
+    os.mkdir(scratch)
     for index, target in enumerate(targets):
         try:
             check_file(parse_target(target))
         except TargetError as error:
-            results[index] = TraceResult(target, error=error)
+            results[index] = [TraceResult(target, error=error)]
             continue
         requests.append(
             {
                 "id": index,
                 "target": target,
                 "result": os.path.join(folder, f"{index}.json"),
+                "scratch": scratch,
                 "inputs": list(settings.inputs),
+                "input_sets": list(settings.input_sets),
+                "arguments": list(settings.arguments),
                 "batch": settings.batch,
+                "network": settings.network,
                 "timeout_s": settings.timeout_s,
                 "memory_limit_mib": settings.memory_limit_mib,
             }
@@ -74,7 +83,7 @@ def trace_targets(
 
 def _in_order(
     targets: Sequence[str],
-    results: dict[int, TraceResult],
+    results: dict[int, list[TraceResult]],
     runner: _Zygote | _FreshProcesses,
     folder: str,
     on_progress: Callable[[str], None] | None,
@@ -88,11 +97,20 @@ def _in_order(
                     if on_progress:
                         on_progress(f"tracing {targets[outcome.started]}")
                     continue
-                results[outcome.id] = _result(targets[outcome.id], outcome, folder, runner.limits)
-            yield results.pop(index)
+                results[outcome.id] = _results(targets[outcome.id], outcome, folder, runner.limits)
+            yield from results.pop(index)
     finally:
         runner.close()
-        _remove(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_inputs(settings: Settings) -> None:
+    parse_inputs(settings.inputs)
+    parse_arguments(settings.arguments)
+    for text in settings.input_sets:
+        parse_input_set(text)
+    if settings.inputs and settings.input_sets:
+        raise UsageError("--input and --input-set exclude each other; give every set with --input-set.")
 
 
 @dataclass(frozen=True)
@@ -216,56 +234,70 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _result(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]) -> TraceResult:
-    def failed(message: str, details: str = "", seconds: dict[str, float] | None = None) -> TraceResult:
-        error = TargetError(message, details=details, captured_output=outcome.output)
-        return TraceResult(target, error=error, seconds=seconds or {}, captured_output=outcome.output)
+def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]) -> list[TraceResult]:
+    message = _problem(target, outcome, limits)
+    details = ""
+    if message is None:
+        started = time.perf_counter()
+        try:
+            runs = read_runs(os.path.join(folder, f"{outcome.id}.json"))
+        except FileNotFoundError:
+            message, details = f"{target} {_end_of_process(outcome, limits)}", outcome.output
+        except (OSError, ValueError) as problem:
+            message = f"{target} spoilt the file with the result of its trace ({type(problem).__name__})."
+        else:
+            read_s = (time.perf_counter() - started) / max(1, len(runs))
+            return [_of_run(target, run, read_s, outcome.output) for run in runs]
+    error = TargetError(message, details=details, captured_output=outcome.output)
+    return [TraceResult(target, error=error, captured_output=outcome.output)]
 
+
+def _of_run(target: str, run: Run, read_s: float, output: str) -> TraceResult:
+    error = None
+    if run.graph is None:
+        error = TargetError(run.error, details=run.details, captured_output=output)
+    seconds = {**run.seconds, "read": read_s}
+    return TraceResult(target, run.graph, error, seconds, output, run.input_set)
+
+
+def _problem(target: str, outcome: _Outcome, limits: dict[str, Any]) -> str | None:
+    """Why there cannot be a result, if that is known."""
     if outcome.problem == "missing":
-        return failed(TORCH_MISSING)
+        return TORCH_MISSING
     if outcome.problem is not None:
-        return failed(f"{target} was not traced: {outcome.problem}")
+        return f"{target} was not traced: {outcome.problem}"
     if outcome.timed_out:
-        return failed(
+        return (
             f"{target} took longer than {limits['timeout_s']:g} s to build and trace, and was stopped; "
             "--timeout gives it more time."
         )
-    file = Path(folder) / f"{outcome.id}.json"
-    if not file.exists():
-        return failed(f"{target} {_end_of_process(outcome, limits)}", details=outcome.output)
-    header_text, _, graph_text = file.read_text(encoding="utf-8").partition("\n")
-    file.unlink()
-    header = json.loads(header_text)
-    if header["error"] is not None:
-        return failed(header["error"], header["details"], header["seconds"])
-    started = time.perf_counter()
-    graph = Graph.from_json(graph_text)
-    seconds = {**header["seconds"], "read": time.perf_counter() - started}
-    return TraceResult(target, graph, None, seconds, outcome.output)
+    return None
 
 
 def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
-    if outcome.signal is not None:
-        if outcome.signal == getattr(signal, "SIGKILL", 9):
-            return (
-                "was killed by the system, most likely because memory ran out; build it smaller, or close "
-                "other programs."
-            )
-        try:
-            name = signal.Signals(outcome.signal).name
-        except ValueError:
-            name = f"signal {outcome.signal}"
-        crash = "a segmentation fault" if name == "SIGSEGV" else name
-        return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."
-    del limits
-    return (
-        f"ended its process with exit code {outcome.exit_code} (os._exit) before it returned a model; remove "
-        "that call from what the target runs."
-    )
-
-
-def _remove(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            os.unlink(entry.path)
-        os.rmdir(folder)
+    """What the target did, where it left no result behind."""
+    if outcome.signal is None:
+        if outcome.exit_code == EXIT_BROKEN:
+            last = outcome.output.strip().rpartition("\n")[2]
+            return f"left Python unable to report its result ({last or 'no output'})."
+        return (
+            f"ended its process with exit code {outcome.exit_code} (os._exit) before it returned a model; "
+            "remove that call from what the target runs."
+        )
+    try:
+        name = signal.Signals(outcome.signal).name
+    except ValueError:
+        name = f"signal {outcome.signal}"
+    if name == "SIGKILL":
+        return (
+            "was killed, by itself or by the system because memory ran out; build it smaller, or close other "
+            "programs."
+        )
+    if name == "SIGXCPU":
+        return (
+            f"used more than {limits['timeout_s']:g} s of CPU time, and was stopped; --timeout gives it more."
+        )
+    if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE"):
+        return f"was ended by the signal {name}, which its own code sent; remove that from what it runs."
+    crash = "a segmentation fault" if name == "SIGSEGV" else name
+    return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."

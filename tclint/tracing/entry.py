@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -19,6 +19,7 @@ from tclint.tracing.examples import (
     CallInputs,
     InferenceFailed,
     given_inputs,
+    input_sets,
     inputs_from_specs,
     inputs_of_module,
     with_batch,
@@ -27,6 +28,7 @@ from tclint.tracing.failures import forward_error
 from tclint.tracing.inference import infer_inputs
 from tclint.tracing.inputs import SYNTAX, InputSpec
 from tclint.tracing.modules import remembered_construction
+from tclint.tracing.results import Run
 from tclint.tracing.session import trace_model
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.targets import (
@@ -43,15 +45,21 @@ class TraceOptions:
     """The settings that tracing depends on."""
 
     inputs: tuple[InputSpec, ...] = ()
+    input_sets: tuple[tuple[str, tuple[InputSpec, ...]], ...] = ()
+    """Their names and specs."""
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int | None = None
 
 
-def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Graph:
-    """Trace one target in this process.
+def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
+    """Build one target in this process and trace it on each of its sets of inputs.
 
     Args:
-        text: 'path/file.py:callable' or 'package.module:callable'.
-        seconds: gets the wall time of 'load', 'build' and 'trace'.
+        text: as `tclint.tracing.trace_targets` takes it.
+        seconds: gets the wall time of 'import' and 'build'.
+
+    Yields:
+        A run for every set; where there are several, one that fails does not end the others.
 
     Raises:
         TargetError: one sentence that says what to do.
@@ -66,18 +74,30 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
         with without_gpu(), remembered_construction(sites):
             yield
 
-    with _timed(seconds, "load"):
-        loaded = load_target(target, while_loading)
+    with _timed(seconds, "import"):
+        loaded = load_target(target, options.arguments, while_loading)
     with _timed(seconds, "build"):
         model, returned = _build(loaded, sites)
-        inputs = _choose_inputs(loaded, model, returned, options, sites)
-        if options.batch is not None:
-            inputs = with_batch(inputs, options.batch)
-    metadata: dict[str, Any] = {"target": text, "inputs_from": inputs.source, "build_s": seconds["build"]}
+        sets = _choose_inputs(loaded, model, returned, options, sites)
+    metadata: dict[str, Any] = {"target": text, "build_s": seconds["build"]}
+    if options.arguments:
+        metadata["arguments"] = {name: repr(value) for name, value in options.arguments.items()}
     if options.batch is not None:
         metadata["batch"] = options.batch
-    with _timed(seconds, "trace"):
-        return trace_or_explain(model, inputs, sites, loaded.site, metadata, text, "--input")
+        sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
+    sets = {name: inputs.with_assumptions(loaded.assumptions) for name, inputs in sets.items()}
+    for name, inputs in sets.items():
+        own_seconds = dict(seconds)
+        own_metadata = {**metadata, "inputs_from": inputs.source}
+        try:
+            with _timed(own_seconds, "trace"):
+                graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, "--input")
+        except TargetError as error:
+            if len(sets) == 1:
+                raise
+            yield Run(error=str(error), details=error.details, input_set=name, seconds=own_seconds)
+        else:
+            yield Run(graph, input_set=name, seconds=own_seconds)
 
 
 def trace_or_explain(
@@ -140,7 +160,7 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
 
 def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any]:
     target = loaded.target
-    with user_errors(target, f"{target.attribute} in {target.container}", sites.is_user_file):
+    with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
         built = on_meta(loaded.function, sites)
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
     return split_built(built, f"{target.attribute}{where}")
@@ -148,17 +168,21 @@ def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any]:
 
 def _choose_inputs(
     loaded: LoadedTarget, model: nn.Module, returned: Any, options: TraceOptions, sites: SiteFinder
-) -> CallInputs:
+) -> dict[str, CallInputs]:
+    """The sets of inputs by name; a single set has the name ''."""
+    if options.input_sets:
+        return {name: inputs_from_specs(specs) for name, specs in options.input_sets}
     if options.inputs:
-        return inputs_from_specs(options.inputs)
+        return {"": inputs_from_specs(options.inputs)}
     if returned is not None:
-        return given_inputs(returned, loaded.target.attribute)
+        return {"": given_inputs(returned, loaded.target.attribute)}
     provided = inputs_of_module(loaded.module)
     if provided is not None:
-        with user_errors(loaded.target, f"example_inputs in {loaded.target.container}", sites.is_user_file):
-            return given_inputs(on_meta(provided, sites), "example_inputs")
+        name, make = provided
+        with user_errors(f"{name} in {loaded.target.container}", sites.is_user_file):
+            return input_sets(on_meta(make, sites), name)
     try:
-        return infer_inputs(model)
+        return {"": infer_inputs(model)}
     except InferenceFailed as error:
         raise TargetError(
             f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one --input per "

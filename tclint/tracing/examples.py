@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,14 @@ class CallInputs:
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
 
+    def with_assumptions(self, first: tuple[Assumption, ...]) -> CallInputs:
+        """The same inputs, of which more was assumed."""
+        return dataclasses.replace(
+            self,
+            assumptions=(*first, *self.assumptions),
+            alternatives=tuple(other.with_assumptions(first) for other in self.alternatives),
+        )
+
     def describe(self) -> str:
         """'x=float32[8,3,224,224]' for every tensor, nested ones by their place."""
         named = [(f"input {index}", value) for index, value in enumerate(self.args)]
@@ -53,15 +62,39 @@ def inputs_from_specs(specs: Sequence[InputSpec]) -> CallInputs:
     return CallInputs(args, {spec.name: _from_spec(spec) for spec in specs if spec.name}, source="--input")
 
 
-def inputs_of_module(module: ModuleType) -> Callable[[], Any] | None:
-    """The file's `example_inputs()` or `EXAMPLE_INPUTS`, as a function; None without one."""
-    provided = getattr(module, "example_inputs", None)
-    if callable(provided):
-        function: Callable[[], Any] = provided
-        return function
-    if hasattr(module, "EXAMPLE_INPUTS"):
-        return lambda: module.EXAMPLE_INPUTS
+def inputs_of_module(module: ModuleType) -> tuple[str, Callable[[], Any]] | None:
+    """The name and the maker of the inputs that a file provides; None where it provides none.
+
+    `example_inputs()` or `EXAMPLE_INPUTS` hold one set, `example_input_sets()` or `EXAMPLE_INPUT_SETS` a
+    dict of several by name.
+    """
+    for name in ("example_input_sets", "EXAMPLE_INPUT_SETS", "example_inputs", "EXAMPLE_INPUTS"):
+        provided = vars(module).get(name)
+        if provided is None:
+            continue
+        if name.islower():
+            if callable(provided):
+                return name, provided
+            continue
+        return name, functools.partial(_same, provided)
     return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def input_sets(value: Any, source: str) -> dict[str, CallInputs]:
+    """The sets of inputs by name that user code states under the name `source`.
+
+    Raises:
+        TypeError: several sets are no dict with names.
+    """
+    if not source.lower().endswith("_sets"):
+        return {"": given_inputs(value, source)}
+    if not isinstance(value, Mapping) or not value:
+        raise TypeError("several sets of inputs are a dict from their names to inputs")
+    return {str(name): given_inputs(inputs, source) for name, inputs in value.items()}
 
 
 def with_batch(inputs: CallInputs, batch: int) -> CallInputs:

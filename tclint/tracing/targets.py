@@ -1,37 +1,49 @@
-"""From 'path/model.py:build_model' or 'package.module:Class.method' to the callable it names."""
+"""From 'path/model.py:build_model', 'package.module:Class.method' or 'timm:resnet50' to a callable."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import importlib
 import importlib.util
 import inspect
 import os
+import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tclint.errors import TargetError, closest
-from tclint.graph import Site
+from tclint.graph import Assumption, Site
+from tclint.target import LIBRARIES
+
+# Of urllib, requests, httpx and huggingface_hub.
+_NETWORK_ERRORS = frozenset(
+    {"URLError", "ConnectError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "NewConnectionError"}
+)
+_HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed target: exactly one of `path` and `module` is set."""
+    """A parsed target: exactly one of `path`, `module` and `library` is set."""
 
     text: str
     attribute: str
     path: str | None = None
     module: str | None = None
+    library: str | None = None
+    """'timm' or 'hf'; the attribute is the name of one of its models."""
 
     @property
     def container(self) -> str:
-        """The file or module that holds the callable, as the user wrote it."""
-        return self.path or self.module or ""
+        """The file, module or library that holds the callable, as the user wrote it."""
+        return self.path or self.module or self.library or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class LoadedTarget:
     module: ModuleType
     site: Site | None
     """Where the callable is defined."""
+    assumptions: tuple[Assumption, ...] = ()
 
 
 def parse_target(text: str) -> Target:
@@ -51,10 +64,14 @@ def parse_target(text: str) -> Target:
     Raises:
         TargetError: there is no callable behind a colon.
     """
+    library, _, name = text.partition(":")
+    if library in LIBRARIES and name:
+        return Target(text, name, library=library)
     container, colon, attribute = text.rpartition(":")
     if not colon or not container or not all(part.isidentifier() for part in attribute.split(".")):
         raise TargetError(
-            f"{text!r} names no callable: write 'path/file.py:callable' or 'package.module:callable'."
+            f"{text!r} names no callable: write 'path/file.py:callable' or 'package.module:callable'"
+            f"{_HOW_TO_LIST if os.path.exists(text) else ''}."
         )
     if container.endswith(".py") or "/" in container or os.sep in container:
         return Target(text, attribute, path=container)
@@ -78,16 +95,23 @@ def check_file(target: Target) -> None:
 
 
 def load_target(
-    target: Target, running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    target: Target,
+    arguments: Mapping[str, Any] | None = None,
+    running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> LoadedTarget:
     """Import the target's file or module and find its callable.
 
     Args:
+        arguments: that the callable gets.
         running: entered while the user's file runs.
 
     Raises:
-        TargetError: the file does not run, or has no such callable without arguments.
+        TargetError: the file does not run, or has no such callable that takes these arguments alone.
     """
+    arguments = arguments or {}
+    if target.library is not None:
+        with running():
+            return _load_from_library(target, target.library, arguments)
     check_file(target)
     with running():
         module = _import_file(target) if target.path is not None else _import_module(target)
@@ -103,12 +127,24 @@ def load_target(
             f"class that builds a model.{_candidates(module, target)}"
         )
     site = site_of(function)
-    _check_signature(target, function, site)
-    return LoadedTarget(target, function, module, site)
+    _check_signature(target, function, site, arguments)
+    return LoadedTarget(target, functools.partial(function, **arguments), module, site)
+
+
+def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any]) -> LoadedTarget:
+    from tclint.tracing.libraries import find_library_model
+
+    try:
+        function, assumptions = find_library_model(library, target.attribute, arguments)
+    except TargetError:
+        raise
+    except BaseException as error:
+        raise _import_error(target, error, None) from None
+    return LoadedTarget(target, function, ModuleType(library), None, assumptions)
 
 
 @contextlib.contextmanager
-def user_errors(target: Target, doing: str, is_user_file: Callable[[str], bool]) -> Iterator[None]:
+def user_errors(doing: str, is_user_file: Callable[[str], bool]) -> Iterator[None]:
     """Turn what the user's code raises into one sentence with the user's file and line.
 
     Args:
@@ -127,14 +163,16 @@ def user_errors(target: Target, doing: str, is_user_file: Callable[[str], bool])
         if is_out_of_memory(error):
             raise
         line = where_in_user_code(error, is_user_file)
-        raise TargetError(f"{doing} raised {describe(error)}{line}.", details=traceback_of(error)) from None
-    finally:
-        del target
+        message = f"{doing} raised {describe(error)}{line}{network_hint(error)}."
+        raise TargetError(message, details=traceback_of(error)) from None
 
 
 def describe(error: BaseException) -> str:
     """'ValueError: size must be even', the first line only, without a full stop."""
-    message = str(error).strip()
+    try:
+        message = str(error).strip()
+    except Exception:
+        message = ""  # user code can make even that fail
     first = message.splitlines()[0].strip() if message else ""
     if len(first) > 300:
         first = first[:297] + "..."
@@ -155,17 +193,32 @@ def shown_path(path: str) -> str:
     """Relative to the working directory where that is shorter."""
     try:
         relative = os.path.relpath(path)
-    except ValueError:
+    except (ValueError, OSError):  # another drive; a working directory that is gone
         return path
     return relative if len(relative) < len(path) else path
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, in Python or in torch."""
-    message = str(error)
-    return (
-        isinstance(error, MemoryError) or "can't allocate memory" in message or "not enough memory" in message
-    )
+    if isinstance(error, MemoryError):
+        return True
+    message = describe(error)
+    return "can't allocate memory" in message or "not enough memory" in message
+
+
+def network_hint(error: BaseException) -> str:
+    """'; models are built without network ...' for what looks like an attempt to reach it."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        is_socket_error = isinstance(cause, (ConnectionError, socket.gaierror)) or (
+            isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+        )
+        if is_socket_error or type(cause).__name__ in _NETWORK_ERRORS:
+            return "; models are built without the network unless --network is given"
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def site_of(target: Any) -> Site | None:
@@ -228,6 +281,7 @@ def _import_error(target: Target, error: BaseException, path: str | None) -> Bas
     container = target.container
     if isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
         return error
+    hint = network_hint(error)
     details = traceback_of(error)
     if isinstance(error, SyntaxError):
         where = f"{shown_path(error.filename)}:{error.lineno}" if error.filename else container
@@ -249,7 +303,7 @@ def _import_error(target: Target, error: BaseException, path: str | None) -> Bas
             f"package: '{_module_name(path)}:{target.attribute}'.",
             details=details,
         )
-    return TargetError(f"{container} could not be imported: {describe(error)}{line}.", details=details)
+    return TargetError(f"{container} could not be imported: {describe(error)}{line}{hint}.", details=details)
 
 
 def _line_outside_libraries(error: BaseException) -> str:
@@ -293,22 +347,38 @@ def _callables(module: ModuleType) -> list[str]:
     return [name for _, name in sorted(own, key=lambda item: item[0])]
 
 
-def _check_signature(target: Target, function: Callable[..., Any], site: Site | None) -> None:
+def _check_signature(
+    target: Target, function: Callable[..., Any], site: Site | None, arguments: Mapping[str, Any]
+) -> None:
     try:
-        signature = inspect.signature(function)
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return
+    where = f" ({shown_path(site.path)}:{site.line})" if site else ""
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+    unknown = [name for name in arguments if name not in names]
+    if unknown and not takes_any:
+        takes = f"it takes {', '.join(names)}" if names else "it takes none"
+        raise TargetError(
+            f"{target.attribute}{where} has no argument {unknown[0]!r}; {takes}.{closest(unknown[0], names)}"
+        )
     needed = [
         parameter.name
-        for parameter in signature.parameters.values()
+        for parameter in parameters
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and parameter.name not in arguments
     ]
     if needed:
-        where = f" ({shown_path(site.path)}:{site.line})" if site else ""
         raise TargetError(
-            f"{target.attribute}{where} needs arguments ({', '.join(needed)}); write a function without any, "
-            f"such as `def build_model(): return {target.attribute}(...)`, and name that."
+            f"{target.attribute}{where} needs arguments ({', '.join(needed)}); give each with --arg, such as "
+            f"--arg {needed[0]}=VALUE, or write a function without any, such as `def build_model(): return "
+            f"{target.attribute}(...)`, and name that."
         )
 
 

@@ -1,0 +1,198 @@
+"""What keeps the code of a target from other processes and the network; Linux does most of it.
+
+Where the system lets an ordinary user have namespaces, a target gets its own: a PID namespace, in which it
+sees no process but its own and which ends as a whole, and a network namespace with nothing but a loopback.
+Elsewhere descendants are found by their parents and killed one by one, and an audit hook refuses sockets;
+that holds against carelessness, not against malice. So it is, too, where the environment variable
+TCLINT_NAMESPACES is 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWPID = 0x20000000
+_CLONE_NEWNET = 0x40000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP_AND_RUNNING = 0x41
+_AF_UNIX = 1
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_KILL_TREE_S = 2.0
+
+
+def limit_resources(memory_mib: int, cpu_s: float) -> None:
+    """Make allocations beyond `memory_mib` fail in this process, and end it after `cpu_s` of CPU time.
+
+    Memory counts what is private and writable (RLIMIT_DATA), so that large mappings of files and reserved
+    address space do not count. macOS does not enforce it; Windows has neither limit.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    def lower(what: int, wanted: int) -> None:
+        _, hard = resource.getrlimit(what)
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(what, (wanted, hard))
+
+    lower(resource.RLIMIT_DATA, memory_mib << 20)
+    lower(resource.RLIMIT_CPU, max(1, math.ceil(cpu_s)))
+    # A crash is reported in one sentence; nobody wants its core file.
+    lower(resource.RLIMIT_CORE, 0)
+
+
+def enter_namespaces(*, network: bool) -> bool:
+    """Give the children of this process a PID namespace and, without `network`, cut it off the network.
+
+    Only for a process with a single thread.
+
+    Returns:
+        False where the system does not allow it; then nothing has changed.
+    """
+    if sys.platform != "linux" or os.environ.get("TCLINT_NAMESPACES") == "0":
+        return False
+    wanted = _CLONE_NEWPID | (0 if network else _CLONE_NEWNET)
+    # With the privilege for it, no user namespace: that would take away access to other users' files.
+    if not _unshare(wanted):
+        user, group = os.geteuid(), os.getegid()
+        if not _unshare(wanted | _CLONE_NEWUSER):
+            return False
+        with contextlib.suppress(OSError):
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/gid_map", f"{group} {group} 1")
+        with contextlib.suppress(OSError):
+            _write("/proc/self/uid_map", f"{user} {user} 1")
+    if not network:
+        with contextlib.suppress(OSError):
+            _start_loopback()
+    return True
+
+
+def refuse_network() -> None:
+    """Make this process raise where it looks up names or connects to anything but itself; for good."""
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "socket.getaddrinfo":
+            address = arguments[0]
+        elif event in ("socket.connect", "socket.sendto"):
+            if int(getattr(arguments[0], "family", 0)) == _AF_UNIX:
+                return
+            address = arguments[1][0] if isinstance(arguments[1], tuple) else arguments[1]
+        elif event in ("socket.gethostbyname", "socket.gethostbyaddr"):
+            address = arguments[0]
+        else:
+            return
+        if address not in (None, "", b"", *_LOOPBACK):
+            raise ConnectionError("the network is off while tclint builds a model")
+
+    sys.addaudithook(refuse)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies (Linux).
+
+    Args:
+        parent: what os.getppid() says in this process while the parent lives.
+    """
+    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, so that they can be found (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process group, if there is one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def kill_descendants(pid: int) -> None:
+    """Kill what descends from a process, again while it still forks (Linux)."""
+    deadline = time.monotonic() + _KILL_TREE_S
+    while (found := _descendants(pid)) and time.monotonic() < deadline:
+        for descendant in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(descendant, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def children_of(pid: int) -> list[int]:
+    """PIDs of the children of a process, ended ones included (Linux, from /proc)."""
+    return _by_parent(with_ended=True).get(pid, [])
+
+
+def _descendants(pid: int) -> list[int]:
+    by_parent = _by_parent()
+    found, unseen = [], list(by_parent.get(pid, ()))
+    while unseen:
+        child = unseen.pop()
+        found.append(child)
+        unseen += by_parent.get(child, ())
+    return found
+
+
+def _by_parent(*, with_ended: bool = False) -> dict[int, list[int]]:
+    """Processes by their parent."""
+    found: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in names:
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                # The name in brackets may hold anything, brackets included.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if with_ended or state not in (b"Z", b"X"):
+            found.setdefault(int(parent), []).append(int(name))
+    return found
+
+
+def _unshare(flags: int) -> bool:
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).unshare(flags) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _prctl(option: int, value: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _start_loopback() -> None:
+    """A process group of one on localhost is common in training code."""
+    import fcntl
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_AND_RUNNING))
