@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,27 +58,28 @@ _CUDNN = ("torch.backends.cudnn",)
 _DEPTH = 5
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """A set of words, written in one string."""
     return frozenset(text.split())
 
 
 Kind = Choices["module", "tensor"]
 
-_TENSOR_MAKERS = _words(
+_TENSOR_MAKERS = words(
     "rand randn randint randperm zeros ones empty full arange linspace eye tensor as_tensor from_numpy stack "
     "cat concat rand_like randn_like zeros_like ones_like empty_like full_like sigmoid softmax relu matmul "
     "bmm where einsum flip permute normal bernoulli clamp"
 )
-_TENSOR_NAMES = _words(
+_TENSOR_NAMES = words(
     "x image images img imgs input inputs sample samples batch target targets label labels tensor frames "
     "pixel_values input_tensor data inp"
 )
-_MODULE_NAMES = _words(
+_MODULE_NAMES = words(
     "model net network module backbone unet vae encoder decoder generator discriminator netg netd self "
     "resnet teacher student model_ema ema ddp_model policy"
 )
-_TENSOR_METHODS = _words("contiguous detach clone permute view reshape unsqueeze pin_memory")
-_SHARED_METHODS = _words("cuda cpu to half float double bfloat16 requires_grad_ train eval")
+_TENSOR_METHODS = words("contiguous detach clone permute view reshape unsqueeze pin_memory")
+_SHARED_METHODS = words("cuda cpu to half float double bfloat16 requires_grad_ train eval")
 """Methods of tensors and modules alike, or of modules, that return what they are called on."""
 
 
@@ -493,9 +495,16 @@ class Program:
     def lower_identifiers(self) -> frozenset[str]:
         return frozenset(identifier.lower() for identifier in self.tables.identifiers)
 
-    def speaks_of(self, *words: str) -> bool:
-        """An identifier of the file holds one of the words, in any case."""
-        return any(word in identifier for identifier in self.lower_identifiers for word in words)
+    def speaks_of(self, *parts: str) -> bool:
+        """An identifier of the file holds one of these strings, in any case."""
+        return any(part in identifier for identifier in self.lower_identifiers for part in parts)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words that identifiers are made of, in lower case: 'use', 'amp' of `use_amp`."""
+        return frozenset(
+            word for identifier in self.lower_identifiers for word in re.split(r"[_.\-]", identifier) if word
+        )
 
 
 def keyword(call: Call, name: str, position: int = -1) -> Expression | None:
@@ -554,9 +563,9 @@ def is_test_path(path: str) -> bool:
     )
 
 
-def any_word(text: str, words: Iterable[str]) -> bool:
+def any_word(text: str, parts: Iterable[str]) -> bool:
     lowered = text.lower()
-    return any(word in lowered for word in words)
+    return any(part in lowered for part in parts)
 
 
 def _iterates(value: Expression) -> bool:

@@ -38,7 +38,6 @@ def test_invalid_example_is_flagged(rule: type[SourceRule], example: Example) ->
         assert finding.fix is not None
         assert finding.fix.advice.endswith(".")
         assert finding.evidence
-        assert finding.related
     assert any(trigger in example.source for trigger in rule.triggers)
     assert all(token in example.source for token in rule.requires)
 
