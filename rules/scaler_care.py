@@ -484,11 +484,11 @@ class LossScaleConfig(SourceRule):
     valid = (
         Example(source='import torch\n\nscaler = torch.amp.GradScaler("cuda")\n', note="defaults"),
         Example(
-            source='from torch.amp import GradScaler\n\nscaler = GradScaler("cuda", 2.0**12, growth_interval=500)\n',
+            source='from torch.amp import GradScaler\n\nscaler = GradScaler("cuda", 2.0**12, 2.0)\n',
             note="a smaller start",
         ),
         Example(
-            source='from torch.amp import GradScaler\n\nscaler = GradScaler("cuda", 1024.0, growth_interval=10**9)\n',
+            source='from torch.amp import GradScaler\n\ns = GradScaler("cuda", growth_interval=10**9)\n',
             note="a static scale on purpose",
         ),
         Example(
