@@ -33,7 +33,7 @@ class ManualAttention(GraphRule):
         x = self.dropout(weights) @ v
 
     Use instead
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.p if self.training else 0.0)
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)     # dropout_p=... while training
 
     When it does not apply
     The weights are returned or looked at. Something other than scale, addition, mask and dropout happens
@@ -272,9 +272,7 @@ def example_inputs():
         )
 
 
-_ALLOWED = frozenset(
-    {"mul", "div", "add", "sub", "masked_fill", "where", "dropout", "softmax", "to", "_to_copy"}
-)
+_ALLOWED = frozenset({"mul", "div", "add", "sub", "masked_fill", "where", "dropout", "softmax"})
 
 
 def _is_plain(block: AttentionBlock, context: GraphContext) -> bool:
