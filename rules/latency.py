@@ -1,0 +1,181 @@
+"""Kernels too small for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.advice.layers import gain_phrase, rounded, share_phrase
+from tclint.advice.resizing import best_batch
+from tclint.context import GraphContext
+from tclint.finding import Effect, Finding, Fix
+from tclint.graph.op import GEMM_KINDS
+from tclint.rule import Example, GraphRule
+
+_LATENCY_PERCENT = 20.0
+_LARGER_BATCHES = (2, 4, 8)
+
+
+class LatencyBoundLayers(GraphRule):
+    """Kernels that are too small to fill the GPU take much of the step.
+
+    What it does
+    Adds up the kernels whose time is limited by latency - too little work for the GPU's processors,
+    whatever it is - and reports the model when they take more than 20 % of the step on some GPU, with the
+    gain per sample of a batch 2, 4 or 8 times as large.
+
+    Why it costs
+    A kernel takes a few microseconds to start, fill and drain, if it computes anything or not. A product
+    that gives every fifth processor a tile leaves four of five idle.
+
+    Example
+        model(images)      # batch 1, many small layers
+
+    Use instead
+        model(images)      # batch 8; or mode="reduce-overhead" (CUDA graphs) where the batch is given
+
+    When it does not apply
+    Inference whose batch is given by latency. Training whose batch memory or convergence limits: there
+    wider and fewer layers help.
+
+    References
+    NVIDIA, Matrix Multiplication Background User's Guide: latency as the limiter of small work.
+    NVIDIA, Memory-Limited Layers User's Guide.
+    """
+
+    code = "ARC021"
+    name = "latency-bound-layers"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Matrix Multiplication Background User's Guide, performance limiters",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    blocks = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU()) for _ in range(12)]
+    return nn.Sequential(*blocks)
+
+
+def example_inputs():
+    return empty(16, 256)
+""",
+            "many small layers on 16 rows",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(8)]
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *body)
+
+
+def example_inputs():
+    return empty(1, 3, 32, 32)
+""",
+            "one small image",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.TransformerEncoderLayer(128, 4, 512, batch_first=True) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(1, 32, 128)
+""",
+            "a short sequence through a small transformer",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    blocks = [nn.Sequential(nn.Linear(1024, 1024), nn.LayerNorm(1024), nn.GELU()) for _ in range(12)]
+    return nn.Sequential(*blocks)
+
+
+def example_inputs():
+    return empty(65536, 1024)
+""",
+            "enough rows",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(8)]
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *body)
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "a batch of large images",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(8192, 8192), nn.ReLU(), nn.Linear(8192, 10))
+
+
+def example_inputs():
+    return empty(16384, 8192)
+""",
+            "a small head after a large layer",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if not any(op.kind in GEMM_KINDS for op in context.graph.ops):
+            return
+        shares: dict[str, float] = {}
+        small: set[int] = set()
+        for scenario in context.scenarios:
+            estimate = context.estimate(scenario)
+            rows = [row for row in estimate.rows if row.limiter == "latency" and row.op_index >= 0]
+            small.update(row.op_index for row in rows)
+            step_us = estimate.step_time_us
+            waiting_us = sum(row.time_us for row in rows)
+            shares[estimate.gpu.id] = 100.0 * waiting_us / step_us if step_us else 0.0
+        if max(shares.values(), default=0.0) < _LATENCY_PERCENT:
+            return
+        batches = tuple(group for group in context.dims.groups if group.is_batch)
+        effect, words = Effect(unknown="the batch cannot be told from the inputs"), ""
+        if len({group.size for group in batches}) == 1:
+            sizes = (batches[0].size * factor for factor in _LARGER_BATCHES)
+            larger = best_batch(context, batches, sizes, tuple(sorted(small)))
+            if larger is not None:
+                effect = larger.effect
+                words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
+        yield self.finding(
+            context.root_location(),
+            f"Kernels too small to fill the GPU take {share_phrase(shares)}{words}.",
+            effect=effect,
+            evidence={"operators": len(small), "share_percent": rounded(shares)},
+            fix=Fix(
+                "Raise the batch; where it is given, launch the step as a CUDA graph "
+                '(torch.compile(model, mode="reduce-overhead")) or make fewer, wider layers.'
+            ),
+            identity="latency",
+        )
+
+
+RULES = (LatencyBoundLayers,)
