@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint import __version__, cli_reports
+from tclint import __version__, cli_fix, cli_reports
+from tclint.cli_options import (
+    config_options,
+    debug_option,
+    flag,
+    list_format_option,
+    no_color_option,
+    read_settings,
+)
 from tclint.command_group import DefaultCommandGroup, refuse_command_names, say
-from tclint.config import Settings
-from tclint.config_file import find_config, load_config, with_flags
-from tclint.config_keys import KEYS, KEYS_BY_NAME, Key, parse_flag
+from tclint.config_keys import KEYS_BY_NAME
 from tclint.errors import UsageError, closest
 from tclint.report import FORMATS, Style, check_format, render
 from tclint.terminal import (
@@ -32,8 +37,6 @@ from tclint.terminal import (
 
 if TYPE_CHECKING:
     from tclint.pipeline import Report
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.group(
@@ -53,74 +56,38 @@ def cli() -> None:
     """
 
 
-def _flag(name: str, **options: Any) -> Callable[[Command], Command]:
-    """An option that says what the key of that name in [tool.tclint] says."""
-    key = KEYS_BY_NAME[name]
-    return click.option(f"--{name}", key.field, default=None, help=_help(key), **options)
-
-
-def _help(key: Key) -> str:
-    """The key's help with its default, unless that says nothing."""
-    default = getattr(Settings(), key.field)
-    if default is None or default in ((), ""):
-        return key.help
-    shown = ", ".join(default) if isinstance(default, tuple) else f"{default}"
-    return f"{key.help}  [default: {shown.removesuffix('.0')}]"
-
-
-def _both(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
-
-
-_config_options = _both(
-    click.option(
-        "--config",
-        "config",
-        metavar="FILE",
-        help="Read [tool.tclint] of this file, not of the nearest pyproject.toml.",
-    ),
-    click.option("--isolated", is_flag=True, help="Read no configuration file."),
-)
-_no_color_option = click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
-_debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
-_list_format_option = click.option(
-    "--format", "format_name", default="text", metavar="FORMAT", help="text or json.  [default: text]"
-)
-
-
 @cli.command(no_args_is_help=False)
 @click.argument("targets", nargs=-1, metavar="TARGET...")
-@_flag("select", multiple=True, metavar="RULES")
-@_flag("extend-select", multiple=True, metavar="RULES")
-@_flag("ignore", multiple=True, metavar="RULES")
-@_flag("gpu", multiple=True, metavar="GPU")
-@_flag("precision", metavar="fp32|tf32|fp16|bf16")
-@_flag("mode", metavar="train|infer")
-@_flag("batch", metavar="N")
-@_flag("input", multiple=True, metavar="SPEC")
-@_flag("input-set", multiple=True, metavar="SPECS")
-@_flag("arg", multiple=True, metavar="NAME=VALUE")
+@flag("select", multiple=True, metavar="RULES")
+@flag("extend-select", multiple=True, metavar="RULES")
+@flag("ignore", multiple=True, metavar="RULES")
+@flag("gpu", multiple=True, metavar="GPU")
+@flag("precision", metavar="fp32|tf32|fp16|bf16")
+@flag("mode", metavar="train|infer")
+@flag("batch", metavar="N")
+@flag("input", multiple=True, metavar="SPEC")
+@flag("input-set", multiple=True, metavar="SPECS")
+@flag("arg", multiple=True, metavar="NAME=VALUE")
 @click.option("--network/--no-network", default=None, help=KEYS_BY_NAME["network"].help)
-@_flag("layout", metavar="NAME")
-@_flag("quantized", metavar="none|int8|fp8")
-@_flag("tensor-parallel", metavar="N")
-@_flag("cuda", metavar="VERSION")
-@_flag("cudnn", metavar="VERSION")
+@flag("layout", metavar="NAME")
+@flag("quantized", metavar="none|int8|fp8")
+@flag("tensor-parallel", metavar="N")
+@flag("cuda", metavar="VERSION")
+@flag("cudnn", metavar="VERSION")
 @click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
-@_flag("optimizer", metavar="NAME")
-@_flag("compare", multiple=True, metavar="KIND")
-@_flag("min-gain", metavar="PERCENT")
-@_flag("fail-on", metavar="error|warning|info|never")
-@_flag("timeout", metavar="SECONDS")
-@_flag("memory-limit", metavar="SIZE")
-@_flag("jobs", metavar="N")
+@flag("optimizer", metavar="NAME")
+@flag("compare", multiple=True, metavar="KIND")
+@flag("min-gain", metavar="PERCENT")
+@flag("fail-on", metavar="error|warning|info|never")
+@flag("baseline", metavar="FILE")
+@click.option(
+    "--keep-baseline",
+    is_flag=True,
+    help="Do not take findings that are gone out of the baseline; the default where CI is set.",
+)
+@flag("timeout", metavar="SECONDS")
+@flag("memory-limit", metavar="SIZE")
+@flag("jobs", metavar="N")
 @click.option(
     "--format",
     "format_name",
@@ -135,14 +102,17 @@ _list_format_option = click.option(
     metavar="FORMAT=FILE",
     help="Write a report to a file as well; may be repeated.",
 )
+@click.option("--fix", "fix_them", is_flag=True, help="Make the safe fixes of source findings.")
+@cli_fix.unsafe_fixes_option
+@cli_fix.diff_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
     "--exit-zero", is_flag=True, help="Exit with 0 whatever the findings; errors still exit with 2."
 )
-@_config_options
+@config_options
 @click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
 @click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
-@_no_color_option
+@no_color_option
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def check(
@@ -154,6 +124,10 @@ def check(
     outputs: tuple[str, ...],
     statistics: bool,
     exit_zero: bool,
+    fix_them: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    keep_baseline: bool,
     config: str | None,
     isolated: bool,
     quiet: bool,
@@ -167,12 +141,13 @@ def check(
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
     a GPU and without allocating its weights. A file or folder is read, and nothing in it runs.
 
-    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
+    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed. With --fix,
+    what is left counts; with --diff, 1 means that there is something to fix.
     """
     refuse_command_names(ctx, targets)
     check_format(format_name)
     files = _outputs(outputs)
-    settings, config_file = _settings(config, isolated, flags)
+    settings, config_file = read_settings(config, isolated, flags)
     if verbose and config_file is not None:
         say(f"settings of {config_file}")
 
@@ -181,6 +156,11 @@ def check(
     with contextlib.nullcontext() if quiet else ProgressLine() as progress:
         report = run(targets, settings, on_progress=progress)
 
+    fixed = None
+    if fix_them or diff:
+        fixed = cli_fix.fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
+        report = fixed.report
+    cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
     verbosity = -1 if quiet else min(verbose, 1)
     style = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
@@ -189,38 +169,17 @@ def check(
         _say_errors(report)
     if debug:
         _say_details(report)
+    if fixed is not None and diff:
+        return 2 if report.errors else fixed.exit_code(diff=True)
     colour = Style(wants_colour(sys.stdout, no_color), statistics, verbosity)
     write_stdout(render(report, format_name, colour))
     if format_name == "github":
         _append_job_summary(report)
+    if fixed is not None and fixed.refused:
+        return 2
     if exit_zero and report.exit_code == 1:
         return 0
     return report.exit_code
-
-
-def _settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> tuple[Settings, Path | None]:
-    if config is not None and isolated:
-        raise UsageError("--config and --isolated exclude each other; give one of them.")
-    file = None
-    if config is not None:
-        file = Path(config)
-    elif not isolated:
-        file = find_config(Path.cwd())
-    settings = load_config(file) if file is not None else Settings()
-    names = {key.field: key.name for key in KEYS}
-    given: dict[str, object] = {}
-    for field, value in flags.items():
-        if value is None or value == ():
-            continue
-        given[field] = value if isinstance(value, bool) else _parse(names[field], value)
-    return with_flags(settings, given), file
-
-
-def _parse(name: str, value: str | tuple[str, ...]) -> object:
-    if isinstance(value, str):
-        return parse_flag(name, value)
-    items = [part.strip() for text in value for part in text.split(",")] if name == "gpu" else list(value)
-    return parse_flag(name, items)
 
 
 def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
@@ -268,15 +227,15 @@ def _say_details(report: Report) -> None:
 
 
 @cli.command()
-@_list_format_option
-@_config_options
-@_debug_option
+@list_format_option
+@config_options
+@debug_option
 def rules(format_name: str, config: str | None, isolated: bool) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.registry import all_rules, load_rules
     from tclint.report.catalogue import rules_json, rules_text
 
-    settings, _ = _settings(config, isolated, {})
+    settings, _ = read_settings(config, isolated, {})
     known = all_rules(settings.rules)
     active = {rule.code for rule in load_rules(settings)}
     text = rules_json(known, active) if _is_json(format_name) else rules_text(known, active)
@@ -286,11 +245,11 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 
 @cli.command()
 @click.argument("rule")
-@_list_format_option
-@_config_options
+@list_format_option
+@config_options
 @click.option("--verbose", "-v", is_flag=True, help="Show every example.")
-@_no_color_option
-@_debug_option
+@no_color_option
+@debug_option
 def explain(
     rule: str, format_name: str, config: str | None, isolated: bool, verbose: bool, no_color: bool
 ) -> int:
@@ -298,7 +257,7 @@ def explain(
     from tclint.registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
-    settings, _ = _settings(config, isolated, {})
+    settings, _ = read_settings(config, isolated, {})
     page = engine_page(rule)
     if page is not None and not _is_json(format_name):
         write_stdout(page)
@@ -313,9 +272,9 @@ def explain(
 
 
 @cli.command()
-@_list_format_option
+@list_format_option
 @click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
-@_debug_option
+@debug_option
 def gpus(format_name: str, verbose: bool) -> int:
     """List the GPUs that times can be predicted for, and how well each is calibrated."""
     from tclint.gpu import all_gpus
@@ -343,20 +302,20 @@ def gpus(format_name: str, verbose: bool) -> int:
     help="Resize out_features, in_channels, batch, ... or the dim of a size (50257=50304), and everything "
     "coupled to it.  [default: what the DIM rules would pad]",
 )
-@_flag("gpu", multiple=True, metavar="GPU")
-@_flag("precision", metavar="fp32|tf32|fp16|bf16")
-@_flag("mode", metavar="train|infer")
-@_flag("batch", metavar="N")
-@_flag("input", multiple=True, metavar="SPEC")
-@_flag("input-set", multiple=True, metavar="SPECS")
-@_flag("arg", multiple=True, metavar="NAME=VALUE")
+@flag("gpu", multiple=True, metavar="GPU")
+@flag("precision", metavar="fp32|tf32|fp16|bf16")
+@flag("mode", metavar="train|infer")
+@flag("batch", metavar="N")
+@flag("input", multiple=True, metavar="SPEC")
+@flag("input-set", multiple=True, metavar="SPECS")
+@flag("arg", multiple=True, metavar="NAME=VALUE")
 @click.option("--network/--no-network", default=None, help=KEYS_BY_NAME["network"].help)
 @click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
-@_flag("timeout", metavar="SECONDS")
-@_flag("memory-limit", metavar="SIZE")
-@_list_format_option
-@_config_options
-@_debug_option
+@flag("timeout", metavar="SECONDS")
+@flag("memory-limit", metavar="SIZE")
+@list_format_option
+@config_options
+@debug_option
 def explain_cost(
     target: str,
     op_name: str,
@@ -373,7 +332,7 @@ def explain_cost(
     tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
     """
     as_json = _is_json(format_name)
-    settings, _ = _settings(config, isolated, flags)
+    settings, _ = read_settings(config, isolated, flags)
 
     from tclint.explain_cost import explain_target
     from tclint.report import cost_text
@@ -393,7 +352,13 @@ def _is_json(format_name: str) -> bool:
     return format_name == "json"
 
 
-for _command in (cli_reports.schema, cli_reports.diff, cli_reports.history):
+for _command in (
+    cli_fix.fix_command,
+    cli_fix.baseline,
+    cli_reports.schema,
+    cli_reports.diff,
+    cli_reports.history,
+):
     cli.add_command(_command)
 
 

@@ -115,6 +115,8 @@ class Settings:
     """Folders or files with local rules."""
     overrides: tuple[Override, ...] = ()
     """Other rules for some paths, in order: the last word counts."""
+    baseline: str = ""
+    """File with findings that are accepted for now (tclint.baseline); empty: none."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Fields that a flag or a configuration file sets, even to their default: no script overrides them."""
 

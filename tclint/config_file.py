@@ -88,6 +88,8 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
         values[key.field] = reader.parse(key, value)
     if "exclude" in values:
         values["exclude_root"] = str(file.parent)
+    if values.get("baseline"):
+        values["baseline"] = str(file.parent / Path(values["baseline"]).expanduser())
     if "rules" in values:
         values["rules"] = tuple(str(file.parent / Path(rule).expanduser()) for rule in values["rules"])
     overrides = settings.overrides + reader.overrides(section.get("overrides", []))

@@ -40,6 +40,13 @@ def parse_names(value: object) -> tuple[str, ...]:
     return tuple(listed)
 
 
+def parse_file(value: object) -> str:
+    """A path; '' for none."""
+    if not isinstance(value, str):
+        raise ValueError("expects the path of a file")
+    return value
+
+
 def parse_selectors(value: object) -> tuple[str, ...]:
     """Rule codes, code prefixes or names; commas separate as well: 'DIM,AMP001'."""
     parts = [part.strip() for text in parse_names(value) for part in text.split(",")]
@@ -237,6 +244,7 @@ KEYS: tuple[Key, ...] = (
         "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
         parse_patterns,
     ),
+    Key("baseline", "baseline", "Leave out the findings that this file accepts.", parse_file),
     Key(
         "rules",
         "rules",

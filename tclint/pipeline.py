@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tclint.baseline import Baseline
 from tclint.config import PRECISIONS, Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
@@ -125,6 +126,12 @@ class Report:
     errors: tuple[EntryError, ...] = ()
     source_files: int = 0
     """Files that the source pass considered."""
+    baselined: tuple[Finding, ...] = ()
+    """Known from the baseline: counted, not listed."""
+    paths: tuple[str, ...] = ()
+    """Those files without the skipped ones, absolute."""
+    digests: Mapping[str, bytes] = field(default_factory=dict)
+    """SHA-256 of the source files with findings, by absolute path, as they were read."""
 
     @property
     def exit_code(self) -> int:
@@ -144,7 +151,11 @@ class Report:
 
 
 def check(
-    targets: Sequence[str], settings: Settings | None = None, on_progress: Progress | None = None
+    targets: Sequence[str],
+    settings: Settings | None = None,
+    on_progress: Progress | None = None,
+    *,
+    contents: Mapping[str, bytes] | None = None,
 ) -> Report:
     """Lint models and sources.
 
@@ -153,11 +164,13 @@ def check(
             folders are read, never run.
         settings: None: the defaults.
         on_progress: called with one line about what is being done.
+        contents: by absolute path, bytes that stand for source files on the disk.
 
     Raises:
-        UsageError: a setting names an unknown rule or GPU; nothing was linted.
+        UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
     """
     settings = settings or Settings()
+    baseline = Baseline.load(settings.baseline) if settings.baseline else None
     selection = Selection(settings)
     rules = selection.rules
     settings = _with_known_gpus(settings)
@@ -183,7 +196,7 @@ def check(
         if changes:
             contexts[len(entries) - 1] = context, changes
 
-    source = _check_sources(paths, rules, settings, on_progress, errors)
+    source = _check_sources(paths, rules, settings, on_progress, errors, contents)
     findings.extend(source.findings)
     findings = [finding for finding in findings if selection.allows(finding)]
 
@@ -192,8 +205,11 @@ def check(
         source_paths=source.paths,
         source_rules=[rule for rule in rules if isinstance(rule, SourceRule)],
         graph_rules=graph_rules,
+        marked=source.marked,
+        allows=selection.allows,
     )
     listed, below = _split_by_gain(findings, settings)
+    listed, known = baseline.split(listed) if baseline is not None else (listed, [])
     return Report(
         settings=settings,
         entries=tuple(
@@ -206,6 +222,9 @@ def check(
         skipped=source.skipped,
         errors=tuple(errors),
         source_files=source.files,
+        baselined=tuple(_relative(finding) for finding in known),
+        paths=source.paths,
+        digests=source.digests,
     )
 
 
@@ -233,6 +252,8 @@ class _Sources:
     paths: tuple[str, ...]
     skipped: tuple[Skipped, ...]
     files: int
+    marked: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def _with_known_gpus(settings: Settings) -> Settings:
@@ -358,6 +379,7 @@ def _check_sources(
     settings: Settings,
     on_progress: Progress | None,
     errors: list[EntryError],
+    contents: Mapping[str, bytes] | None,
 ) -> _Sources:
     existing = []
     for path in paths:
@@ -367,17 +389,26 @@ def _check_sources(
             errors.append(EntryError(path, _missing(path)))
     if not existing:
         return _Sources([], (), (), 0)
+    from tclint.fix import with_fixes
     from tclint.source import lint
 
     if on_progress:
         on_progress(f"reading {', '.join(existing)}")
     try:
-        result = lint(existing, [rule for rule in rules if isinstance(rule, SourceRule)], settings)
+        result = lint(
+            existing,
+            [rule for rule in rules if isinstance(rule, SourceRule)],
+            settings,
+            contents=contents,
+            finish=with_fixes,
+        )
     except (TargetError, UsageError) as error:
         errors.append(EntryError(", ".join(existing), str(error)))
         return _Sources([], (), (), 0)
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
-    return _Sources(result.findings, tuple(result.paths), skipped, result.files)
+    unread = {item.path for item in result.skipped}
+    paths = tuple(path for path in result.paths if path not in unread)
+    return _Sources(result.findings, paths, skipped, result.files, result.marked, result.digests)
 
 
 def _missing(path: str) -> str:
@@ -414,5 +445,9 @@ def _relative(finding: Finding) -> Finding:
         return replace(location, path=relative_path(location.path))
 
     related = tuple(replace(item, location=at(item.location)) for item in finding.related)
+    fix = finding.fix
+    if fix is not None and fix.edits:
+        edits = tuple(replace(edit, path=relative_path(edit.path)) for edit in fix.edits)
+        fix = replace(fix, edits=edits)
     # A change holds the graph; a report is plain data.
-    return replace(finding, location=at(finding.location), related=related, change=None)
+    return replace(finding, location=at(finding.location), related=related, fix=fix, change=None)

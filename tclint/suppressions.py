@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tclint.finding import Effect, Finding, Location
-from tclint.rule import Rule
+from tclint.finding import Edit, Effect, Finding, Fix, Location
+from tclint.rule import CRASH_CODE, Rule
 
 _DIRECTIVE = re.compile(
     r"#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*(?:\[(?P<rules>[^\]]*)\])?", re.IGNORECASE
@@ -32,6 +32,12 @@ class Suppression:
     whole_file: bool = False
     used: set[str] = field(default_factory=set)
     """Those of `rules` that silenced a finding ('' for a bare directive)."""
+    column: int = 1
+    """Where the comment begins, from 1."""
+    comment: str = ""
+    """As written; '' where the text cannot be tokenized."""
+    line_text: str = ""
+    """The line that the comment stands on, without its end."""
 
     def matches(self, finding: Finding) -> bool:
         """True, and remembered as used, if it silences the finding."""
@@ -63,8 +69,10 @@ def parse_suppressions(text: str) -> list[Suppression]:
     """
     if "tclint:" not in text.lower():
         return []
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     try:
-        return _from_tokens(list(tokenize.generate_tokens(io.StringIO(text).readline)))
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        return _from_tokens(tokens, text.split("\n"))
     except (tokenize.TokenError, SyntaxError, IndentationError):
         found = (
             _directive(match, number)
@@ -80,7 +88,7 @@ def _directive(match: re.Match[str], line: int) -> Suppression:
     return Suppression(line, rules, line, line, whole_file=match["verb"].lower() == "file-ignore")
 
 
-def _from_tokens(tokens: Sequence[tokenize.TokenInfo]) -> list[Suppression]:
+def _from_tokens(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> list[Suppression]:
     statements = _statement_ranges(tokens)
     code_lines = sorted(
         {token.start[0] for token in tokens if token.type not in _LAYOUT_TOKENS and token.string.strip()}
@@ -91,7 +99,9 @@ def _from_tokens(tokens: Sequence[tokenize.TokenInfo]) -> list[Suppression]:
         if match is None:
             continue
         suppression = _directive(match, token.start[0])
-        alone = not token.line[: token.start[1]].strip()
+        suppression.column, suppression.comment = token.start[1] + 1, token.string
+        suppression.line_text = lines[token.start[0] - 1]
+        alone = not suppression.line_text[: token.start[1]].strip()
         anchor = suppression.line
         if alone:
             anchor = next((line for line in code_lines if line > anchor), anchor)
@@ -124,12 +134,17 @@ UNUSED_CODE = "TCL002"
 UNUSED_NAME = "unused-suppression"
 
 
+Allows = Callable[[Finding], bool]
+
+
 def apply_suppressions(
     findings: Sequence[Finding],
     *,
     source_paths: Sequence[str],
     source_rules: Sequence[Rule],
     graph_rules: Sequence[Rule],
+    marked: Mapping[str, str] | None = None,
+    allows: Allows = lambda _: True,
 ) -> tuple[list[Finding], list[Finding]]:
     """Split findings into those that stand and those that a comment in their file silences.
 
@@ -137,27 +152,42 @@ def apply_suppressions(
     useful: for the rules that ran on that file.
 
     Args:
-        source_paths: files that the source pass read.
+        source_paths: files that the source pass read and could parse.
         source_rules: rules that ran on those files.
         graph_rules: rules that ran on the traced models; they can report in any file.
+        marked: texts of the files among `source_paths` that can hold directives; None: read them all.
+        allows: whether a finding's rule is selected on the finding's path.
     """
-    traced_paths = {finding.location.path for finding in findings} - set(source_paths)
+    read = frozenset(source_paths)
+    texts = {path: _read(path) for path in source_paths} if marked is None else marked
+    by_path: dict[str, list[Finding]] = {path: [] for path in source_paths if path in texts}
     standing: list[Finding] = []
     silenced: list[Finding] = []
-    by_path: dict[str, list[Finding]] = {path: [] for path in (*source_paths, *sorted(traced_paths))}
     for finding in findings:
-        by_path[finding.location.path].append(finding)
+        path = finding.location.path
+        if path in read and path not in texts:
+            standing.append(finding)
+        else:
+            by_path.setdefault(path, []).append(finding)
     for path, found in by_path.items():
-        suppressions = parse_suppressions(_read(path))
+        suppressions = parse_suppressions(texts[path] if path in texts else _read(path))
         for finding in found:
             # Every matching directive counts as used, hence no short circuit.
             hits = [suppression.matches(finding) for suppression in suppressions]
             (silenced if any(hits) else standing).append(finding)
-        ran = list(source_rules) if path in source_paths else []
+        if not suppressions:
+            continue
+        ran = list(source_rules) if path in read else []
         if any(finding.target is not None for finding in found):
             ran += graph_rules
+        crashed = {finding.identity for finding in found if finding.code == CRASH_CODE}
+        ran = [rule for rule in ran if rule.code not in crashed and allows(_at(rule.code, rule.name, path))]
         standing.extend(_unused(path, suppressions, ran))
     return standing, silenced
+
+
+def _at(code: str, name: str, path: str) -> Finding:
+    return Finding(code, name, "info", "high", "", Location(path, 1))
 
 
 def _read(path: str) -> str:
@@ -185,7 +215,32 @@ def _unused(path: str, suppressions: Sequence[Suppression], ran: Sequence[Rule])
                 location=Location(path, suppression.line),
                 effect=Effect(unknown="a suppression costs nothing"),
                 evidence={"rules": idle},
+                fix=_without(path, suppression, idle),
                 identity=",".join(idle),
             )
         )
     return found
+
+
+def _without(path: str, suppression: Suppression, idle: Sequence[str]) -> Fix | None:
+    """Takes the idle rules out of a directive; the whole comment where none is left."""
+    match = _DIRECTIVE.match(suppression.comment)
+    if match is None:
+        return None
+    line, column = suppression.line, suppression.column
+    if len(idle) < len(suppression.rules):
+        start, end = (column + offset for offset in match.span("rules"))
+        kept = ", ".join(rule for rule in suppression.rules if rule not in idle)
+        advice = f"Take {', '.join(idle)} out of the comment."
+        return Fix(advice, "safe", (Edit(path, (line, start), (line, end), kept),))
+    # A comment for another tool may follow behind a second mark.
+    following = suppression.comment.find("#", match.end())
+    before = suppression.line_text[: column - 1]
+    code = before.rstrip(" \t\f")
+    if following >= 0:
+        edit = Edit(path, (line, column), (line, column + following), "")
+    elif code:
+        edit = Edit(path, (line, len(code) + 1), (line, column + len(suppression.comment)), "")
+    else:
+        edit = Edit(path, (line, 1), (line + 1, 1), "")
+    return Fix("Remove the comment.", "safe", (edit,))

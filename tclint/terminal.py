@@ -88,6 +88,32 @@ def write_stdout(text: str) -> bool:
     return True
 
 
+def write_stdout_bytes(data: bytes) -> bool:
+    """Write bytes to stdout as they are; on a terminal, lines that cannot steer it.
+
+    Returns False where the reader has gone.
+
+    Raises:
+        UsageError: the output cannot be written.
+    """
+    stream = sys.stdout
+    binary = getattr(stream, "buffer", None)
+    if binary is None or is_terminal(stream):
+        lines = data.decode("utf-8", "surrogateescape").split("\n")
+        return write_stdout("\n".join(printable(line.expandtabs(4)) for line in lines))
+    try:
+        stream.flush()
+        binary.write(data)
+        binary.flush()
+    except BrokenPipeError:
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as sink:
+            os.dup2(sink.fileno(), stream.fileno())
+        return False
+    except OSError as error:
+        raise UsageError(f"Cannot write to standard output: {error.strerror or error}.") from error
+    return True
+
+
 def check_writable(path: str) -> None:
     """Fail before minutes of work rather than after.
 
@@ -115,11 +141,20 @@ def write_atomically(path: str, text: str) -> None:
     Raises:
         UsageError: it cannot be written; what was there stays.
     """
+    write_bytes_atomically(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes_atomically(path: str, data: bytes) -> None:
+    """Replace what is in `path`, wholly or not at all; permissions of an existing file are kept.
+
+    Raises:
+        UsageError: it cannot be written; what was there stays.
+    """
     temporary: str | None = None
     if _is_device(path):
         try:
-            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
+            with open(path, "wb") as file:
+                file.write(data)
         except OSError as error:
             raise _cannot_write(path, error) from error
         return
@@ -127,8 +162,8 @@ def write_atomically(path: str, text: str) -> None:
     target = os.path.realpath(path)
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            file.write(data)
         os.chmod(temporary, _mode_for(target))
         os.replace(temporary, target)
         temporary = None
@@ -151,7 +186,7 @@ def _cannot_write(path: str, error: OSError) -> UsageError:
 
 def _mode_for(path: str) -> int:
     try:
-        return os.stat(path).st_mode & 0o777
+        return os.stat(path).st_mode & 0o7777
     except OSError:
         mask = os.umask(0)
         os.umask(mask)

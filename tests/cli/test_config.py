@@ -60,6 +60,7 @@ timeout = 60
 memory-limit = "4GiB"
 jobs = 2
 exclude = ["generated/"]
+baseline = "known.json"
 rules = ["./lint_rules"]
 """
     settings = load_config(write(tmp_path, text))
@@ -87,6 +88,7 @@ rules = ["./lint_rules"]
         jobs=2,
         exclude=("generated/",),
         exclude_root=str(tmp_path),
+        baseline=str(tmp_path / "known.json"),
         rules=(str(tmp_path / "lint_rules"),),
     )
     # The example says everything that can be said, so that a new key cannot go untested.

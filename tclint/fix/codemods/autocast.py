@@ -1,0 +1,95 @@
+"""Fixes around autocast regions: backward behind the region, models left in float32."""
+
+from __future__ import annotations
+
+import ast
+
+from tclint.finding import Finding
+from tclint.fix.codemod import Proposal, codemod, safe, unsafe
+from tclint.fix.document import Change, Document
+from tclint.fix.imports import orphaned
+from tclint.fix.statements import dedent_tail, remove
+
+_OF_THE_STEP = frozenset(
+    ("backward", "scale", "step", "update", "unscale_", "zero_grad", "clip_grad_norm_", "clip_grad_value_")
+)
+"""Calls that compute nothing that autocast concerns."""
+
+
+@codemod("AMP006")
+def backward_behind_region(document: Document, finding: Finding) -> Proposal | None:
+    """Dedent the tail of the autocast region from the backward call on."""
+    call = document.find(finding.location, ast.Call)
+    if call is None or not finding.related:
+        return None
+    region = finding.related[0].location
+    with_ = None
+    path: list[ast.AST] = [call]
+    for outer in document.ancestors(call):
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            return None
+        path.append(outer)
+        if isinstance(outer, ast.With) and any(
+            document.position(document.start(item.context_expr)) == (region.line, region.column)
+            for item in outer.items
+        ):
+            with_ = outer
+            break
+    if with_ is None or len(with_.items) != 1:
+        return None
+    top = path[-2]
+    first = next(index for index, item in enumerate(with_.body) if item is top)
+    tail = with_.body[first:]
+    if any(not _belongs_to_step(item) for item in tail):
+        return None
+    changes = dedent_tail(document, with_, first)
+    if changes and first == 0:
+        changes += orphaned(document, with_.items[0])
+    nested = any(isinstance(item, ast.If) for item in tail)
+    return unsafe(changes) if nested else safe(changes)
+
+
+def _belongs_to_step(statement: ast.stmt) -> bool:
+    """Backward passes and what follows them: nothing that autocast would run in another precision."""
+    if isinstance(statement, ast.If):
+        return not any(isinstance(node, ast.Call) and node.args for node in ast.walk(statement.test)) and all(
+            _belongs_to_step(item) for item in (*statement.body, *statement.orelse)
+        )
+    if isinstance(statement, ast.Pass):
+        return True
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    called = statement.value.func
+    if (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) not in _OF_THE_STEP:
+        return False
+    # What is passed on is not computed here: `(model(x) - y).mean().backward()` is no tail.
+    return all(
+        not isinstance(node, ast.Call)
+        or (isinstance(node.func, ast.Attribute) and node.func.attr in (*_OF_THE_STEP, "parameters", "sum"))
+        or getattr(node.func, "id", "") in _OF_THE_STEP
+        for node in ast.walk(statement.value)
+    )
+
+
+@codemod("AMP009")
+def keep_in_float32(document: Document, finding: Finding) -> Proposal | None:
+    """Take out `.half()`: autocast casts where that is safe."""
+    call = document.find(finding.location, ast.Call)
+    if (
+        call is None
+        or not isinstance(call.func, ast.Attribute)
+        or call.func.attr not in ("half", "bfloat16")
+        or call.args
+        or call.keywords
+    ):
+        return None
+    statement = document.statement(call)
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return unsafe(remove(document, statement))
+    value_end = document.end(call.func.value)
+    # A closing parenthesis of `(x).half()` belongs to what stays.
+    behind = document.text[value_end : document.end(call)]
+    start = value_end + behind.rindex("." + call.func.attr) if "." + call.func.attr in behind else None
+    if start is None or document.has_comment(start, document.end(call)):
+        return None
+    return unsafe(Change(start, document.end(call), ""))

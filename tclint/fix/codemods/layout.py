@@ -1,0 +1,86 @@
+"""Fixes of memory formats."""
+
+from __future__ import annotations
+
+import ast
+
+from tclint.finding import Finding
+from tclint.fix.arguments import keyword
+from tclint.fix.codemod import Proposal, codemod, safe, unsafe
+from tclint.fix.document import Change, Document
+from tclint.fix.imports import dotted
+
+
+@codemod("FMT002")
+def assign_converted(document: Document, finding: Finding) -> Proposal | None:
+    """`x.to(memory_format=...)` becomes `x = x.to(memory_format=...)`."""
+    call = document.find(finding.location, ast.Call)
+    statement = document.statement(call) if call is not None else None
+    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return None
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if receiver is None or not isinstance(receiver, ast.Name | ast.Attribute | ast.Subscript):
+        return None
+    if isinstance(receiver, ast.Subscript):
+        if not dotted(receiver.value) or not isinstance(receiver.slice, ast.Constant | ast.Name):
+            return None
+    elif not dotted(receiver):
+        return None
+    if isinstance(receiver, ast.Name) and not _is_local(document, call, receiver.id):
+        return None
+    start = document.start(statement)
+    change = Change(start, start, f"{document.source(receiver)} = ")
+    # Other arguments move or cast as well; without the assignment they did nothing either.
+    only = not call.args and len(call.keywords) == 1
+    return safe(change) if only else unsafe(change)
+
+
+def _is_local(document: Document, node: ast.AST, name: str) -> bool:
+    """Whether assigning a name there means the same variable: bound in the same function."""
+    function = document.function(node)
+    if isinstance(function, ast.Module):
+        return True
+    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = function.args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        if any(argument.arg == name for argument in every):
+            return True
+    for statement in getattr(function, "body", []):
+        for inner in document.walk(statement, into_functions=False):
+            if isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Store):
+                return True
+            if isinstance(inner, ast.Global | ast.Nonlocal) and name in inner.names:
+                return True
+    return False
+
+
+@codemod("FMT005")
+def three_dimensional(document: Document, finding: Finding) -> Proposal | None:
+    """`torch.channels_last` becomes `torch.channels_last_3d` for what has five dims."""
+    if (
+        5 not in (finding.evidence.get("rank"), finding.evidence.get("dims"))
+        and "3d" not in str(finding.evidence).lower()
+    ):
+        return None
+    root = document.find(finding.location, ast.Call)
+    if root is None:
+        return None
+    formats = [
+        node for node in ast.walk(root) if isinstance(node, ast.Attribute) and node.attr == "channels_last"
+    ]
+    if len(formats) != 1:
+        return None
+    end = document.end(formats[0])
+    return safe(Change(end, end, "_3d"))
+
+
+@codemod("FMT007")
+def convert_with_to(document: Document, finding: Finding) -> Proposal | None:
+    """`.contiguous(memory_format=...)` becomes `.to(memory_format=...)`."""
+    call = document.find(finding.location, ast.Call)
+    if call is None or not isinstance(call.func, ast.Attribute) or call.func.attr != "contiguous":
+        return None
+    if keyword(call, "memory_format") is None:
+        return None
+    end = document.end(call.func)
+    return safe(Change(end - len("contiguous"), end, "to"))

@@ -1,0 +1,242 @@
+"""Fixes of the order of a scaled step: unscale before clipping, step through the scaler, update."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tclint.finding import Finding
+from tclint.fix.codemod import Proposal, codemod, safe, unsafe
+from tclint.fix.document import Change, Document
+from tclint.fix.imports import dotted
+from tclint.fix.statements import insert_after, insert_before
+
+_CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
+_CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip"))
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+class Use(NamedTuple):
+    """`receiver.method(argument, ...)`, with a plain dotted receiver."""
+
+    call: ast.Call
+    receiver: str
+    argument: str
+    """The first argument where that is a dotted name; ''."""
+
+
+def uses(document: Document, function: ast.AST, method: str) -> Iterator[Use]:
+    """Calls of a method in a function's own code, in the order of the text."""
+    body = getattr(function, "body", [])
+    for statement in body if isinstance(body, list) else [body]:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for node in document.walk(statement, into_functions=False):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == method
+            ):
+                receiver = dotted(node.func.value)
+                if receiver:
+                    yield Use(node, receiver, dotted(node.args[0]) if node.args else "")
+
+
+def _scaler_step(document: Document, function: ast.AST, finding: Finding) -> Use | None:
+    """The scaler's step that the finding names."""
+    line = finding.evidence.get("step_line")
+    found = [use for use in uses(document, function, "step") if use.argument and use.call.lineno == line]
+    return found[0] if len(found) == 1 else None
+
+
+def _steps_of(document: Document, function: ast.AST, scaler: str) -> list[Use]:
+    return [use for use in uses(document, function, "step") if use.receiver == scaler and use.argument]
+
+
+@codemod("AMP003", "AMP020")
+def unscale_first(document: Document, finding: Finding) -> Proposal | None:
+    """Insert `scaler.unscale_(optimizer)` before the first look at the gradients of a step."""
+    node = document.find(finding.location, ast.Call) or document.find(finding.location, ast.stmt)
+    if node is None:
+        return None
+    function = document.function(node)
+    step = _scaler_step(document, function, finding)
+    statement = document.statement(node)
+    if step is None or statement is None:
+        return None
+    step_statement = document.statement(step.call)
+    assert step_statement is not None
+    block = document.block(step_statement)
+    path = _path_into(document, statement, block)
+    if not path:
+        return None
+    # A loop over parameters clips one after the other: unscale once, before it.
+    loops = [outer for outer in path if isinstance(outer, _LOOPS)]
+    target = loops[0] if loops else path[-1]
+    if any(isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for outer in path):
+        return None
+    top = path[0]
+    first = _first_clip(document, block, top)
+    if first is not top or _clips_in(document, top) > 1:
+        target = first
+    optimizers = {use.argument for use in _steps_of(document, function, step.receiver)}
+    one = len(optimizers) == 1 and all(
+        not isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1]
+    )
+    change = insert_before(document, target, f"{step.receiver}.unscale_({step.argument})")
+    return safe(change) if one else unsafe(change)
+
+
+def _path_into(document: Document, statement: ast.stmt, block: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements from the one of the block down to `statement`; empty where it is not in the block."""
+    path = [statement]
+    for outer in document.ancestors(statement):
+        if any(path[0] is item for item in block):
+            return path
+        if isinstance(outer, ast.stmt):
+            path.insert(0, outer)
+    return path if any(path[0] is item for item in block) else []
+
+
+def _clips_in(document: Document, statement: ast.stmt) -> int:
+    return sum(_is_clip(node) for node in document.walk(statement))
+
+
+def _is_clip(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = dotted(node.func)
+    last = name.rpartition(".")[2]
+    return last in _CLIPS or (last in _CUTS and ".grad" in name)
+
+
+def _first_clip(document: Document, block: list[ast.stmt], top: ast.stmt) -> ast.stmt:
+    """The first statement of the block that clips gradients of the same step."""
+    first = top
+    position = next(index for index, item in enumerate(block) if item is top)
+    for statement in reversed(block[:position]):
+        if any(
+            isinstance(node, ast.Attribute) and node.attr in ("backward", "step", "update")
+            for node in document.walk(statement)
+        ):
+            break
+        if _clips_in(document, statement):
+            first = statement
+    return first
+
+
+@codemod("AMP004")
+def update_after_step(document: Document, finding: Finding) -> Proposal | None:
+    """Insert `scaler.update()` behind the last step of the block."""
+    call = document.find(finding.location, ast.Call)
+    if call is None or not isinstance(call.func, ast.Attribute) or not call.args:
+        return None
+    scaler, optimizer = dotted(call.func.value), dotted(call.args[0])
+    statement = document.statement(call)
+    function = document.function(call)
+    # An update that runs too rarely has to be moved; where to is the author's choice.
+    if (
+        not scaler
+        or statement is None
+        or any(use.receiver == scaler for use in uses(document, function, "update"))
+    ):
+        return None
+    if any(optimizer in _targets(loop) for loop in document.ancestors(call) if isinstance(loop, ast.For)):
+        return None
+    block = document.block(statement)
+    steps = _steps_of(document, function, scaler)
+    statements = [document.statement(use.call) for use in steps]
+    here = [item for item in block if any(item is other for other in statements)]
+    change = insert_after(document, here[-1], f"{scaler}.update()")
+    return safe(change) if len(here) == len(steps) else unsafe(change)
+
+
+def _targets(loop: ast.For) -> set[str]:
+    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+@codemod("AMP005")
+def step_through_scaler(document: Document, finding: Finding) -> Proposal | None:
+    """Replace `optimizer.step()` by `scaler.step(optimizer)`, with one update behind the last step."""
+    call = document.find(finding.location, ast.Call)
+    statement = document.statement(call) if call is not None else None
+    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return None
+    optimizer = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    function = document.function(call)
+    scalers = {use.receiver for use in uses(document, function, "scale")}
+    if not optimizer or call.args or call.keywords or len(scalers) != 1:
+        return None
+    scaler = scalers.pop()
+    changes = [Change(document.start(call), document.end(call), f"{scaler}.step({optimizer})")]
+    updates = [use for use in uses(document, function, "update") if use.receiver == scaler]
+    if any(document.start(use.call) < document.start(call) for use in updates):
+        return None
+    block = document.block(statement)
+    if any(optimizer in _targets(loop) for loop in document.ancestors(call) if isinstance(loop, ast.For)):
+        return None
+    if not updates:
+        last = _last_step(block, statement, scaler)
+        changes.append(insert_after(document, last, f"{scaler}.update()"))
+    return safe(changes)
+
+
+def _last_step(block: list[ast.stmt], statement: ast.stmt, scaler: str) -> ast.stmt:
+    """The last statement of the block that is a step of an optimizer."""
+    last = statement
+    position = next(index for index, item in enumerate(block) if item is statement)
+    for item in block[position + 1 :]:
+        value = item.value if isinstance(item, ast.Expr) else None
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+            continue
+        name = dotted(value.func.value)
+        if value.func.attr == "step" and (name == scaler or "opt" in name.lower()):
+            last = item
+    return last
+
+
+@codemod("AMP013")
+def scale_the_loss(document: Document, finding: Finding) -> Proposal | None:
+    """Write `scaler.scale(loss).backward()`."""
+    call = document.find(finding.location, ast.Call)
+    if call is None or not isinstance(call.func, ast.Attribute) or call.func.attr != "backward":
+        return None
+    step = _scaler_step(document, document.function(call), finding)
+    if step is None or any(not item.arg or item.arg == "gradient" for item in call.keywords) or call.args:
+        return None
+    return safe(scaled(document, call, step.receiver))
+
+
+def scaled(document: Document, call: ast.Call, scaler: str) -> list[Change]:
+    """`scaler.scale(...)` around what a method is called on."""
+    assert isinstance(call.func, ast.Attribute)
+    start, end = document.start(call), document.end(call.func.value)
+    dot = end
+    while document.text[dot] != ".":
+        dot += 1
+    if start < document.start(call.func.value):  # parentheses of its own
+        return [Change(start, start, f"{scaler}.scale")]
+    return [Change(start, start, f"{scaler}.scale("), Change(end, end, ")")]
+
+
+@codemod("AMP008")
+def disable_scaler(document: Document, finding: Finding) -> Proposal | None:
+    """Make the scaler with enabled=False: its calls then do nothing."""
+    from tclint.fix.arguments import append_argument, keyword
+
+    places = [finding.location, *(related.location for related in finding.related)]
+    for place in places:
+        call = document.find(place, ast.Call)
+        if call is None or not dotted(call.func).endswith("GradScaler"):
+            continue
+        given = keyword(call, "enabled")
+        if given is not None:
+            return unsafe(Change(document.start(given.value), document.end(given.value), "False"))
+        if any(item.arg is None for item in call.keywords) or len(call.args) > 4:
+            return None
+        return unsafe(
+            append_argument(document, call, "enabled=False"),
+            "Make the scaler with enabled=False, or take it out: bfloat16 needs no loss scaling.",
+        )
+    return None

@@ -1,0 +1,89 @@
+"""Fixes of the switches for precision, cuDNN and debugging."""
+
+from __future__ import annotations
+
+import ast
+
+from tclint.finding import Finding
+from tclint.fix.codemod import Proposal, codemod, safe, unsafe
+from tclint.fix.document import Change, Document
+from tclint.fix.imports import after_imports, dotted, orphaned, torch_name
+from tclint.fix.statements import remove
+
+_MATMUL_PRECISIONS = ("highest", "high", "medium")
+_FP32_PRECISIONS = ("ieee", "tf32", "bf16", "none")
+_MEANT = {"fp32": "ieee", "float32": "ieee", "bfloat16": "bf16"}
+
+
+@codemod("PRC001")
+def allow_tf32(document: Document, _: Finding) -> Proposal | None:
+    """Set the precision of float32 matrix products behind the imports."""
+    torch = torch_name(document)
+    if torch is None:
+        return None
+    quote = document.quote
+    return unsafe(after_imports(document, [f"{torch}.set_float32_matmul_precision({quote}high{quote})"]))
+
+
+@codemod("RUN001")
+def benchmark_cudnn(document: Document, _: Finding) -> Proposal | None:
+    """Let cuDNN measure its algorithms; set behind the imports."""
+    torch = torch_name(document)
+    if torch is None:
+        return None
+    return unsafe(after_imports(document, [f"{torch}.backends.cudnn.benchmark = True"]))
+
+
+@codemod("RUN002")
+def switch_benchmark_on(document: Document, finding: Finding) -> Proposal | None:
+    """False becomes True."""
+    statement = document.find(finding.location, ast.Assign)
+    if statement is None:
+        return None
+    if not isinstance(statement.value, ast.Constant) or statement.value.value is not False:
+        return None
+    if not all(dotted(target).endswith("cudnn.benchmark") for target in statement.targets):
+        return None
+    return unsafe(Change(document.start(statement.value), document.end(statement.value), "True"))
+
+
+@codemod("PRC005")
+def correct_precision(document: Document, finding: Finding) -> Proposal | None:
+    """Write the value that torch accepts, where it is clear which one is meant."""
+    root: ast.AST | None = None
+    for kind in (ast.Call, ast.stmt, ast.Constant):
+        root = root or document.find(finding.location, kind)
+    if root is None:
+        return None
+    around = [root, *document.ancestors(root)] if isinstance(root, ast.Constant) else list(ast.walk(root))
+    is_matmul = any(
+        isinstance(node, ast.Call) and dotted(node.func).endswith("set_float32_matmul_precision")
+        for node in around
+    )
+    allowed = _MATMUL_PRECISIONS if is_matmul else _FP32_PRECISIONS
+    wrong = [
+        node
+        for node in ast.walk(root)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in allowed
+    ]
+    if len(wrong) != 1:
+        return None
+    given = str(wrong[0].value).strip().lower()
+    meant = given if is_matmul else _MEANT.get(given, given)
+    text = document.source(wrong[0])
+    if meant not in allowed or text[1:-1] != wrong[0].value:
+        return None
+    start = document.start(wrong[0])
+    return safe(Change(start + 1, start + len(text) - 1, meant))
+
+
+@codemod("RUN005")
+def remove_debugging(document: Document, finding: Finding) -> Proposal | None:
+    """Take out a statement that switches a debugging aid on for the whole program."""
+    call = document.find(finding.location, ast.Call)
+    statement = document.statement(call) if call is not None else None
+    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return None
+    if dotted(call.func).rpartition(".")[2] != "set_detect_anomaly":
+        return None
+    return unsafe([remove(document, statement), *orphaned(document, statement)])
