@@ -9,7 +9,7 @@ from typing import Any
 
 from tclint.diff import ChangedFinding, Diff, Document, MetricDelta, best_gain_percent, place
 from tclint.report.json import clean
-from tclint.report.markup import code, shortened, table, text
+from tclint.report.markup import code, prose, shortened, table, text
 from tclint.report.units import count, flops_text, percent_text, plural, significant, time_text
 from tclint.terminal import printable
 
@@ -149,7 +149,7 @@ def _markdown(found: Diff) -> str:
 
 
 def _items(sentences: Sequence[str]) -> list[str]:
-    items = [f"- {text(shortened(sentence, MESSAGE_CHARACTERS))}" for sentence in sentences[:LISTED_AT_MOST]]
+    items = [f"- {prose(shortened(sentence, MESSAGE_CHARACTERS))}" for sentence in sentences[:LISTED_AT_MOST]]
     if len(sentences) > LISTED_AT_MOST:
         items.append(f"- and {len(sentences) - LISTED_AT_MOST} more")
     return items

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.errors import UsageError
 from tclint.finding import Finding
-from tclint.report.markup import code, row, shortened, table, text
+from tclint.report.markup import code, prose, row, shortened, table, text
 from tclint.report.units import flops_text, percent_text, plural, significant, time_text
 from tclint.report.words import counts_text, gain_text
 from tclint.terminal import printable
@@ -165,4 +165,4 @@ def _name(value: str) -> str:
 
 
 def _message(value: str) -> str:
-    return text(shortened(" ".join(value.split()), MESSAGE_CHARACTERS))
+    return prose(shortened(" ".join(value.split()), MESSAGE_CHARACTERS))

@@ -6,10 +6,11 @@ import re
 
 from tclint.terminal import printable
 
-_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#+!|~&$@\"'^=]")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>#|~&$@]")
 # These make lists, headings and links only in certain places; they are common in text and stay elsewhere.
-_LEADING = re.compile(r"^(\s*)(-(?=[-\s]|$)|\d+(?=[.)](?:\s|$)))")
+_LEADING = re.compile(r"^(\s*)([-+=](?=[-+=\s]|$)|\d+(?=[.)](?:\s|$)))")
 _LINK = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+_QUOTED = re.compile(r"`([^`]+)`")
 _WORD_UNDERSCORE = re.compile(r"(?<=[A-Za-z0-9])&#95;(?=[A-Za-z0-9])")
 
 
@@ -40,6 +41,12 @@ def _entity(match: re.Match[str]) -> str:
 def shortened(value: str, characters: int) -> str:
     """`value` cut to that many characters, with a mark where something is missing."""
     return value if len(value) <= characters else value[: characters - 3].rstrip() + "..."
+
+
+def prose(value: str) -> str:
+    """A sentence whose `quoted` parts are code; everything in it is literal."""
+    parts = _QUOTED.split(printable(value))
+    return "".join(code(part) if index % 2 else text(part) for index, part in enumerate(parts))
 
 
 def table(header: list[str], rows: list[list[str]], right: frozenset[int] = frozenset()) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tclint.config import Settings
 from tclint.pipeline import Report
 from tclint.report import render
 from tclint.report.markdown import SUMMARY_BYTES
-from tclint.report.markup import code, row, table, text
+from tclint.report.markup import code, prose, row, table, text
 from tclint.terminal import printable
 
 markdown_it = pytest.importorskip("markdown_it")
@@ -59,12 +60,26 @@ def parsed_cells(markdown: str) -> list[list[str]]:
 @example("www.evil.example http://evil.example")
 @example("1. list")
 @example("---")
+@example("===")
+@example("+ list")
+@example("+-8 %")
 @example("a_b_c _d_ __e__")
 def test_text_is_shown_literally_in_a_paragraph(value: str) -> None:
     for markdown, around in ((text(value), ""), (f"- {code('x')}: {text(value)}", "x: ")):
         blocks = [token for token in PARSER.parse(markdown) if token.type == "inline"]
         shown = "".join(inline_text(block.children) for block in blocks)
         assert seen(shown) == seen(around + printable(value))
+
+
+@given(value=hostile_text)
+def test_quoted_parts_are_code_and_literal(value: str) -> None:
+    blocks = [token for token in PARSER.parse(f"- x {prose(value)}") if token.type == "inline"]
+    shown = "".join(inline_text(block.children) for block in blocks)
+    assert seen(shown) == seen("x " + re.sub(r"`([^`]+)`", r"\1", printable(value)))
+
+
+def test_quoted_code_of_a_message() -> None:
+    assert prose("call `a_b(x)` | now") == "call <code>a_b(x)</code> &#124; now"
 
 
 @given(values=hostile_text.flatmap(lambda first: hostile_text.map(lambda second: (first, second))))
