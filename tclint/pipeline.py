@@ -7,6 +7,7 @@ worker processes) and libcst, NumPy and the rules only when there is something f
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from tclint.baseline import Baseline
 from tclint.config import PRECISIONS, Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
+from tclint.input_sets import with_worst_marked, worst_of_sets
 from tclint.registry import Selection
 from tclint.rule import CRASH_CODE, GraphRule, Rule, SourceRule, apply_rule
 from tclint.suppressions import apply_suppressions
@@ -97,6 +99,12 @@ class Entry:
     """Of the torch that traced it."""
     comparisons: tuple[Comparison, ...] = ()
     """The tables that `compare` asks for."""
+    input_set: str = ""
+    """Which of several sets of inputs; it stands in brackets behind the target as well."""
+    is_worst_case: bool = False
+    """Of the several sets of inputs of a target, the one on which Tensor Cores are used least."""
+    captured_output: str = ""
+    """What the target's code printed."""
     fixes_made: int = 0
     """Findings whose fixes are in `step_time_fixed_us`."""
 
@@ -214,10 +222,12 @@ def check(
         settings=settings,
         entries=tuple(
             _with_fixes(entry, *contexts[index], listed) if index in contexts else entry
-            for index, entry in enumerate(entries)
+            for index, entry in enumerate(with_worst_marked(entries))
         ),
-        findings=tuple(_relative(finding) for finding in rank(listed)),
-        below_min_gain=tuple(_relative(finding) for finding in rank(below)),
+        findings=tuple(_relative(finding) for finding in rank(worst_of_sets(listed, entries))),
+        below_min_gain=tuple(
+            _relative(finding) for finding in rank(worst_of_sets(below, entries, besides=listed))
+        ),
         suppressed=tuple(_relative(finding) for finding in suppressed),
         skipped=source.skipped,
         errors=tuple(errors),
@@ -273,8 +283,8 @@ def _trace(models: Sequence[str], settings: Settings, on_progress: Progress | No
 def _entry_error(result: TraceResult) -> EntryError:
     error = result.error
     if error is None:
-        return EntryError(result.target, f"{result.target} was not traced, for a reason that was lost.")
-    return EntryError(result.target, str(error), error.details, error.captured_output)
+        return EntryError(result.entry, f"{result.entry} was not traced, for a reason that was lost.")
+    return EntryError(result.entry, str(error), error.details, error.captured_output)
 
 
 def _joined(
@@ -298,12 +308,17 @@ def _check_graph(
 
     graph = result.graph
     assert graph is not None
-    context = GraphContext(graph, settings, result.target)
+    started = time.perf_counter()
+    context = GraphContext(graph, settings, result.entry)
+    for scenario in context.scenarios:
+        context.estimate(scenario)  # remembered; the rules ask for it
+    priced = time.perf_counter()
     found = [
-        replace(finding, target=result.target)
+        replace(finding, target=result.entry)
         for rule in rules
         for finding in apply_rule(rule, context, context.root_location())
     ]
+    ruled = time.perf_counter()
     metrics = {}
     gaps: tuple[Gap, ...] = ()
     for scenario in context.scenarios:
@@ -333,8 +348,10 @@ def _check_graph(
                 if estimate.gpu.supports(precision)
             },
         )
+    comparisons = WhatIf(context).compare(settings.compare)
+    cost_s = priced - started + time.perf_counter() - ruled
     entry = Entry(
-        target=result.target,
+        target=result.entry,
         model=str(graph.metadata.get("model", "")),
         mode=settings.mode,
         precision=settings.precision,
@@ -344,11 +361,13 @@ def _check_graph(
         metrics=metrics,
         assumptions=graph.assumptions,
         not_analysed=gaps,
-        seconds=dict(result.seconds),
+        seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
         graph_hash=graph_hash(graph),
         torch_version=str(graph.metadata.get("torch", "")),
-        comparisons=WhatIf(context).compare(settings.compare),
+        comparisons=comparisons,
+        input_set=result.input_set,
+        captured_output=result.captured_output,
     )
     return entry, found, context
 

@@ -122,6 +122,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
             }
             for assumption in entry.assumptions
         ],
+        "input_set": entry.input_set or None,
+        "is_worst_case": entry.is_worst_case if entry.input_set else None,
         "comparisons": comparisons(entry),
         "not_analysed": [
             {"name": gap.name, "reason": gap.reason, "count": len(gap.op_indices)}

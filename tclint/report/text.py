@@ -127,7 +127,8 @@ class _Renderer:
         how = f"{entry.mode}, {_PRECISION_NOTES.get(entry.precision, entry.precision)}"
         if self.report.settings.compiled:
             how += ", compiled"
-        yield f"{self._paint(printable(entry.target), bold=True)}{model} ({how})"
+        worst = ", the worst of its sets of inputs" if entry.is_worst_case else ""
+        yield f"{self._paint(printable(entry.target), bold=True)}{model} ({how}){worst}"
         yield (
             f"  {count(entry.parameters)} parameters, {flops_text(entry.flops)} forward, "
             f"{plural(entry.op_count, 'operator')}"
@@ -171,6 +172,7 @@ class _Renderer:
         if self.style.verbosity > 0 and entry.seconds:
             parts = (f"{step} {seconds:.2f} s" for step, seconds in entry.seconds.items())
             yield from _wrapped("took " + ", ".join(parts), "  ", "    ")
+        yield from self._printed(entry.captured_output)
 
     def _comparisons(self, entry: Entry) -> Iterator[str]:
         for comparison in entry.comparisons:
@@ -191,10 +193,13 @@ class _Renderer:
             message = printable(error.message)
             label = self._paint("error", fg="red", bold=True)
             yield f"{label}: {message}" if target in message else f"{label}: {target}: {message}"
-            if self.style.verbosity > 0 and error.captured_output.strip():
-                yield "  it printed:"
-                for line in error.captured_output.rstrip().split("\n"):
-                    yield f"  > {printable(line.expandtabs(4))}"
+            yield from self._printed(error.captured_output)
+
+    def _printed(self, output: str) -> Iterator[str]:
+        if self.style.verbosity > 0 and output.strip():
+            yield "  it printed:"
+            for line in output.rstrip().split("\n"):
+                yield f"  > {printable(line.expandtabs(4))}"
 
     def _skipped(self) -> Iterator[str]:
         yield from self._some(

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tclint.config import Settings
@@ -37,11 +37,17 @@ class TraceResult:
     graph: Graph | None = None
     error: TargetError | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of 'import', 'build' and 'trace' in the worker, and of 'read', the graph's way back."""
+    """Wall time of 'torch' (its import, once for all targets), 'import' (of the target's file), 'build' and
+    'trace' in the worker, and of 'read', the graph's way back."""
     captured_output: str = ""
     """What the target's code printed, its first 64 KiB."""
     input_set: str = ""
     """Which of the target's sets of inputs; empty: it has only one."""
+
+    @property
+    def entry(self) -> str:
+        """The name of the entry: the target, with the set of inputs where there are several."""
+        return f"{self.target} [{self.input_set}]" if self.input_set else self.target
 
 
 def trace_targets(
@@ -97,7 +103,11 @@ def _in_order(
                     if on_progress:
                         on_progress(f"tracing {targets[outcome.started]}")
                     continue
-                results[outcome.id] = _results(targets[outcome.id], outcome, folder, runner.limits)
+                found = _results(targets[outcome.id], outcome, folder, runner.limits)
+                if runner.torch_s is not None:
+                    torch_s = {"torch": runner.torch_s}
+                    found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
+                results[outcome.id] = found
             yield from results.pop(index)
     finally:
         runner.close()
@@ -132,6 +142,7 @@ class _Zygote:
 
     def __init__(self, requests: list[dict[str, Any]], jobs: int) -> None:
         self.limits = requests[0] if requests else {}
+        self.torch_s: float | None = None
         self._requests = requests
         self._process: subprocess.Popen[bytes] | None = None
         if not requests:
@@ -152,6 +163,7 @@ class _Zygote:
                 message = json.loads(line)
                 if "ready" in message:
                     problem = message["problem"] or problem
+                    self.torch_s = message["seconds"]
                 elif "started" in message:
                     yield _Outcome(started=message["started"])
                 else:
@@ -174,6 +186,7 @@ class _FreshProcesses:
 
     def __init__(self, requests: list[dict[str, Any]]) -> None:
         self.limits = requests[0] if requests else {}
+        self.torch_s: float | None = None
         self._requests = requests
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import traceback
 from dataclasses import replace
 from typing import Any
@@ -42,8 +43,10 @@ def main(argv: list[str]) -> int:
             refuse_network()
         run_target(request)
         return 0
+    started = time.perf_counter()
     problem = _import_torch()
-    send(answers, {"ready": problem is None, "problem": problem})
+    seconds = time.perf_counter() - started
+    send(answers, {"ready": problem is None, "problem": problem, "seconds": seconds})
     if problem is not None:
         return 1
     _prepare_for_forks()

@@ -238,9 +238,7 @@ def check_result(name: str, result: TraceResult) -> None:
 
 
 @pytest.fixture(scope="module", params=["namespaces", "descendants"])
-def results(
-    folder: Path, request: pytest.FixtureRequest, mark_processes: Any
-) -> dict[str, TraceResult]:
+def results(folder: Path, request: pytest.FixtureRequest, mark_processes: Any) -> dict[str, TraceResult]:
     """All models at once, contained by namespaces where the system has them, and without."""
     path, current = list(sys.path), os.getcwd()
     with pytest.MonkeyPatch.context() as patch:

@@ -139,3 +139,33 @@ def test_a_file_named_like_an_imported_module(folder: Path) -> None:
     before = sys.modules["json"]
     assert load_target(parse_target("json.py:build")).function() == "mine"
     assert sys.modules["json"] is before
+
+
+def test_arguments(folder: Path) -> None:
+    (folder / "m13.py").write_text("def build(size, *, depth=1): return size, depth\n")
+    loaded = load_target(parse_target("m13.py:build"), {"size": 3})
+    assert loaded.function() == (3, 1)
+    with pytest.raises(
+        TargetError, match=r"build \(m13.py:1\) has no argument 'dept'.*Did you mean 'depth'\?"
+    ):
+        load_target(parse_target("m13.py:build"), {"size": 3, "dept": 2})
+    assert "--arg size=VALUE" in error_of("m13.py:build")
+
+
+def test_arguments_of_a_callable_that_takes_any(folder: Path) -> None:
+    (folder / "hubconf.py").write_text("dependencies = ['os']\ndef net(pretrained=False, **kw): return kw\n")
+    loaded = load_target(parse_target("hubconf.py:net"), {"width": 8})
+    assert loaded.function() == {"width": 8}
+
+
+def test_a_path_without_a_callable_says_how_to_list_them(folder: Path) -> None:
+    (folder / "m14.py").write_text("")
+    assert "tclint models" in error_of("m14.py")
+
+
+@pytest.mark.parametrize("text", ["timm:resnet18", "hf:gpt2"])
+def test_libraries_that_are_not_installed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {"timm": "timm", "hf": "transformers"}[text.partition(":")[0]]
+    monkeypatch.setitem(sys.modules, package, None)
+    message = error_of(text)
+    assert f"needs the package {package}" in message
