@@ -528,8 +528,8 @@ class CustomFunctionNoCustomFwd(SourceRule):
                 related=(context.related(call.site, "it runs under autocast here"),),
                 evidence={"function": owner.qualified_name, "calls": render(foreign.function)},
                 fix=Fix(
-                    "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=...), backward with "
-                    "torch.amp.custom_bwd."
+                    "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=...) and "
+                    "backward with torch.amp.custom_bwd."
                 ),
                 identity=owner.qualified_name,
             )
@@ -731,7 +731,7 @@ class InPlaceUnderAutocast(SourceRule):
             note="out of place",
         ),
         Example(
-            source='import torch\n\nwith torch.autocast("cuda"):\n    torch.add(a, b, out=d)\n    d.addcmul_(a, b)\n',
+            source='import torch\n\nwith torch.autocast("cuda"):\n    torch.add(a, b, out=d).mul_(2)\n',
             note="no matrix products",
         ),
         Example(

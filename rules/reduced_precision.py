@@ -11,6 +11,7 @@ from tclint.rule import Example, Rule, SourceRule
 from tclint.source.tables import Call, CallEvent, Expression, Function, Name, dotted, method_of, render
 
 if TYPE_CHECKING:
+    from tclint.config import Settings
     from tclint.source.amp import Region
     from tclint.source.casts import ModelCast
     from tclint.source.context import SourceContext
@@ -811,7 +812,7 @@ class HalfModelWithAutocast(SourceRule):
     confidence = "high"
     sources = ("PyTorch 2.13, torch.autocast (docstring)", "PyTorch 2.13, torch.amp.GradScaler.unscale_")
     triggers = (".half(", "float16", "bfloat16", "torch.half")
-    requires = ()
+    requires = (".backward(", "optim")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if context.amp.framework or any(_MASTERS.search(name.lower()) for name in context.tables.identifiers):
@@ -1147,6 +1148,9 @@ class Bf16OnPreAmpere(SourceRule):
     )
     triggers = ("bfloat16",)
     requires = ()
+
+    def applies(self, settings: Settings) -> bool:
+        return bool(_gpus_without_bf16(settings.gpus))
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         gpus = _gpus_without_bf16(context.settings.gpus)

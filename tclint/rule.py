@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tclint.finding import Confidence, Effect, Finding, Fix, Level, Location, Related
 
 if TYPE_CHECKING:
+    from tclint.config import Settings
     from tclint.advice.change import Change
     from tclint.context import GraphContext
     from tclint.source.context import SourceContext
@@ -130,6 +131,10 @@ class SourceRule(Rule):
     """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""
     requires: ClassVar[tuple[str, ...]] = ()
     """Tokens all of which a file must contain as well."""
+
+    def applies(self, settings: Settings) -> bool:  # noqa: ARG002
+        """Whether it can report anything under these settings; otherwise no file is parsed for it."""
+        return True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         raise NotImplementedError

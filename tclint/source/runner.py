@@ -61,6 +61,7 @@ def lint(
     """
     files, skipped = discover(paths, settings)
     contents = contents or {}
+    rules = [rule for rule in rules if rule.applies(settings)]
     prefilter = Prefilter.of(rules)
     findings: list[Finding] = []
     parsed_files = 0
