@@ -264,13 +264,16 @@ def test_paths_are_relative_to_the_repository(runner: Runner) -> None:
         "--config=$(touch {mark})",
     ],
 )
-def test_hostile_inputs_are_only_text(runner: Runner, hostile: str) -> None:
+def test_hostile_inputs_are_only_text(tmp_path: Path, hostile: str) -> None:
+    runner = Runner(tmp_path, has_torch=False)
     mark = runner.folder / "mark"
     text = hostile.format(mark=mark)
-    for name in ("targets", "models", "gpu", "fail_on", "config"):
-        results = runner.run(**{"targets": "clean.py", name: text})
-        assert not mark.exists()
-        assert results[-1].returncode in (1, 2)
+    names = ("targets", "models", "gpu", "precision", "mode", "min_gain", "fail_on", "config", "torch")
+    results = runner.run(**dict.fromkeys(names, text))
+    assert results[-1].returncode == 2
+    assert not mark.exists()
+    assert results[1].stderr.count("\n") == 1
+    assert text in runner.installed()[0]
 
 
 def test_wrong_usage_has_no_report(runner: Runner) -> None:
