@@ -1,0 +1,444 @@
+"""Dims that are divided: over GPUs, and over experts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tclint.advice.alignment import efficient_multiple
+from tclint.advice.attention import attention_blocks
+from tclint.advice.layers import by_line, indices_of, layers_phrase, related_sites, sentence, worth_pricing
+from tclint.advice.op_dims import leaf_ops, width_dims
+from tclint.advice.sharing import share_finding
+from tclint.advice.vocabulary import vocabulary_heads
+from tclint.context import GraphContext
+from tclint.finding import Effect, Finding, Fix
+from tclint.graph import Op
+from tclint.rule import Example, GraphRule
+
+
+class TensorParallelDivisibility(GraphRule):
+    """Heads, a layer's width or the vocabulary do not divide by the number of GPUs they are split over.
+
+    What it does
+    With --tensor-parallel N, checks that the heads of every attention, the widths between two linear
+    layers, and the vocabulary are multiples of N, and that a GPU's part of a width is still a multiple of
+    8 (fp16, bf16; 4 in TF32).
+
+    Why it costs
+    Tensor parallelism gives every GPU whole heads and equal slices of the wide layers. What does not
+    divide is an error in most frameworks, or padded; and a slice of 4104 / 4 = 1026 columns is
+    misaligned on every GPU, although 4104 was not.
+
+    Example
+        nn.MultiheadAttention(1920, num_heads=15)      # --tensor-parallel 8
+
+    Use instead
+        nn.MultiheadAttention(2048, num_heads=16)
+
+    When it does not apply
+    Without --tensor-parallel. Small heads of a model and layers that the parallel plan leaves whole: the
+    rule does not know the plan.
+
+    References
+    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489):
+    hidden size and heads divisible by the tensor-parallel size.
+    """
+
+    code = "DIM015"
+    name = "tp-divisibility"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = ("The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489)",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.TransformerEncoderLayer(960, 15, 3840, batch_first=True)
+
+
+def example_inputs():
+    return empty(8, 256, 960)
+""",
+            "15 heads over 8 GPUs",
+            {"tensor_parallel": 8},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 4104), nn.GELU(), nn.Linear(4104, 1024))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "1026 columns on each of 4 GPUs are misaligned",
+            {"tensor_parallel": 4},
+        ),
+        Example(
+            """
+from torch import long, nn, zeros
+
+
+def build_model():
+    return nn.Sequential(nn.Embedding(50258, 1024), nn.Linear(1024, 50258))
+
+
+def example_inputs():
+    return zeros(4, 512, dtype=long)
+""",
+            "the vocabulary over 4 GPUs",
+            {"tensor_parallel": 4},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True)
+
+
+def example_inputs():
+    return empty(8, 256, 1024)
+""",
+            "16 heads and 4096 columns over 8 GPUs",
+            {"tensor_parallel": 8},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.TransformerEncoderLayer(960, 15, 3840, batch_first=True)
+
+
+def example_inputs():
+    return empty(8, 256, 960)
+""",
+            "one GPU",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 10))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "ten classes stay whole",
+            {"tensor_parallel": 8},
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        parts = context.settings.tensor_parallel
+        if parts < 2:
+            return
+        problems: dict[int, tuple[Op, str]] = {}
+        for block in attention_blocks(context.graph):
+            if block.heads > 1 and block.heads % parts:
+                problems[block.ops[0].index] = block.ops[0], f"{block.heads} heads"
+        for head in context.once(vocabulary_heads):
+            if head.size % parts:
+                problems[head.op.index] = head.op, f"a vocabulary of {head.size}"
+        for op in leaf_ops(context.graph):
+            if op.kind == "linear" and op.index not in problems:
+                width = self._bad_width(op, context)
+                if width is not None:
+                    problems[op.index] = op, width
+        for ops in by_line(op for op, _ in problems.values()).values():
+            yield self._finding(context, ops, list(dict.fromkeys(problems[op.index][1] for op in ops)))
+
+    def _bad_width(self, op: Op, context: GraphContext) -> str | None:
+        """The width between two layers, of which each GPU holds a slice."""
+        parts = context.settings.tensor_parallel
+        for dim in width_dims(op, context.dims):
+            group = dim.group
+            if dim.role != "out_features" or group is None or group.is_output or group.fixed:
+                continue
+            if dim.size % parts:
+                return f"{dim.size} columns"
+            multiple = efficient_multiple(context.settings.precision)
+            if multiple and dim.size % multiple == 0 and dim.size // parts % multiple:
+                return f"{dim.size} columns ({dim.size // parts} on each, no multiple of {multiple})"
+        return None
+
+    def _finding(self, context: GraphContext, ops: list[Op], what: list[str]) -> Finding:
+        parts = context.settings.tensor_parallel
+        location = context.location(ops[0])
+        return self.finding(
+            location,
+            f"{sentence(layers_phrase(ops, ops[0].name))}: {', '.join(what)} cannot be split evenly over "
+            f"{parts} GPUs.",
+            effect=Effect(unknown="what a parallel plan does with uneven slices is not known"),
+            evidence={"tensor_parallel": parts, "sizes": what},
+            fix=Fix(f"Choose heads, widths and vocabulary as multiples of {parts} (widths of {8 * parts})."),
+            related=related_sites([op.construct_site for op in ops], location, "split in the same way"),
+        )
+
+
+_FEW_TOKENS = 128
+_ROUTED_BY = frozenset(
+    {"index", "index_select", "gather", "_unsafe_index", "masked_select", "take_along_dim"}
+)
+_NUMBER = re.compile(r"\.\d+(?=\.|$)")
+
+
+class ExpertTokens(GraphRule):
+    """The experts of a mixture get few tokens each, or a number that is no multiple of 8.
+
+    What it does
+    Finds experts - several equal linear layers of a list that read selected rows, or one batched product
+    with a weight per expert - and reports them when each gets fewer than 128 tokens or, with fixed
+    capacities, a number that is no multiple of 8 (16 for fp8), and their share of the step is worth it.
+
+    Why it costs
+    Every expert reads its whole weights for the tokens it gets. With fewer than 128 the GPU waits for
+    memory, as a dense layer with so small a batch would.
+
+    Example
+        experts = nn.ModuleList([Expert(1024, 4096) for _ in range(64)])      # 2048 tokens, 32 each
+
+    Use instead
+        experts = nn.ModuleList([Expert(1024, 4096) for _ in range(8)])       # 256 each; or a larger batch
+
+    When it does not apply
+    Inference with few tokens. How many tokens an expert gets is decided by routing: tclint spreads them
+    evenly and says so among its assumptions.
+
+    References
+    NVIDIA, Transformer Engine, grouped products: dims divisible by 16 in fp8.
+    NVIDIA, Linear/Fully-Connected Layers User's Guide: batch sizes above 128.
+    """
+
+    code = "DIM016"
+    name = "expert-tokens"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA Transformer Engine, quantized and grouped matrix products",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, batch size",
+    )
+    invalid = (
+        Example(
+            """
+from torch import empty, nn, zeros_like
+
+
+class Mixture(nn.Module):
+    def __init__(self, width, experts):
+        super().__init__()
+        self.router = nn.Linear(width, experts)
+        self.experts = nn.ModuleList([nn.Linear(width, width) for _ in range(experts)])
+
+    def forward(self, x):
+        choice = self.router(x).argmax(-1)
+        out = zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (choice == number).nonzero().squeeze(-1)
+            out = out.index_add(0, rows, expert(x[rows]))
+        return out
+
+
+def build_model():
+    return Mixture(1024, 16)
+
+
+def example_inputs():
+    return empty(1024, 1024)
+""",
+            "64 tokens for each of 16 experts",
+        ),
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Batched(nn.Module):
+    def __init__(self, experts, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(empty(experts, width, hidden))
+        self.down = nn.Parameter(empty(experts, hidden, width))
+
+    def forward(self, x):
+        return bmm(bmm(x, self.up).relu(), self.down)
+
+
+def build_model():
+    return Batched(32, 1024, 4096)
+
+
+def example_inputs():
+    return empty(32, 48, 1024)
+""",
+            "a capacity of 48 tokens",
+        ),
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Batched(nn.Module):
+    def __init__(self, experts, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(empty(experts, width, hidden))
+        self.down = nn.Parameter(empty(experts, hidden, width))
+
+    def forward(self, x):
+        return bmm(bmm(x, self.up).relu(), self.down)
+
+
+def build_model():
+    return Batched(8, 512, 2048)
+
+
+def example_inputs():
+    return empty(8, 1023, 512)
+""",
+            "a capacity of 1023 tokens",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Batched(nn.Module):
+    def __init__(self, experts, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(empty(experts, width, hidden))
+        self.down = nn.Parameter(empty(experts, hidden, width))
+
+    def forward(self, x):
+        return bmm(bmm(x, self.up).relu(), self.down)
+
+
+def build_model():
+    return Batched(8, 512, 2048)
+
+
+def example_inputs():
+    return empty(8, 1024, 512)
+""",
+            "1024 tokens each",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
+
+
+def example_inputs():
+    return empty(64, 1024)
+""",
+            "layers one after the other are no experts",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Attention(nn.Module):
+    def forward(self, q, k):
+        return (q @ k.transpose(1, 2)).softmax(-1) @ k
+
+
+def build_model():
+    return Attention()
+
+
+def example_inputs():
+    return empty(64, 60, 64), empty(64, 60, 64)
+""",
+            "batched products of activations",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        multiple = 16 if context.settings.quantized == "fp8" else 8
+        found: dict[tuple[object, ...], list[Op]] = {}
+        for op in leaf_ops(context.graph):
+            key = _expert_key(op, context)
+            if key is not None:
+                found.setdefault(key, []).append(op)
+        for ops in by_line(self._starved(found, multiple)).values():
+            if not worth_pricing(context, indices_of(ops)):
+                continue
+            tokens = sorted({_tokens(op) for op in ops})
+            few = tokens[0] < _FEW_TOKENS
+            yield share_finding(
+                self,
+                context,
+                ops,
+                "expert product",
+                f", with {tokens[0]} tokens per expert"
+                + (f", fewer than {_FEW_TOKENS}" if few else f", no multiple of {multiple}"),
+                effect=Effect(unknown="how many tokens an expert gets depends on routing"),
+                advice="Give each expert more tokens (larger batch, fewer experts on a GPU)"
+                if few
+                else f"Choose a capacity that is a multiple of {max(multiple, 64)}.",
+                evidence={"tokens": tokens},
+            )
+
+    def _starved(self, found: dict[tuple[object, ...], list[Op]], multiple: int) -> Iterator[Op]:
+        for (kind, *_), ops in found.items():
+            if kind == "list" and len(ops) < 2:
+                continue
+            for op in ops:
+                tokens = _tokens(op)
+                if 0 < tokens < _FEW_TOKENS or (kind == "batched" and tokens % multiple):
+                    yield op
+
+
+def _tokens(op: Op) -> int:
+    return op.outputs[0].numel // op.outputs[0].shape[-1] if op.kind == "linear" else op.outputs[0].shape[-2]
+
+
+def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
+    """What the experts of one layer have in common; None for a layer that is no expert."""
+    if op.name in ("bmm", "baddbmm", "matmul") and len(op.outputs[0].shape) == 3:
+        weight = op.inputs[-1]
+        batched = weight.parameter is not None and len(weight.shape) == 3 and weight.shape[0] > 1
+        return ("batched", weight.parameter) if batched else None
+    number = _NUMBER.search(op.module_path)
+    if op.kind != "linear" or number is None or not op.outputs[0].shape:
+        return None
+    source = op.inputs[0]
+    while source.producer is not None:
+        producer = context.graph.ops[source.producer]
+        if producer.name in _ROUTED_BY:
+            return "list", _NUMBER.sub(".*", op.module_path), op.inputs[1].shape
+        if producer.kind not in ("view", "elementwise", "linear", "norm") or not producer.inputs:
+            return None
+        if producer.kind == "linear" and not _same_expert(producer, op):
+            return None
+        source = producer.inputs[0]
+    return None
+
+
+def _same_expert(first: Op, second: Op) -> bool:
+    """The hidden layer of an expert reads what its first layer made."""
+    return first.module_path.rpartition(".")[0] == second.module_path.rpartition(".")[0]
+
+
+RULES = (TensorParallelDivisibility, ExpertTokens)
