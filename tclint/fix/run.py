@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,24 +98,26 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
             else:
                 originals[path] = contents[path] = data
         before = dict(contents)
-        made: dict[str, Counter[str]] = {}
+        made: dict[str, list[Finding]] = {}
         for path, findings in wanted.items():
-            data, codes = _fixed(contents[path], findings)
-            if codes:
-                contents[path], made[path] = data, codes
+            data, mended = _fixed(contents[path], findings)
+            if mended:
+                contents[path], made[path] = data, mended
         if not made:
             break
         changed = {path: data for path, data in contents.items() if data != originals[path]}
         following = relint(changed)
-        # A fix that leaves as many findings of its rule as there were would be made again and again.
+        # A fix that its rule does not take for one would be made again and again.
         useless = _useless(current, following, made)
         if useless:
             barred |= useless
             contents = before
             continue
-        for path, codes in made.items():
-            counts[path] += codes.total()
+        for path, mended in made.items():
+            counts[path] += len(mended)
         current = following
+    else:
+        raise RuntimeError(f"fixes of {', '.join(sorted(made))} do not settle in {_ROUNDS} rounds")
     outcome.files = [
         FixedFile(path, originals[path], data, counts[path])
         for path, data in sorted(contents.items())
@@ -156,22 +159,32 @@ def _read_as_linted(path: str, report: Report, outcome: Outcome) -> bytes | None
     return data
 
 
-def _fixed(data: bytes, findings: Sequence[Finding]) -> tuple[bytes, Counter[str]]:
-    """New bytes, and how many findings of which rules were fixed."""
+def _fixed(data: bytes, findings: Sequence[Finding]) -> tuple[bytes, list[Finding]]:
+    """New bytes, and the findings that were fixed."""
     bom = _BOM if data.startswith(_BOM) else b""
     text = data[len(bom) :].decode("utf-8")
     new, made = apply_edits(text, [finding.fix.edits for finding in findings if finding.fix is not None])
-    return bom + new.encode("utf-8"), Counter(findings[index].code for index in made)
+    return bom + new.encode("utf-8"), [findings[index] for index in made]
 
 
-def _useless(before: Report, after: Report, made: Mapping[str, Counter[str]]) -> set[tuple[str, str]]:
+def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]]) -> set[tuple[str, str]]:
+    """Path and rule of fixes whose findings are still there."""
     found: set[tuple[str, str]] = set()
     skipped = {os.path.abspath(item.path) for item in after.skipped}
-    for path, codes in made.items():
-        was = Counter(finding.code for finding in _of_file(before, path))
-        now = Counter(finding.code for finding in _of_file(after, path))
-        found.update((path, code) for code in codes if now[code] >= was[code] or path in skipped)
+    for path, findings in made.items():
+        was = Counter(_key(finding) for finding in _of_file(before, path))
+        now = Counter(_key(finding) for finding in _of_file(after, path))
+        found.update(
+            (path, finding.code)
+            for finding in findings
+            if now[_key(finding)] >= was[_key(finding)] or path in skipped
+        )
     return found
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    """What stays of a finding while lines move."""
+    return finding.fingerprint, re.sub(r"\d+", "#", finding.message)
 
 
 def _of_file(report: Report, path: str) -> list[Finding]:

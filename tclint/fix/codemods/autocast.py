@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from tclint.finding import Finding
+from tclint.fix.arguments import arguments, remove_argument
 from tclint.fix.codemod import Proposal, codemod, safe, unsafe
 from tclint.fix.document import Change, Document
 from tclint.fix.imports import orphaned
@@ -73,23 +74,30 @@ def _belongs_to_step(statement: ast.stmt) -> bool:
 
 @codemod("AMP009")
 def keep_in_float32(document: Document, finding: Finding) -> Proposal | None:
-    """Take out `.half()`: autocast casts where that is safe."""
+    """Take out `.half()` or the dtype of `.to(...)`: autocast casts where that is safe."""
     call = document.find(finding.location, ast.Call)
-    if (
-        call is None
-        or not isinstance(call.func, ast.Attribute)
-        or call.func.attr not in ("half", "bfloat16")
-        or call.args
-        or call.keywords
-    ):
+    if call is None or not isinstance(call.func, ast.Attribute):
+        return None
+    given = arguments(call)
+    if call.func.attr == "to":
+        dtypes = [item for item in given if _is_16_bit(item)]
+        if len(dtypes) != 1:
+            return None
+        if len(given) > 1:
+            return unsafe(remove_argument(document, call, dtypes[0]))
+    elif call.func.attr not in ("half", "bfloat16") or given:
         return None
     statement = document.statement(call)
     if isinstance(statement, ast.Expr) and statement.value is call:
         return unsafe(remove(document, statement))
-    value_end = document.end(call.func.value)
-    # A closing parenthesis of `(x).half()` belongs to what stays.
-    behind = document.text[value_end : document.end(call)]
-    start = value_end + behind.rindex("." + call.func.attr) if "." + call.func.attr in behind else None
-    if start is None or document.has_comment(start, document.end(call)):
+    # Parentheses around the receiver stay with it.
+    dots = document.tokens_in(document.end(call.func.value), document.end(call))
+    dot = next((token for token in dots if token.string == "."), None)
+    if dot is None or document.has_comment(dot.start, document.end(call)):
         return None
-    return unsafe(Change(start, document.end(call), ""))
+    return unsafe(Change(dot.start, document.end(call), ""))
+
+
+def _is_16_bit(argument: ast.expr | ast.keyword) -> bool:
+    value = argument.value if isinstance(argument, ast.keyword) else argument
+    return isinstance(value, ast.Attribute) and value.attr in ("float16", "half", "bfloat16")

@@ -27,7 +27,7 @@ def modern_amp(document: Document, finding: Finding) -> Proposal | None:
     for binding in bindings(document):
         uses = list(_uses(document, binding))
         inside_import = document.start(binding.statement) <= place < document.end(binding.statement)
-        at_use = any(document.start(node) <= place < document.end(_outer(document, node)) for node in uses)
+        at_use = any(start <= place < end for start, end in (_place(document, node) for node in uses))
         if not at_use and not (inside_import and _is_old(binding)):
             continue
         changes = _changes(document, binding)
@@ -42,9 +42,14 @@ def _is_old(binding: Binding) -> bool:
     return binding.qualified.startswith(_OLD) or binding.alias.name.startswith(_OLD)
 
 
-def _outer(document: Document, node: ast.AST) -> ast.AST:
+def _place(document: Document, node: ast.AST) -> tuple[int, int]:
+    """Where a finding on a use can stand: at the name, the call, or the function that it decorates."""
     parent = document.parent(node)
-    return parent if isinstance(parent, ast.Call) and parent.func is node else node
+    if isinstance(parent, ast.Call):
+        return document.start(parent), document.end(parent)
+    if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and node in parent.decorator_list:
+        return document.start(node), document.start(parent.body[0])
+    return document.start(node), document.end(node)
 
 
 def _uses(document: Document, binding: Binding) -> Iterator[ast.AST]:
@@ -196,7 +201,20 @@ def _call(document: Document, node: ast.AST, name: str) -> list[Change] | None:
         return None
     if name == "GradScaler" and _only_named(document, node):
         return []
+    if name == "autocast" and _is_partial(parent, node):
+        # `partial(autocast, True)` binds a position that moves.
+        end = document.end(node)
+        return [Change(end, end, f", {cuda}")]
     return None
+
+
+def _is_partial(call: ast.AST | None, node: ast.AST) -> bool:
+    return (
+        isinstance(call, ast.Call)
+        and dotted(call.func).rpartition(".")[2] == "partial"
+        and len(call.args) == 1
+        and call.args[0] is node
+    )
 
 
 def _only_named(document: Document, node: ast.AST) -> bool:

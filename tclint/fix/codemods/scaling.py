@@ -10,7 +10,14 @@ from tclint.finding import Finding
 from tclint.fix.codemod import Proposal, codemod, safe, unsafe
 from tclint.fix.document import Change, Document
 from tclint.fix.imports import dotted
-from tclint.fix.statements import insert_after, insert_before
+from tclint.fix.statements import (
+    indentation,
+    insert_after,
+    insert_before,
+    is_first_on_line,
+    is_last_on_line,
+    remove,
+)
 
 _CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip"))
@@ -45,8 +52,17 @@ def uses(document: Document, function: ast.AST, method: str) -> Iterator[Use]:
 
 def _scaler_step(document: Document, function: ast.AST, finding: Finding) -> Use | None:
     """The scaler's step that the finding names."""
-    line = finding.evidence.get("step_line")
-    found = [use for use in uses(document, function, "step") if use.argument and use.call.lineno == line]
+    line, text = finding.evidence.get("step_line"), finding.evidence.get("step")
+    found = [
+        use
+        for use in uses(document, function, "step")
+        if use.argument
+        and (
+            use.call.lineno == line
+            if line is not None
+            else use.call.lineno > finding.location.line and document.source(use.call) == text
+        )
+    ]
     return found[0] if len(found) == 1 else None
 
 
@@ -54,7 +70,14 @@ def _steps_of(document: Document, function: ast.AST, scaler: str) -> list[Use]:
     return [use for use in uses(document, function, "step") if use.receiver == scaler and use.argument]
 
 
-@codemod("AMP003", "AMP020")
+@codemod("AMP020")
+def unscale_before_reading(document: Document, finding: Finding) -> Proposal | None:
+    """Insert `scaler.unscale_(optimizer)` before gradients are looked at."""
+    proposal = unscale_first(document, finding)
+    return proposal._replace(safety="unsafe") if proposal is not None else None
+
+
+@codemod("AMP003")
 def unscale_first(document: Document, finding: Finding) -> Proposal | None:
     """Insert `scaler.unscale_(optimizer)` before the first look at the gradients of a step."""
     node = document.find(finding.location, ast.Call) or document.find(finding.location, ast.stmt)
@@ -63,29 +86,75 @@ def unscale_first(document: Document, finding: Finding) -> Proposal | None:
     function = document.function(node)
     step = _scaler_step(document, function, finding)
     statement = document.statement(node)
-    if step is None or statement is None:
+    step_statement = document.statement(step.call) if step is not None else None
+    if step is None or statement is None or step_statement is None:
         return None
-    step_statement = document.statement(step.call)
-    assert step_statement is not None
+    code = f"{step.receiver}.unscale_({step.argument})"
     block = document.block(step_statement)
     path = _path_into(document, statement, block)
     if not path:
-        return None
+        return _under_same_test(document, statement, step_statement, code)
     # A loop over parameters clips one after the other: unscale once, before it.
     loops = [outer for outer in path if isinstance(outer, _LOOPS)]
     target = loops[0] if loops else path[-1]
-    if any(isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for outer in path):
-        return None
     top = path[0]
     first = _first_clip(document, block, top)
-    if first is not top or _clips_in(document, top) > 1:
+    if first is not top or clips_in(document, top) > 1:
         target = first
+    moved = _misplaced(document, function, step, block, target, step_statement)
+    if moved is None:
+        return None
     optimizers = {use.argument for use in _steps_of(document, function, step.receiver)}
-    one = len(optimizers) == 1 and all(
-        not isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1]
+    nested = any(isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1])
+    changes = [insert_before(document, target, code), *moved]
+    return safe(changes) if len(optimizers) == 1 and not nested else unsafe(changes)
+
+
+def _misplaced(
+    document: Document,
+    function: ast.AST,
+    step: Use,
+    block: list[ast.stmt],
+    target: ast.stmt,
+    step_statement: ast.stmt,
+) -> list[Change] | None:
+    """Changes that take out what unscales too late; None where that is not one statement of the block."""
+    changes = []
+    for use in uses(document, function, "unscale_"):
+        if (use.receiver, use.argument) != (step.receiver, step.argument):
+            continue
+        start = document.start(use.call)
+        if not document.start(target) <= start < document.start(step_statement):
+            continue
+        statement = document.statement(use.call)
+        if not isinstance(statement, ast.Expr) or not any(item is statement for item in block):
+            return None
+        changes.append(remove(document, statement))
+    return changes
+
+
+def _under_same_test(document: Document, clip: ast.stmt, step: ast.stmt, code: str) -> Proposal | None:
+    """The step stands under `if scaler is not None:`, the clipping does not: unscale under the same test."""
+    guard = document.parent(step)
+    if not isinstance(guard, ast.If) or not any(step is item for item in guard.body):
+        return None
+    block = document.block(guard)
+    path = _path_into(document, clip, block)
+    test = guard.test.left if isinstance(guard.test, ast.Compare) else guard.test
+    plain = bool(dotted(test)) and (
+        not isinstance(guard.test, ast.Compare)
+        or (len(guard.test.comparators) == 1 and isinstance(guard.test.comparators[0], ast.Constant))
     )
-    change = insert_before(document, target, f"{step.receiver}.unscale_({step.argument})")
-    return safe(change) if one else unsafe(change)
+    if len(path) != 1 or not plain or document.start(clip) > document.start(guard):
+        return None
+    if not all(is_first_on_line(document, item) for item in (clip, guard, step)):
+        return None
+    outer = indentation(document, clip)
+    inner = indentation(document, step)
+    if not inner.startswith(outer):
+        return None
+    lines = f"if {document.source(guard.test)}:{document.newline}{inner}{code}"
+    return unsafe(insert_before(document, _first_clip(document, block, clip), lines))
 
 
 def _path_into(document: Document, statement: ast.stmt, block: list[ast.stmt]) -> list[ast.stmt]:
@@ -99,7 +168,8 @@ def _path_into(document: Document, statement: ast.stmt, block: list[ast.stmt]) -
     return path if any(path[0] is item for item in block) else []
 
 
-def _clips_in(document: Document, statement: ast.stmt) -> int:
+def clips_in(document: Document, statement: ast.AST) -> int:
+    """How many calls below a node clip gradients."""
     return sum(_is_clip(node) for node in document.walk(statement))
 
 
@@ -121,7 +191,7 @@ def _first_clip(document: Document, block: list[ast.stmt], top: ast.stmt) -> ast
             for node in document.walk(statement)
         ):
             break
-        if _clips_in(document, statement):
+        if clips_in(document, statement):
             first = statement
     return first
 
@@ -173,6 +243,9 @@ def step_through_scaler(document: Document, finding: Finding) -> Proposal | None
     updates = [use for use in uses(document, function, "update") if use.receiver == scaler]
     if any(document.start(use.call) < document.start(call) for use in updates):
         return None
+    # Where only one branch scales, the other still needs the plain step.
+    if not all(_runs_before(document, use.call, call) for use in uses(document, function, "scale")):
+        return None
     block = document.block(statement)
     if any(optimizer in _targets(loop) for loop in document.ancestors(call) if isinstance(loop, ast.For)):
         return None
@@ -180,6 +253,15 @@ def step_through_scaler(document: Document, finding: Finding) -> Proposal | None
         last = _last_step(block, statement, scaler)
         changes.append(insert_after(document, last, f"{scaler}.update()"))
     return safe(changes)
+
+
+def _runs_before(document: Document, earlier: ast.AST, later: ast.AST) -> bool:
+    """Whether no test, handler or inner loop stands around the earlier one alone."""
+    around_later = {id(outer) for outer in document.ancestors(later)}
+    return not any(
+        isinstance(outer, ast.If | ast.IfExp | ast.Try | ast.Match) and id(outer) not in around_later
+        for outer in document.ancestors(earlier)
+    )
 
 
 def _last_step(block: list[ast.stmt], statement: ast.stmt, scaler: str) -> ast.stmt:
@@ -198,14 +280,106 @@ def _last_step(block: list[ast.stmt], statement: ast.stmt, scaler: str) -> ast.s
 
 @codemod("AMP013")
 def scale_the_loss(document: Document, finding: Finding) -> Proposal | None:
-    """Write `scaler.scale(loss).backward()`."""
+    """Write `scaler.scale(loss).backward()`, for every loss of the step."""
     call = document.find(finding.location, ast.Call)
-    if call is None or not isinstance(call.func, ast.Attribute) or call.func.attr != "backward":
+    if call is None:
         return None
-    step = _scaler_step(document, document.function(call), finding)
-    if step is None or any(not item.arg or item.arg == "gradient" for item in call.keywords) or call.args:
+    function = document.function(call)
+    step = _scaler_step(document, function, finding)
+    if step is None:
         return None
-    return safe(scaled(document, call, step.receiver))
+    plain = [
+        node
+        for node in document.walk(function)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and document.function(node) is function
+    ]
+    end = document.start(step.call)
+    earlier = [
+        document.start(use.call)
+        for use in uses(document, function, "step")
+        if use.argument and document.start(use.call) < document.start(call)
+    ]
+    start = max(earlier, default=-1)
+    changes: list[Change] = []
+    for backward in plain:
+        if not start < document.start(backward) < end:
+            continue
+        if backward.args or any(item.arg in (None, "gradient") for item in backward.keywords):
+            return None
+        changes += scaled(document, backward, step.receiver)
+        assert isinstance(backward.func, ast.Attribute)
+        changes += _discarded(document, function, step.receiver, dotted(backward.func.value))
+    return safe(changes)
+
+
+def _discarded(document: Document, function: ast.AST, scaler: str, loss: str) -> list[Change]:
+    """Takes out `scaler.scale(loss)` as a statement: it scales nothing."""
+    found = []
+    for use in uses(document, function, "scale"):
+        statement = document.statement(use.call)
+        if (
+            isinstance(statement, ast.Expr)
+            and statement.value is use.call
+            and (use.receiver, use.argument) == (scaler, loss)
+        ):
+            found.append(remove(document, statement))
+    return found
+
+
+@codemod("AMP010")
+def unscale_in_rounds_that_step(document: Document, finding: Finding) -> Proposal | None:
+    """Move `unscale_` and the clipping behind it into the `if` that guards the step."""
+    call = document.find(finding.location, ast.Call)
+    statement = document.statement(call) if call is not None else None
+    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return None
+    block = document.block(statement)
+    at = next(index for index, item in enumerate(block) if item is statement)
+    if any(_same_call(document, item, statement) for item in block[:at]):
+        return unsafe(remove(document, statement))  # a second time
+    moved: list[ast.stmt] = [statement]
+    for item in block[at + 1 :]:
+        if isinstance(item, ast.If):
+            return _into_guard(document, moved, item, dotted(call.func).rpartition(".")[0])
+        if not isinstance(item, ast.Expr | ast.Assign) or not clips_in(document, item):
+            return None
+        moved.append(item)
+    return None
+
+
+def _same_call(document: Document, one: ast.stmt, other: ast.stmt) -> bool:
+    return isinstance(one, ast.Expr) and document.source(one) == document.source(other)
+
+
+def _into_guard(document: Document, moved: list[ast.stmt], guard: ast.If, scaler: str) -> Proposal | None:
+    steps = [
+        node
+        for item in guard.body
+        for node in document.walk(item)
+        if isinstance(node, ast.Call) and dotted(node.func) == f"{scaler}.step"
+    ]
+    first = guard.body[0]
+    everything = (*moved, guard, first)
+    if not steps or guard.orelse or not all(is_first_on_line(document, item) for item in everything):
+        return None
+    if not all(is_last_on_line(document, item) for item in moved):
+        return None
+    outer, inner = indentation(document, guard), indentation(document, first)
+    start = document.line_start(document.line_of(document.start(moved[0])))
+    last = document.line_of(document.end(moved[-1]))
+    end = document.line_start(last + 1)
+    lines = document.text[start:end].splitlines(keepends=True)
+    numbers = range(document.line_of(start), last + 1)
+    if not inner.startswith(outer) or any(document.inside_string(number) for number in numbers):
+        return None
+    deeper = "".join(
+        inner + line[len(outer) :] if line.startswith(outer) and line.strip() else line for line in lines
+    )
+    at = document.line_start(document.line_of(document.start(first)))
+    return unsafe([Change(start, end, ""), Change(at, at, deeper)])
 
 
 def scaled(document: Document, call: ast.Call, scaler: str) -> list[Change]:

@@ -7,12 +7,8 @@ import ast
 from tclint.finding import Finding
 from tclint.fix.codemod import Proposal, codemod, safe, unsafe
 from tclint.fix.document import Change, Document
-from tclint.fix.imports import after_imports, dotted, orphaned, torch_name
+from tclint.fix.imports import after_imports, bindings, dotted, orphaned, torch_name
 from tclint.fix.statements import remove
-
-_MATMUL_PRECISIONS = ("highest", "high", "medium")
-_FP32_PRECISIONS = ("ieee", "tf32", "bf16", "none")
-_MEANT = {"fp32": "ieee", "float32": "ieee", "bfloat16": "bf16"}
 
 
 @codemod("PRC001")
@@ -31,7 +27,11 @@ def benchmark_cudnn(document: Document, _: Finding) -> Proposal | None:
     torch = torch_name(document)
     if torch is None:
         return None
-    return unsafe(after_imports(document, [f"{torch}.backends.cudnn.benchmark = True"]))
+    cudnn = next(
+        (item.name for item in bindings(document) if item.qualified == "torch.backends.cudnn"),
+        f"{torch}.backends.cudnn",
+    )
+    return unsafe(after_imports(document, [f"{cudnn}.benchmark = True"]))
 
 
 @codemod("RUN002")
@@ -50,28 +50,18 @@ def switch_benchmark_on(document: Document, finding: Finding) -> Proposal | None
 @codemod("PRC005")
 def correct_precision(document: Document, finding: Finding) -> Proposal | None:
     """Write the value that torch accepts, where it is clear which one is meant."""
+    meant, value = finding.evidence.get("replacement"), finding.evidence.get("value")
     root: ast.AST | None = None
     for kind in (ast.Call, ast.stmt, ast.Constant):
         root = root or document.find(finding.location, kind)
-    if root is None:
+    if root is None or not isinstance(meant, str):
         return None
-    around = [root, *document.ancestors(root)] if isinstance(root, ast.Constant) else list(ast.walk(root))
-    is_matmul = any(
-        isinstance(node, ast.Call) and dotted(node.func).endswith("set_float32_matmul_precision")
-        for node in around
-    )
-    allowed = _MATMUL_PRECISIONS if is_matmul else _FP32_PRECISIONS
-    wrong = [
-        node
-        for node in ast.walk(root)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in allowed
-    ]
+    wrong = [node for node in ast.walk(root) if isinstance(node, ast.Constant) and node.value == value]
     if len(wrong) != 1:
         return None
-    given = str(wrong[0].value).strip().lower()
-    meant = given if is_matmul else _MEANT.get(given, given)
     text = document.source(wrong[0])
-    if meant not in allowed or text[1:-1] != wrong[0].value:
+    # Prefixes and escapes have other offsets than the value.
+    if text[1:-1] != value:
         return None
     start = document.start(wrong[0])
     return safe(Change(start + 1, start + len(text) - 1, meant))
