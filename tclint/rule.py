@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tclint.finding import Confidence, Effect, Finding, Fix, Level, Location, Related
 
 if TYPE_CHECKING:
-    from tclint.config import Settings
     from tclint.advice.change import Change
+    from tclint.config import Settings
     from tclint.context import GraphContext
     from tclint.source.context import SourceContext
 
