@@ -13,11 +13,14 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
+import gc
 import importlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before torch is imported: as tclint's own worker processes have it, and one core per run.
 os.environ.setdefault("PYTORCH_JIT", "0")
@@ -28,7 +31,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from zoo_case import COLUMNS, Case, Measured, measure_in_child, note  # noqa: E402
+from zoo_case import COLUMNS, Case, measure_in_child, note  # noqa: E402
 
 LIBRARIES = ("timm", "transformers", "custom")
 
@@ -43,7 +46,9 @@ def main() -> int:
     if not arguments.library:
         note("say --library timm, transformers or custom, or --table")
         return 2
-    source = importlib.import_module(f"zoo_{arguments.library}" + (".cases" if arguments.library == "custom" else ""))
+    source = importlib.import_module(
+        f"zoo_{arguments.library}" + (".cases" if arguments.library == "custom" else "")
+    )
     out = Path(arguments.out or HERE / "zoo" / f"{arguments.library}.csv")
     out.parent.mkdir(parents=True, exist_ok=True)
     done = _done(out)
@@ -58,6 +63,9 @@ def main() -> int:
     todo = [case for case in chosen if case.name not in done]
     note(f"{arguments.library}: {len(chosen)} models chosen, {len(todo)} to do -> {out}")
     stamp = {"date": datetime.date.today().isoformat(), "versions": source.versions()}
+    # The children must neither walk nor copy what the library's import left behind.
+    gc.collect()
+    gc.freeze()
     _run(todo, out, stamp, arguments)
     return 0
 
@@ -70,28 +78,30 @@ def _run(todo: list[Case], out: Path, stamp: dict[str, str], arguments: argparse
         rows = csv.writer(stream)
         if is_new:
             rows.writerow(COLUMNS)
-        for position, measured in enumerate(_measured(todo, arguments), 1):
-            measured.values.update(stamp)
-            rows.writerow(measured.as_row())
+        for position, row in enumerate(_measured(todo, arguments), 1):
+            row.update(stamp)
+            rows.writerow([row.get(column, "") for column in COLUMNS])
             stream.flush()
-            if measured.values["status"] != "ok":
+            if row["status"] != "ok":
                 failed += 1
-                note(f"{measured.values['name']}: {measured.values['status']}: {measured.values.get('error')}")
+                note(f"{row['name']}: {row['status']}: {row.get('error')}")
             if position % 50 == 0:
                 note(f"{position} of {len(todo)}, {failed} failed, {time.monotonic() - started:.0f} s")
     note(f"{len(todo)} traced, {failed} failed, {time.monotonic() - started:.0f} s")
 
 
-def _measured(todo: list[Case], arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _measured(todo: list[Case], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if arguments.jobs <= 1:
         for case in todo:
-            yield measure_in_child(case, arguments.timeout, arguments.infer)
+            yield measure_in_child(case, arguments.timeout, arguments.infer, arguments.count)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     # The threads only wait for their forked children.
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        yield from pool.map(lambda case: measure_in_child(case, arguments.timeout, arguments.infer), todo)
+        yield from pool.map(
+            lambda case: measure_in_child(case, arguments.timeout, arguments.infer, arguments.count), todo
+        )
 
 
 def _done(out: Path) -> set[str]:
@@ -102,15 +112,20 @@ def _done(out: Path) -> set[str]:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--library", choices=LIBRARIES)
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="the first N (timm: one per family first)")
+    parser.add_argument(
+        "--limit", type=int, default=0, metavar="N", help="the first N (timm: one per family first)"
+    )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth model")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these models")
     parser.add_argument("--out", metavar="FILE.csv", help="default: benchmarks/zoo/LIBRARY.csv")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="models at a time")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds per model")
     parser.add_argument("--infer", action="store_true", help="trace one-tensor models without inputs too")
+    parser.add_argument("--no-count", dest="count", action="store_false", help="skip torch's FLOP counter")
     parser.add_argument("--table", action="store_true", help="write docs/coverage.md from the CSV files")
     return parser.parse_args()
 

@@ -30,4 +30,3 @@ def count_on_meta(model: Any, inputs: Any) -> tuple[int | None, str]:
         lines = str(error).strip().splitlines()
         return None, f"{type(error).__name__}: {lines[0][:120] if lines else ''}"
     return counter.get_total_flops(), ""
-

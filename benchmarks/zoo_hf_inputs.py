@@ -79,7 +79,11 @@ def _grid_inputs(wanted: list[str], config: Any) -> dict[str, Any]:
 
 
 def _is_two_tower(config: Any) -> bool:
-    return hasattr(config, "projection_dim") and hasattr(config, "vision_config") and hasattr(config, "text_config")
+    return (
+        hasattr(config, "projection_dim")
+        and hasattr(config, "vision_config")
+        and hasattr(config, "text_config")
+    )
 
 
 def setting(config: Any, *names: str, default: Any = None) -> Any:
@@ -122,7 +126,15 @@ def _channels(config: Any) -> int:
 def _images(config: Any) -> torch.Tensor:
     frames = setting(config, "num_frames")
     shape = (BATCH, _channels(config), *_image_size(config))
-    if frames and config.model_type in ("videomae", "vivit", "timesformer", "tvlt", "x_clip", "xclip", "instructblipvideo"):
+    if frames and config.model_type in (
+        "videomae",
+        "vivit",
+        "timesformer",
+        "tvlt",
+        "x_clip",
+        "xclip",
+        "instructblipvideo",
+    ):
         shape = (BATCH, frames, *shape[1:])
     return torch.empty(shape, device="meta")
 
@@ -133,7 +145,15 @@ def _video(config: Any) -> torch.Tensor:
 
 
 def _audio_features(config: Any) -> torch.Tensor:
-    mels = setting(config, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", default=80)
+    mels = setting(
+        config,
+        "feature_projection_input_dim",
+        "num_mel_bins",
+        "input_feat_per_channel",
+        "feature_size",
+        "input_dim",
+        default=80,
+    )
     positions = setting(config, "max_source_positions")
     if getattr(config, "model_type", "") == "whisper" and positions:
         return torch.empty((BATCH, mels, 2 * positions), device="meta")
@@ -161,7 +181,9 @@ def _series(extra: int) -> Callable[[Any], torch.Tensor]:
             features = setting(config, "num_time_features", default=1) or 1
             return torch.empty((BATCH, length, features), device="meta")
         channels = setting(config, "num_input_channels", default=1)
-        return torch.empty((BATCH, length, channels) if channels > 1 or not lags else (BATCH, length), device="meta")
+        return torch.empty(
+            (BATCH, length, channels) if channels > 1 or not lags else (BATCH, length), device="meta"
+        )
 
     return make
 

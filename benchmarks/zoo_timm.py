@@ -19,14 +19,23 @@ def cases() -> Iterator[Case]:
     """One model of every family first, then a second of every family, and so on."""
     import timm
 
-    families = {
-        module: sorted(timm.list_models(module=module))
-        for module in sorted(timm.list_modules())
-    }
+    families = {module: sorted(timm.list_models(module=module)) for module in sorted(timm.list_modules())}
     for rank in range(max(len(names) for names in families.values())):
         for family, names in families.items():
             if rank < len(names):
                 yield _case(names[rank], family)
+
+
+def small_cases() -> Iterator[Case]:
+    """One model of every family, by its name the smallest."""
+    import timm
+
+    words = ("test_", "femto", "atto", "pico", "nano", "tiny", "small", "_s", "_xs", "18", "_b0", "16")
+    for family in sorted(timm.list_modules()):
+        names = sorted(timm.list_models(module=family))
+        ranked = sorted(names, key=lambda name: next((i for i, word in enumerate(words) if word in name), 99))
+        if ranked:
+            yield _case(ranked[0], family)
 
 
 def _case(name: str, family: str) -> Case:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zoo_case import Case
-from zoo_hf_inputs import inputs_for
+from zoo_hf_inputs import inputs_for, setting
 
 # Heads that change what runs; a base model comes first, a head only where there is no base model.
 _AUTO_CLASSES = (
@@ -46,7 +46,15 @@ def cases() -> Iterator[Case]:
         yield _case(model_type)
 
 
-def _case(model_type: str) -> Case:
+def small_cases() -> Iterator[Case]:
+    """The same with two layers, so that their weights fit into memory."""
+    from transformers.models.auto import configuration_auto
+
+    for model_type in configuration_auto.CONFIG_MAPPING_NAMES:
+        yield _case(model_type, shrink=True)
+
+
+def _case(model_type: str, *, shrink: bool = False) -> Case:
     found: list[Any] = []
 
     def prepare() -> None:
@@ -59,6 +67,8 @@ def _case(model_type: str) -> Case:
     def build() -> tuple[Any, Any]:
         config_class, cls = found
         config = default_config(config_class)
+        if shrink or _expert_calls(config) > _MAX_EXPERT_CALLS:
+            _shrink(config)
         model = cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
         return model, inputs_for(model)
 
@@ -106,11 +116,15 @@ def default_config(config_class: Any) -> Any:
         "encoder-decoder": lambda: transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
             transformers.BertConfig(), transformers.BertConfig()
         ),
-        "vision-encoder-decoder": lambda: transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-            transformers.ViTConfig(), transformers.BertConfig()
+        "vision-encoder-decoder": lambda: (
+            transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+                transformers.ViTConfig(), transformers.BertConfig()
+            )
         ),
-        "speech-encoder-decoder": lambda: transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(
-            transformers.Wav2Vec2Config(), transformers.BertConfig()
+        "speech-encoder-decoder": lambda: (
+            transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(
+                transformers.Wav2Vec2Config(), transformers.BertConfig()
+            )
         ),
         "vision-text-dual-encoder": lambda: transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
             transformers.ViTConfig(), transformers.BertConfig()
@@ -118,3 +132,45 @@ def default_config(config_class: Any) -> Any:
     }
     maker = parts.get(config_class.model_type)
     return maker() if maker else config_class()
+
+
+# A Python loop over that many experts runs hundreds of thousands of operators, each layer's like the others'.
+_MAX_EXPERT_CALLS = 10_000
+
+
+def _expert_calls(config: Any) -> int:
+    experts = setting(config, "n_routed_experts", "num_local_experts", "num_experts", default=0)
+    layers = setting(config, "num_hidden_layers", "num_layers", default=0)
+    return experts * layers if isinstance(experts, int) and isinstance(layers, int) else 0
+
+
+_DEPTHS = (
+    "num_hidden_layers",
+    "num_layers",
+    "n_layer",
+    "n_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_encoder_layers",
+    "num_decoder_layers",
+)
+
+
+def _shrink(config: Any, level: int = 0) -> None:
+    """Two layers everywhere, in parts too; lists that run along the layers are cut to fit."""
+    import transformers
+
+    for name in _DEPTHS:
+        depth = getattr(config, name, None)
+        if isinstance(depth, int) and depth > 2:
+            try:
+                setattr(config, name, 2)
+            except (AttributeError, NotImplementedError):
+                continue
+            for other, value in list(vars(config).items()):
+                if isinstance(value, list) and len(value) == depth and "layer" in other:
+                    setattr(config, other, value[:2])
+    if level < 2:
+        for value in list(vars(config).values()):
+            if isinstance(value, transformers.PreTrainedConfig):
+                _shrink(value, level + 1)

@@ -38,7 +38,9 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         batch, length, size = x.shape
-        query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(size, 2))
+        query, key, value = (
+            part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(size, 2)
+        )
         if cache is not None:
             key, value = torch.cat([cache[0], key], dim=2), torch.cat([cache[1], value], dim=2)
         total = key.shape[2]
@@ -114,7 +116,9 @@ class RotaryComplex(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, size // heads
         self.norm = nn.RMSNorm(size)
-        self.query, self.key, self.value = (nn.Linear(size, count * self.head_dim, bias=False) for count in (heads, kv_heads, kv_heads))
+        self.query, self.key, self.value = (
+            nn.Linear(size, count * self.head_dim, bias=False) for count in (heads, kv_heads, kv_heads)
+        )
         self.out = nn.Linear(size, size, bias=False)
         self.gate, self.up, self.down = nn.Linear(size, 683), nn.Linear(size, 683), nn.Linear(683, size)
         angles = torch.outer(torch.arange(128), 10000 ** (-torch.arange(0, self.head_dim, 2) / self.head_dim))
@@ -145,7 +149,10 @@ class Experts(nn.Module):
     def __init__(self, size: int = 128, count: int = 8) -> None:
         super().__init__()
         self.gate = nn.Linear(size, count, bias=False)
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size)) for _ in range(count))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size))
+            for _ in range(count)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.view(-1, x.shape[-1])
@@ -193,7 +200,9 @@ class CapacityRouting(nn.Module):
     def __init__(self, size: int = 128, count: int = 4) -> None:
         super().__init__()
         self.gate = nn.Linear(size, count)
-        self.first, self.second = (nn.Parameter(torch.randn(count, *shape)) for shape in ((size, 256), (256, size)))
+        self.first, self.second = (
+            nn.Parameter(torch.randn(count, *shape)) for shape in ((size, 256), (256, size))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, 1)
@@ -235,7 +244,9 @@ class EarlyExit(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(64, 2, 128, batch_first=True) for _ in range(4))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(64, 2, 128, batch_first=True) for _ in range(4)
+        )
         self.exits = nn.ModuleList(nn.Linear(64, 3) for _ in self.layers)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -263,7 +274,10 @@ class SlidingWindow(nn.Module):
         query, key, value = self.qkv(x).chunk(3, dim=-1)
         chunks = x.shape[1] // self.window
         query = query.unflatten(1, (chunks, self.window))
-        key, value = (F.pad(part, (0, 0, self.window, 0)).unfold(1, 2 * self.window, self.window) for part in (key, value))
+        key, value = (
+            F.pad(part, (0, 0, self.window, 0)).unfold(1, 2 * self.window, self.window)
+            for part in (key, value)
+        )
         scores = query @ key
         distance = torch.arange(2 * self.window)[None] - torch.arange(self.window)[:, None] - self.window
         scores = scores + torch.where(distance > 0, float("-inf"), distance * 0.5)

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from zoo_case import Case
 
-FAMILIES = ("recurrent", "generative", "vision", "speech", "tabular_graph", "attention", "machinery", "control")
+FAMILIES = (
+    "recurrent",
+    "generative",
+    "vision",
+    "speech",
+    "tabular_graph",
+    "attention",
+    "machinery",
+    "control",
+)
 
 
 def versions() -> str:

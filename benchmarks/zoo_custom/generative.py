@@ -15,7 +15,11 @@ def build_dcgan_generator() -> tuple[nn.Module, Tensor]:
     channels = [100, 512, 256, 128, 64]
     for position, (inner, outer) in enumerate(zip(channels, channels[1:], strict=False)):
         stride, padding = (1, 0) if position == 0 else (2, 1)
-        layers += [nn.ConvTranspose2d(inner, outer, 4, stride, padding, bias=False), nn.BatchNorm2d(outer), nn.ReLU(True)]
+        layers += [
+            nn.ConvTranspose2d(inner, outer, 4, stride, padding, bias=False),
+            nn.BatchNorm2d(outer),
+            nn.ReLU(True),
+        ]
     return nn.Sequential(*layers, nn.ConvTranspose2d(64, 3, 4, 2, 1), nn.Tanh()), torch.zeros(16, 100, 1, 1)
 
 
@@ -100,7 +104,9 @@ class DiffusionUNet(nn.Module):
         self.time = nn.Sequential(nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, 4 * width))
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         widths = [width, 2 * width, 4 * width]
-        self.down = nn.ModuleList(ResidualBlock(a, b, 4 * width) for a, b in zip(widths, widths[1:], strict=False))
+        self.down = nn.ModuleList(
+            ResidualBlock(a, b, 4 * width) for a, b in zip(widths, widths[1:], strict=False)
+        )
         self.middle = ResidualBlock(widths[-1], widths[-1], 4 * width)
         self.attention = nn.MultiheadAttention(widths[-1], 4, batch_first=True)
         self.up = nn.ModuleList(

@@ -82,7 +82,9 @@ class RoundStraightThrough(torch.autograd.Function):
         return x.round()
 
     @staticmethod
-    def setup_context(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(
+        ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor], output: Tensor
+    ) -> None:
         ctx.mark_non_differentiable()
 
     @staticmethod
@@ -146,7 +148,13 @@ def build_data_parallel() -> tuple[nn.Module, Tensor]:
 
 def build_quantization_stubs() -> tuple[nn.Module, Tensor]:
     quantization = torch.ao.quantization
-    model = nn.Sequential(quantization.QuantStub(), nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), quantization.DeQuantStub())
+    model = nn.Sequential(
+        quantization.QuantStub(),
+        nn.Conv2d(3, 16, 3),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        quantization.DeQuantStub(),
+    )
     model.train()
     model.qconfig = quantization.get_default_qat_qconfig("fbgemm")
     quantization.prepare_qat(model, inplace=True)
@@ -290,9 +298,13 @@ def build_hyper_network() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 
 
 def build_bfloat16_model() -> tuple[nn.Module, Tensor]:
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.GELU()).bfloat16(), torch.zeros(2, 3, 8, 8, dtype=torch.bfloat16)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.GELU()).bfloat16(), torch.zeros(
+        2, 3, 8, 8, dtype=torch.bfloat16
+    )
 
 
 def build_channels_last_model() -> tuple[nn.Module, Tensor]:
-    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)).to(memory_format=torch.channels_last)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)).to(
+        memory_format=torch.channels_last
+    )
     return model, torch.zeros(2, 3, 16, 16).to(memory_format=torch.channels_last)

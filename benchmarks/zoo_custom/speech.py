@@ -33,7 +33,9 @@ class DeepSpeech(nn.Module):
     def __init__(self, symbols: int = 29) -> None:
         super().__init__()
         self.front = MelFrontEnd()
-        self.conv = nn.Sequential(nn.Conv2d(1, 32, (41, 11), (2, 2), (20, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20, inplace=True))
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, 32, (41, 11), (2, 2), (20, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20, inplace=True)
+        )
         self.rnns = nn.ModuleList(nn.GRU(1280 if i == 0 else 512, 256, bidirectional=True) for i in range(2))
         self.head = nn.Linear(512, symbols)
 
@@ -44,7 +46,9 @@ class DeepSpeech(nn.Module):
             x, _ = rnn(x)
         log_probabilities = self.head(x).log_softmax(-1)
         lengths = torch.full((x.shape[1],), x.shape[0], dtype=torch.long)
-        return F.ctc_loss(log_probabilities, targets, lengths, torch.full((x.shape[1],), targets.shape[1], dtype=torch.long))
+        return F.ctc_loss(
+            log_probabilities, targets, lengths, torch.full((x.shape[1],), targets.shape[1], dtype=torch.long)
+        )
 
 
 def build_ctc_speech_recognizer() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
@@ -55,7 +59,9 @@ class WaveNetBlock(nn.Module):
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
         self.padding = dilation
-        self.gate = nn.utils.parametrizations.weight_norm(nn.Conv1d(channels, 2 * channels, 2, dilation=dilation))
+        self.gate = nn.utils.parametrizations.weight_norm(
+            nn.Conv1d(channels, 2 * channels, 2, dilation=dilation)
+        )
         self.out = nn.Conv1d(channels, 2 * channels, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,7 +141,11 @@ class RelativeAttention(nn.Module):
     def __init__(self, size: int = 144, heads: int = 4) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv, self.position, self.out = nn.Linear(size, 3 * size), nn.Linear(size, size, bias=False), nn.Linear(size, size)
+        self.qkv, self.position, self.out = (
+            nn.Linear(size, 3 * size),
+            nn.Linear(size, size, bias=False),
+            nn.Linear(size, size),
+        )
         self.u, self.v = (nn.Parameter(torch.zeros(heads, size // heads)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,7 +153,9 @@ class RelativeAttention(nn.Module):
         query, key, value = self.qkv(x).view(batch, length, 3, self.heads, -1).unbind(2)
         offsets = torch.arange(length - 1, -length, -1.0, device=x.device)
         angles = offsets[:, None] / 10000 ** (torch.arange(0, size, 2, device=x.device) / size)
-        table = self.position(torch.cat([angles.sin(), angles.cos()], -1)).view(2 * length - 1, self.heads, -1)
+        table = self.position(torch.cat([angles.sin(), angles.cos()], -1)).view(
+            2 * length - 1, self.heads, -1
+        )
         content = torch.einsum("bqhd,bkhd->bhqk", query + self.u, key)
         relative = torch.einsum("bqhd,khd->bhqk", query + self.v, table)
         relative = F.pad(relative, (1, 0)).view(batch, self.heads, 2 * length, length)[:, :, 1:]

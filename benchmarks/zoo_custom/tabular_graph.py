@@ -17,7 +17,9 @@ class Dlrm(nn.Module):
 
     def forward(self, dense: Tensor, indices: list[Tensor], offsets: list[Tensor]) -> Tensor:
         x = self.bottom(dense)
-        looked_up = [bag(index, offset) for bag, index, offset in zip(self.bags, indices, offsets, strict=True)]
+        looked_up = [
+            bag(index, offset) for bag, index, offset in zip(self.bags, indices, offsets, strict=True)
+        ]
         features = torch.stack([x, *looked_up], dim=1)
         products = torch.bmm(features, features.transpose(1, 2))
         rows, columns = torch.tril_indices(features.shape[1], features.shape[1], offset=-1)
@@ -35,7 +37,9 @@ class WideAndDeep(nn.Module):
 
     def __init__(self, sizes: dict[str, int]) -> None:
         super().__init__()
-        self.tables = nn.ModuleDict({name: nn.Embedding(count, min(50, count // 2 + 1)) for name, count in sizes.items()})
+        self.tables = nn.ModuleDict(
+            {name: nn.Embedding(count, min(50, count // 2 + 1)) for name, count in sizes.items()}
+        )
         width = sum(table.embedding_dim for table in self.tables.values())
         self.deep = nn.Sequential(nn.LazyLinear(128), nn.ReLU(), nn.Dropout(0.2), nn.LazyLinear(1))
         self.wide = nn.Linear(width, 1)
@@ -162,7 +166,9 @@ class RadianceField(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.ModuleList([nn.Linear(63, 256), *(nn.Linear(256, 256) for _ in range(3)), nn.Linear(319, 256)])
+        self.body = nn.ModuleList(
+            [nn.Linear(63, 256), *(nn.Linear(256, 256) for _ in range(3)), nn.Linear(319, 256)]
+        )
         self.head = nn.Linear(256, 4)
 
     def field(self, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -92,7 +92,9 @@ def build_region_head() -> tuple[nn.Module, Tensor]:
 class SpatialTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.localization = nn.Sequential(nn.Conv2d(1, 8, 7), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(8, 10, 5), nn.MaxPool2d(2))
+        self.localization = nn.Sequential(
+            nn.Conv2d(1, 8, 7), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(8, 10, 5), nn.MaxPool2d(2)
+        )
         self.theta = nn.Linear(10 * 3 * 3, 6)
         self.theta.weight.data.zero_()
         self.theta.bias.data.copy_(torch.tensor([1, 0, 0, 0, 1, 0], dtype=torch.float))
@@ -149,7 +151,9 @@ def build_video_network() -> tuple[nn.Module, Tensor]:
         )
         for inner, outer in ((3, 45), (45, 64), (64, 128))
     ]
-    return nn.Sequential(*stages, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(128, 400)), torch.zeros(2, 3, 8, 64, 64)
+    return nn.Sequential(*stages, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(128, 400)), torch.zeros(
+        2, 3, 8, 64, 64
+    )
 
 
 class UnfoldAttention(nn.Module):
@@ -180,7 +184,9 @@ class Siamese(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tower = nn.Sequential(conv_block(3, 32, 2), conv_block(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.tower = nn.Sequential(
+            conv_block(3, 32, 2), conv_block(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return F.triplet_margin_loss(*(F.normalize(self.tower(x)) for x in (anchor, positive, negative)))
@@ -196,7 +202,9 @@ class SuperResolution(nn.Module):
     def __init__(self, scale: int = 3) -> None:
         super().__init__()
         self.scale = scale
-        self.body = nn.Sequential(nn.Conv2d(1, 64, 5, padding=2), nn.Tanh(), nn.Conv2d(64, scale**2, 3, padding=1))
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 64, 5, padding=2), nn.Tanh(), nn.Conv2d(64, scale**2, 3, padding=1)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         size = [side * self.scale for side in x.shape[-2:]]

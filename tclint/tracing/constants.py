@@ -75,8 +75,8 @@ RANDOM_FILLERS = frozenset(
 
 _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indices", "triu_indices"})
 
-MAX_REAL_ELEMENTS = 1 << 20
-"""Integer and Boolean constants above this size lose their values (8 MiB of int64)."""
+MAX_REAL_ELEMENTS = 1 << 18
+"""Integer and Boolean constants above this size lose their values (2 MiB of int64)."""
 MAX_REAL_FLOATS = 1 << 16
 """Floating-point constants above this size are weights or tables: only their shape matters."""
 MAX_REAL_UNDEFINED = 64

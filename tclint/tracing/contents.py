@@ -15,6 +15,9 @@ from tclint.tracing.origin import Origin, ensure_origin, origin_of
 
 _TRUTHS = {"all": True, "any": False, "isnan": False, "isinf": False, "isfinite": True}
 
+# Joined with something that is rarely true everywhere, the result is rarely true everywhere.
+_JOINS_MATCHES = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or"})
+
 _KEEPS_CONTENTS = frozenset(
     {
         "_to_copy",
@@ -47,7 +50,15 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
     if not args or not isinstance(args[0], torch.Tensor):
         return
     if name in _TRUTHS:
-        ensure_origin(output).truth = _TRUTHS[name]
+        # "Have all sequences ended?" is no; "are all values valid?" is yes.
+        known = origin_of(args[0])
+        ensure_origin(output).truth = _TRUTHS[name] and not (known is not None and known.is_match)
+    elif name in _JOINS_MATCHES:
+        ensure_origin(output).is_match = any(
+            known.is_match
+            for tensor in args[:2]
+            if isinstance(tensor, torch.Tensor) and (known := origin_of(tensor)) is not None
+        )
     elif name == "topk":
         ensure_origin(output[1]).choices = args[0].shape[_argument(args, kwargs, 2, "dim", -1)]
     elif name in ("argmax", "argmin", "max", "min"):
@@ -59,13 +70,18 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
         ensure_origin(output).mean = args[0].numel() / max(1, output.numel())
     elif name == "scatter":
         _note_scatter(args, kwargs, output)
+    elif name == "eq":
+        made, known = ensure_origin(output), origin_of(args[0])
+        made.is_match = True
+        if known is not None and known.choices:
+            made.density = 1.0 / known.choices
     elif facts.in_place:
         known = origin_of(output)
         if known is not None:
             known.density = known.choices = known.mean = None
     else:
         known = origin_of(args[0])
-        if known is not None and (known.density or known.choices or known.mean is not None):
+        if known is not None and (known.density or known.choices or known.is_match or known.mean is not None):
             _note_from_contents(name, args, known, output)
 
 
@@ -79,9 +95,7 @@ def _note_scatter(args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.T
 def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output: Any) -> None:
     if not isinstance(output, torch.Tensor):
         return
-    if name == "eq" and known.choices:
-        ensure_origin(output).density = 1.0 / known.choices
-    elif name in ("sum", "count_nonzero") and known.density:
+    if name in ("sum", "count_nonzero") and known.density:
         ensure_origin(output).mean = known.density * args[0].numel() / max(1, output.numel())
     elif name == "sum" and known.mean is not None:
         ensure_origin(output).mean = known.mean * args[0].numel() / max(1, output.numel())
@@ -91,7 +105,7 @@ def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output:
     elif name in _KEEPS_CONTENTS:
         made = ensure_origin(output)
         made.density, made.choices, made.mean = known.density, known.choices, known.mean
-        made.is_running_sum = known.is_running_sum
+        made.is_running_sum, made.is_match = known.is_running_sum, known.is_match
 
 
 def likely_values(tensor: torch.Tensor) -> list[int] | None:

@@ -31,6 +31,8 @@ class Origin:
     """The tensor holds indices below this number (top-k experts, argmax)."""
     density: float | None = None
     """Share of elements expected to be True, for masks such as `expert_index == 3`."""
+    is_match: bool = False
+    """Made by comparing data with a value for equality: rarely true everywhere."""
     mean: float | None = None
     """Expected mean of a tensor of counts (tokens per expert)."""
     is_running_sum: bool = False

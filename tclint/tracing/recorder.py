@@ -327,7 +327,7 @@ class Recorder(TorchDispatchMode):
         node: Any = None,
         input_specs: tuple[TensorSpec, ...] | None = None,
     ) -> None:
-        """Write down an operator call, unless it only handed back its input. Call it from an operator's rule."""
+        """Write down an operator call, unless it only handed back its input (for operators' rules)."""
         writer = self.writer
         if writer is None:
             return

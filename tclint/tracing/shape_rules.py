@@ -198,11 +198,14 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Metadata | None:
-    del key, dropout_p, is_causal, scale, enable_gqa
+    del dropout_p, is_causal, scale, enable_gqa
     if query.dim() != 4:
         return None
     batch, heads, length = query.shape[:3]
     size = value.shape[-1]
+    if any(tensor.stride()[-1] != 1 for tensor in (query, key, value)):
+        # No fused kernel takes that; two products and a softmax remain.
+        return _contiguous((batch, heads, length, size), query.dtype)
     # FlashAttention allocates its output like a dense query; the memory-efficient kernel, which takes masks,
     # writes (batch, length, heads, size) and hands back its transpose (torch/_meta_registrations.py).
     if attn_mask is None and size == query.shape[-1] and is_dense(query):
@@ -212,6 +215,13 @@ def _attention(
         (length * heads * size, size, heads * size, 1),
         query.dtype,
     )
+
+
+def _angle(tensor: Any) -> Metadata | None:
+    # Of complex numbers, the kernel makes a new row-major tensor, whatever its input.
+    dtypes = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+    dtype = dtypes.get(tensor.dtype)
+    return None if dtype is None else _contiguous(tuple(tensor.shape), dtype)
 
 
 def _softmax(tensor: Any, dim: int = -1, dtype: Any = None) -> Metadata | None:
@@ -297,6 +307,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("group_norm", "instance_norm", "layer_norm"), _same),
     "batch_norm": _batch_norm,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    "angle": _angle,
     "cat": _cat,
     "dropout": _dropout,
     "embedding": _embedding,

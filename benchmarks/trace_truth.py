@@ -1,0 +1,186 @@
+#!/usr/bin/env python
+"""Compare traces with what the same models really do on the CPU, operator by operator.
+
+    python benchmarks/trace_truth.py --library custom timm transformers [--limit N] [--out FILE.csv]
+
+Every model is traced on meta tensors, then built again with real weights and run under a plain recorder. Both
+lists hold (operator, shapes, dtypes, strides) of what works on inputs or parameters; work on constants alone,
+which a trace computes and does not record, is left out of both. Each line of the result is one model; the
+summary groups the differences by their reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("PYTORCH_JIT", "0")
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from truth_recorder import Call, real_calls, traced_calls  # noqa: E402
+from zoo_case import Case, note  # noqa: E402
+from zoo_child import run_in_child  # noqa: E402
+
+COLUMNS = ("name", "library", "result", "traced", "real", "identical", "assumptions", "differences")
+MAX_WEIGHT_BYTES = 1 << 30
+
+
+def compare(traced: list[Call], real: list[Call]) -> tuple[int, Counter[str]]:
+    """How many calls are identical, and why the others differ, by reason."""
+    identical, reasons = 0, Counter[str]()
+    names = [call.name for call in traced], [call.name for call in real]
+    if names[0] == names[1]:
+        pairs: list[tuple[str, int, int, int, int]] = [("equal", 0, len(traced), 0, len(real))]
+    else:
+        pairs = list(SequenceMatcher(None, names[0], names[1], autojunk=False).get_opcodes())
+    for tag, first, first_end, second, second_end in pairs:
+        if tag == "equal":
+            for have, want in zip(traced[first:first_end], real[second:second_end], strict=True):
+                reason = have.difference(want)
+                identical += reason is None
+                if reason is not None:
+                    reasons[reason] += 1
+            continue
+        for call in traced[first:first_end]:
+            reasons[f"only in the trace: {call.name}"] += 1
+        for call in real[second:second_end]:
+            reasons[f"only in the real run: {call.name}"] += 1
+    return identical, reasons
+
+
+def report(say: Callable[..., None], case: Case) -> None:
+    """In the child: trace, run for real, compare."""
+    from tclint.tracing import trace_callable
+
+    try:
+        case.prepare()
+        graph = trace_callable(case.build)
+    except BaseException as error:
+        say(result=f"not traced: {type(error).__name__}: {str(error)[:150]}")
+        return
+    weights = sum(parameter.bytes for parameter in graph.parameters)
+    if weights > MAX_WEIGHT_BYTES:
+        say(result=f"too large to run: {weights >> 20} MiB of weights")
+        return
+    say(assumptions=len(graph.assumptions))
+    try:
+        real = real_calls(case.build)
+    except BaseException as error:
+        say(result=f"does not run: {type(error).__name__}: {str(error)[:150]}")
+        return
+    traced = traced_calls(graph)
+    identical, reasons = compare(traced, real)
+    listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
+    say(traced=len(traced), real=len(real), identical=identical, differences=listed, result="compared")
+
+
+def cases_of(library: str) -> Iterator[Case]:
+    """Small versions of the library's models, one of every family first."""
+    if library == "custom":
+        yield from importlib.import_module("zoo_custom.cases").cases()
+    elif library == "timm":
+        yield from importlib.import_module("zoo_timm").small_cases()
+    else:
+        yield from importlib.import_module("zoo_transformers").small_cases()
+
+
+def main() -> int:
+    arguments = _parse()
+    importlib.import_module("tclint.tracing.in_process")
+    rows: list[dict[str, Any]] = []
+    done: set[str] = set()
+    out = Path(arguments.out) if arguments.out else None
+    if out is not None and out.exists():
+        with out.open(newline="", encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream))
+            done = {row["name"] for row in rows}
+    for library in arguments.library:
+        chosen = [case for position, case in enumerate(cases_of(library)) if position % arguments.every == 0]
+        for case in chosen[: arguments.limit or None]:
+            if case.name in done or (arguments.only and case.name not in arguments.only):
+                continue
+            said, ending = run_in_child(lambda say, case=case: report(say, case), arguments.timeout)
+            row = {"name": case.name, "library": library, **said}
+            row.setdefault("result", ending or "no result")
+            rows.append(row)
+            note(
+                f"{row['name']}: {row['result']} {row.get('identical', '')}/{row.get('real', '')} "
+                f"{row.get('differences', '')[:200]}"
+            )
+            if out is not None:
+                _append(out, row)
+    summarize(rows)
+    return 0
+
+
+def _append(out: Path, row: dict[str, Any]) -> None:
+    is_new = not out.exists()
+    with out.open("a", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, restval="")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def summarize(rows: list[dict[str, Any]]) -> None:
+    """Print the share of identical operators, and the differences by reason."""
+    compared = [row for row in rows if row["result"] == "compared"]
+    certain = [row for row in compared if not int(row.get("assumptions") or 0)]
+    asking = [row for row in compared if int(row.get("assumptions") or 0)]
+    for title, group in (
+        ("models whose trace assumed nothing", certain),
+        ("models that ask for values of their data", asking),
+    ):
+        total = sum(max(int(row["traced"]), int(row["real"])) for row in group)
+        identical = sum(int(row["identical"]) for row in group)
+        exact = sum(1 for row in group if not row["differences"])
+        print(
+            f"{title}: {len(group)}; operators: {total}, identical: {identical} "
+            f"({100 * identical / max(total, 1):.2f} %); all identical in {exact} models"
+        )
+    reasons: Counter[str] = Counter()
+    models: Counter[str] = Counter()
+    for row in compared:
+        for item in filter(None, row["differences"].split("; ")):
+            count, _, reason = item.partition(" x ")
+            if int(row.get("assumptions") or 0):
+                reason += " [the model asks for values that were assumed]"
+            reasons[reason] += int(count)
+            models[reason] += 1
+    for reason, count in reasons.most_common(40):
+        print(f"{count:7d} in {models[reason]:3d} models  {reason}")
+    for result, count in Counter(row["result"].split(":")[0] for row in rows).most_common():
+        print(f"{count:7d} {result}")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--library", nargs="+", default=["custom"], choices=("custom", "timm", "transformers")
+    )
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="models per library")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth model")
+    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these models")
+    parser.add_argument(
+        "--out", metavar="FILE.csv", help="append a row per model; models that are in it are skipped"
+    )
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds per model")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

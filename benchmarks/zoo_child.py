@@ -1,0 +1,101 @@
+"""Runs something in a forked child with a time limit, and reads back what it says; measures its memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+_MADV_POPULATE_READ = 22
+
+
+def run_in_child(work: Callable[[Callable[..., None]], None], timeout_s: float) -> tuple[dict[str, str], str]:
+    """Fork; `work(say)` runs in the child, where `say(key=value)` sends results as they come.
+
+    Returns:
+        what was said, and how it ended where it did not end by itself: 'Timeout' or 'Died', else ''.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        status = 1
+        try:
+            _silence()
+            work(lambda **values: _say(writer, values))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    data, timed_out = _read_all(reader, timeout_s)
+    os.close(reader)
+    if timed_out:
+        os.kill(child, signal.SIGKILL)
+    _, exit_status = os.waitpid(child, 0)
+    lines = [line.partition("\t") for line in data.decode(errors="replace").split("\n")]
+    said = {key: text for key, separator, text in lines if separator}
+    return said, "Timeout" if timed_out else "Died" if exit_status else ""
+
+
+def _silence() -> None:
+    # What models print is not part of the result.
+    if not os.environ.get("ZOO_VERBOSE"):
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+
+
+def _say(writer: int, values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        text = str(value).replace("\n", " ").replace("\t", " ")
+        os.write(writer, f"{key}\t{text}\n".encode())
+
+
+def _read_all(reader: int, timeout_s: float) -> tuple[bytes, bool]:
+    deadline = time.monotonic() + timeout_s
+    data = b""
+    while True:
+        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return data, True
+        part = os.read(reader, 1 << 16)
+        if not part:
+            return data, False
+        data += part
+
+
+def memory_baseline_kib() -> int:
+    """Resident KiB now, after mapping in the files that the parent had mapped; resets the peak.
+
+    A forked child starts without the page tables of shared libraries; touching them later would count as
+    growth, though a fresh process that had imported them would not grow.
+    """
+    gc.collect()
+    libc = ctypes.CDLL(None, use_errno=True)
+    page = mmap.PAGESIZE
+    with open("/proc/self/maps", encoding="utf-8") as stream:
+        for line in stream:
+            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ [1-9]\d*\s+/", line)
+            if found:
+                start, end = (int(text, 16) for text in found.groups())
+                libc.madvise(
+                    ctypes.c_void_p(start), ctypes.c_size_t((end - start) // page * page), _MADV_POPULATE_READ
+                )
+    with open("/proc/self/clear_refs", "w", encoding="utf-8") as stream:
+        stream.write("5")
+    return status_kib("VmRSS")
+
+
+def status_kib(key: str) -> int:
+    with open("/proc/self/status", encoding="utf-8") as stream:
+        for line in stream:
+            if line.startswith(key + ":"):
+                return int(line.split()[1])
+    return 0
