@@ -71,6 +71,8 @@ def _head(report: Report) -> Iterator[str]:
         counted.append(f"{len(report.below_min_gain)} more would gain less than {least} of the step")
     if report.suppressed:
         counted.append(f"{plural(len(report.suppressed), 'finding')} suppressed by comments")
+    if report.baselined:
+        counted.append(f"{plural(len(report.baselined), 'finding')} accepted by the baseline")
     if report.source_files:
         counted.append(f"{plural(report.source_files, 'source file')} read")
     if counted:

@@ -41,6 +41,7 @@ RUN_METRICS: dict[str, Unit] = {
     "findings": "count",
     "findings_below_min_gain": "count",
     "findings_suppressed": "count",
+    "findings_baselined": "count",
     "source_files": "count",
     "target_errors": "count",
 }
@@ -156,5 +157,6 @@ def _run_rows(report: Report) -> Iterator[MetricRow]:
         yield MetricRow("findings", "count", number, rule=code, level=level)
     yield MetricRow("findings_below_min_gain", "count", len(report.below_min_gain))
     yield MetricRow("findings_suppressed", "count", len(report.suppressed))
+    yield MetricRow("findings_baselined", "count", len(report.baselined))
     yield MetricRow("source_files", "count", report.source_files)
     yield MetricRow("target_errors", "count", len(report.errors))

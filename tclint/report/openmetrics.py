@@ -84,6 +84,7 @@ _FAMILIES: dict[str, _Family] = {
         "tclint_findings_below_min_gain", "Findings that would gain less than min-gain."
     ),
     "findings_suppressed": _Family("tclint_findings_suppressed", "Findings that a comment silences."),
+    "findings_baselined": _Family("tclint_findings_baselined", "Findings that the baseline accepts."),
     "source_files": _Family("tclint_source_files", "Files that the source rules considered."),
     "target_errors": _Family("tclint_target_errors", "Targets that could not be linted."),
 }

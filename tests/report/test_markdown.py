@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,13 @@ def test_whole_report(report: Report) -> None:
     assert "1 more would gain less than 1 % of the step; 2 findings suppressed by comments" in markdown
     for part in ("42.1 ms", "61 %", "292 GFLOP", "DIM003 vocab-misaligned", "<code>lm_head</code>", "10 %"):
         assert part in markdown
+
+
+def test_what_is_not_listed_is_counted(report: Report) -> None:
+    markdown = render(replace(report, baselined=report.suppressed), "markdown")
+    assert (
+        "2 findings suppressed by comments; 2 findings accepted by the baseline; 14 source files" in markdown
+    )
 
 
 def test_empty_report() -> None:

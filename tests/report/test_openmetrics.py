@@ -56,6 +56,7 @@ def test_whole_report_in_base_units(report: Report) -> None:
     assert found[of("tclint_phase_time_seconds", **A100, phase="backward")] == pytest.approx(0.02105)
     assert found[of("tclint_findings", rule="DIM003", level="warning")] == 1
     assert found[of("tclint_findings_suppressed")] == 2
+    assert found[of("tclint_findings_baselined")] == 0
     assert found[of("tclint_target_errors")] == 1
     build = next(dict(labels) for name, labels in found if name == "tclint_build_info")
     assert build["version"] == __version__
