@@ -262,7 +262,8 @@ class Residual(nn.Module):
 
 
 def build_model():
-    model = nn.Sequential(nn.Conv2d(3, 60, 3, 2, 1), *[Residual(60) for _ in range(3)])
+    blocks = [Residual(60) for _ in range(3)]
+    model = nn.Sequential(nn.Conv2d(3, 60, 3, 2, 1), *blocks, nn.Conv2d(60, 64, 1))
     return model.to(memory_format=channels_last)
 
 
