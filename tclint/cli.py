@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint import __version__, cli_fix, cli_reports
+from tclint import __version__, cli_fix, cli_models, cli_reports
 from tclint.cli_options import (
     config_options,
     debug_option,
@@ -355,6 +355,7 @@ def _is_json(format_name: str) -> bool:
 for _command in (
     cli_fix.fix_command,
     cli_fix.baseline,
+    cli_models.models,
     cli_reports.schema,
     cli_reports.diff,
     cli_reports.history,

@@ -1,0 +1,60 @@
+"""The command `models`: what in a path can be linted as a model, and how. It runs nothing."""
+
+from __future__ import annotations
+
+import click
+
+from tclint.command_group import say
+from tclint.config import Settings
+from tclint.errors import UsageError, closest
+from tclint.terminal import write_stdout
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--format", "format_name", default="text", help="text or json.  [default: text]")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def models(paths: tuple[str, ...], format_name: str) -> int:
+    """List functions that return models, and model classes, in files and folders; nothing of them runs.
+
+    Every line is a command. '(by its name)' marks functions that look like builders only by their name.
+    """
+    import dataclasses
+    import json
+
+    from tclint.model_list import list_models
+    from tclint.source.discovery import discover
+
+    if format_name not in ("text", "json"):
+        hint = closest(format_name, ("text", "json"))
+        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are text, json.")
+    files, _ = discover(paths, Settings())
+    found, unread = list_models(files)
+    for path in unread:
+        say(f"note: {path} cannot be read as Python 3.")
+    if format_name == "json":
+        write_stdout(json.dumps([dataclasses.asdict(candidate) for candidate in found], indent=2) + "\n")
+        return 0
+    if not found:
+        say(f"note: no model found in {', '.join(paths)}; name a callable as 'path/file.py:callable'.")
+        return 0
+    commands = [
+        f"tclint {_quoted(candidate.target)}{' --arg NAME=VALUE' if candidate.needs else ''}"
+        for candidate in found
+    ]
+    width = min(60, max(map(len, commands)))
+    lines = []
+    for command, candidate in zip(commands, found, strict=True):
+        facts = f"{candidate.kind}, line {candidate.line}"
+        facts += f", needs {', '.join(candidate.needs)}" if candidate.needs else ""
+        facts += f", inputs of {candidate.inputs}" if candidate.inputs else ""
+        facts += "" if candidate.certain else " (by its name)"
+        lines.append(f"{command:{width}}  # {facts}\n")
+    write_stdout("".join(lines))
+    return 0
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)

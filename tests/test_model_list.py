@@ -1,0 +1,182 @@
+"""`tclint models`: what is listed, how it is called, and that nothing runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tclint.model_list import Candidate, list_models
+
+LAYERS = """
+import torch.nn as nn
+raise SystemExit("this must never run")
+
+class Block(nn.Module):
+    def __init__(self, width): ...
+    def forward(self, x): ...
+
+class Base(nn.Module):
+    def helper(self): ...
+"""
+
+MODEL = """
+from __future__ import annotations
+import torch
+from torch import nn
+import torchvision
+from layers import Base, Block as B
+from layers import Block
+
+raise SystemExit("this must never run")
+
+class Net(Base):
+    def __init__(self, width: int = 64):
+        self.block = Block(width)
+    def forward(self, x): ...
+
+class Small(Net): ...
+
+class Stack(nn.Sequential): ...
+
+class Sized(nn.Module):
+    def __init__(self, width, *, depth, bias=True): ...
+    def forward(self, x): ...
+
+class Alone(nn.Module):
+    def __init__(self, width, *, depth, bias=True): ...
+    def forward(self, x): ...
+
+class Loader(torch.utils.data.Dataset):
+    def forward(self): ...
+
+class _Private(nn.Module):
+    def forward(self, x): ...
+
+def direct(): return nn.Linear(3, 4)
+def through_a_variable(width=3):
+    model = Net(width)
+    model.eval()
+    return model
+def with_inputs(): return Net(), torch.zeros(3)
+def moved(): return Net().to("cuda").half()
+def of_another(): return through_a_variable(8)
+def of_a_library(): return torchvision.models.resnet18(weights=None)
+def annotated(width) -> nn.Module: return registry[width]()
+def sized(): return Sized(3, depth=4)
+def build_model(): return registry["x"]()
+def loss_of(model): return torch.zeros(3)
+def test_it(): return Net()
+def _private(): return Net()
+def outer():
+    def inner(): return Net()
+    return 3
+
+EXAMPLE_INPUTS = (3,)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "model.py").write_text(MODEL)
+    return tmp_path
+
+
+def listed(*paths: Path) -> dict[str, Candidate]:
+    found, unread = list_models([str(path) for path in paths])
+    assert not unread
+    return {candidate.target: candidate for candidate in found}
+
+
+def test_what_is_listed(folder: Path) -> None:
+    found = listed(folder / "model.py", folder / "layers.py")
+    assert set(found) == {
+        f"model.py:{name}"
+        for name in [
+            "direct",
+            "through_a_variable",
+            "with_inputs",
+            "moved",
+            "of_another",
+            "of_a_library",
+            "annotated",
+            "sized",
+            "build_model",
+            "Net",
+            "Small",
+            "Stack",
+            "Alone",
+        ]
+    }
+    assert {name for name, candidate in found.items() if not candidate.certain} == {"model.py:build_model"}
+    assert found["model.py:Alone"].needs == ("width", "depth")
+    assert found["model.py:annotated"].needs == ("width",)
+    assert found["model.py:Small"].needs == ()
+    assert found["model.py:Net"].inputs == "EXAMPLE_INPUTS"
+    assert MODEL.splitlines()[found["model.py:Net"].line - 1] == "class Net(Base):"
+
+
+def test_what_needs_nothing_comes_first(folder: Path) -> None:
+    needs = [bool(candidate.needs) for candidate in listed(folder / "model.py").values()]
+    assert needs == sorted(needs)
+
+
+def test_a_name_means_the_class_of_the_same_file(folder: Path) -> None:
+    (folder / "other.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x): ...\n"
+        "class Whole(nn.Module):\n    def __init__(self): self.net = Net()\n    def forward(self, x): ...\n"
+    )
+    found = listed(folder / "model.py", folder / "layers.py", folder / "other.py")
+    assert "model.py:Net" in found
+    assert "other.py:Net" not in found
+    assert "other.py:Whole" in found
+
+
+def test_files_with_relative_imports_are_named_as_modules(folder: Path) -> None:
+    package = folder / "pkg"
+    package.mkdir()
+    (package / "net.py").write_text("from .parts import Part\ndef build_model(): return Part()\n")
+    assert set(listed(package / "net.py")) == {"pkg.net:build_model"}
+
+
+def test_entry_points_of_the_hub(folder: Path) -> None:
+    (folder / "hubconf.py").write_text(
+        "dependencies = ['torch']\ndef wide(pretrained=False): return load()\n"
+    )
+    assert set(listed(folder / "hubconf.py")) == {"hubconf.py:wide"}
+
+
+def test_unreadable_files(folder: Path) -> None:
+    (folder / "two.py").write_text("print 'x'\n")
+    assert list_models([str(folder / "two.py")]) == ([], [str(folder / "two.py")])
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tclint", "models", *arguments]
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_the_command(folder: Path) -> None:
+    shown = run(".")
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.splitlines()
+    assert any(line.startswith("tclint model.py:direct ") and "# function, line" in line for line in lines)
+    (alone,) = [line for line in lines if "model.py:Alone" in line]
+    assert "--arg NAME=VALUE" in alone
+    assert "needs width, depth" in alone
+    found = json.loads(run("model.py", "--format", "json").stdout)
+    assert {"target", "kind", "line", "needs"} <= set(found[0])
+
+
+def test_the_command_finds_nothing(folder: Path) -> None:
+    (folder / "empty.py").write_text("x = 1\n")
+    shown = run("empty.py")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert "no model found" in shown.stderr
+    assert run("nowhere").returncode == 2
