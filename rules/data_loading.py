@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _FILE_DATASETS = words(
-    "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN Cityscapes "
-    "VOCSegmentation VOCDetection Kinetics Food101"
+    "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "
+    "Cityscapes VOCSegmentation VOCDetection Kinetics Food101"
 )
 _OPENS = ("open", "imread", "load", "read_image", "decode_image", "loadmat", "read", "imdecode", "read_video")
 _EVALUATION = words("val valid validation test eval evaluation dev query gallery infer inference predict")
