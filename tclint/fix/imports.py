@@ -71,8 +71,8 @@ def is_bound_otherwise(document: Document, name: str) -> bool:
 def orphaned(document: Document, removed: ast.AST) -> list[Change]:
     """Changes that take out the imports of names that nothing uses once `removed` is gone.
 
-    An import that is the only statement of its block, or may be there to be imported from elsewhere
-    (`__init__.py` style `__all__`), stays.
+    Only `from module import name` at the top level: a module is imported for more than its name. What
+    may be there for others to import (`__all__`) stays.
     """
     gone = {id(node) for node in ast.walk(removed)}
     names = {node.id for node in ast.walk(removed) if isinstance(node, ast.Name)}
@@ -89,7 +89,11 @@ def orphaned(document: Document, removed: ast.AST) -> list[Change]:
         if any(name in text for text in quoted if len(text) < 200):
             continue
         found = [binding for binding in bindings(document) if binding.name == name]
-        if len(found) == 1 and document.parent(found[0].statement) is document.tree:
+        if (
+            len(found) == 1
+            and isinstance(found[0].statement, ast.ImportFrom)
+            and document.parent(found[0].statement) is document.tree
+        ):
             change = remove_alias(document, found[0].statement, found[0].alias)
             if change is not None:
                 changes.append(change)

@@ -95,7 +95,18 @@ def keep_in_float32(document: Document, finding: Finding) -> Proposal | None:
     dot = next((token for token in dots if token.string == "."), None)
     if dot is None or document.has_comment(dot.start, document.end(call)):
         return None
-    return unsafe(Change(dot.start, document.end(call), ""))
+    return unsafe(_link(document, dot.start, document.end(call)))
+
+
+def _link(document: Document, start: int, end: int) -> Change:
+    """Takes one link out of a chain of calls, with its line where it has one; a comment on it stays."""
+    line = document.line_of(start)
+    rest = document.text[end : document.line_end(line)]
+    if document.line_of(end) != line or document.text[document.line_start(line) : start].strip():
+        return Change(start, end, "")
+    if not rest.strip():
+        return Change(document.line_start(line), document.line_start(line + 1), "")
+    return Change(start, end + len(rest) - len(rest.lstrip()), "") if "#" in rest else Change(start, end, "")
 
 
 def _is_16_bit(argument: ast.expr | ast.keyword) -> bool:

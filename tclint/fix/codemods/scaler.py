@@ -31,7 +31,7 @@ def scale_losses(document: Document, finding: Finding) -> Proposal | None:
     function = document.function(call)
     loops = [outer for outer in document.ancestors(call) if isinstance(outer, _LOOPS)]
     loops = [loop for loop in loops if document.function(loop) is function]
-    if not loops or not _lives_long(document, function, loops):
+    if not loops or not _lives_long(function, len(loops)):
         return None
     backwards = [use.call for use in uses(document, function, "backward")]
     steps = [use for use in uses(document, function, "step") if "opt" in use.receiver.lower()]
@@ -69,9 +69,9 @@ def scale_losses(document: Document, finding: Finding) -> Proposal | None:
     return unsafe(changes, "Scale the loss with one torch.amp.GradScaler, made before the training loop.")
 
 
-def _lives_long(document: Document, function: ast.AST, loops: list[ast.AST]) -> bool:
+def _lives_long(function: ast.AST, depth: int) -> bool:
     """The outermost loop is the whole training: the module's, or one of epochs."""
-    return isinstance(function, ast.Module) or len(loops) > 1
+    return isinstance(function, ast.Module) or depth > 1
 
 
 def _enabled(document: Document, finding: Finding, function: ast.AST) -> str | None:

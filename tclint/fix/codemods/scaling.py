@@ -101,12 +101,14 @@ def unscale_first(document: Document, finding: Finding) -> Proposal | None:
     first = _first_clip(document, block, top)
     if first is not top or clips_in(document, top) > 1:
         target = first
-    moved = _misplaced(document, function, step, block, target, step_statement)
-    if moved is None:
+    misplaced = _misplaced(document, function, step, block, target, step_statement)
+    if misplaced is None:
         return None
+    if len(misplaced) == 1 and is_first_on_line(document, target):
+        code = _with_comment(document, misplaced[0])
     optimizers = {use.argument for use in _steps_of(document, function, step.receiver)}
     nested = any(isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1])
-    changes = [insert_before(document, target, code), *moved]
+    changes = [insert_before(document, target, code), *(remove(document, item) for item in misplaced)]
     return safe(changes) if len(optimizers) == 1 and not nested else unsafe(changes)
 
 
@@ -117,9 +119,9 @@ def _misplaced(
     block: list[ast.stmt],
     target: ast.stmt,
     step_statement: ast.stmt,
-) -> list[Change] | None:
-    """Changes that take out what unscales too late; None where that is not one statement of the block."""
-    changes = []
+) -> list[ast.stmt] | None:
+    """Statements that unscale too late; None where one is not a statement of the block."""
+    found: list[ast.stmt] = []
     for use in uses(document, function, "unscale_"):
         if (use.receiver, use.argument) != (step.receiver, step.argument):
             continue
@@ -129,8 +131,16 @@ def _misplaced(
         statement = document.statement(use.call)
         if not isinstance(statement, ast.Expr) or not any(item is statement for item in block):
             return None
-        changes.append(remove(document, statement))
-    return changes
+        found.append(statement)
+    return found
+
+
+def _with_comment(document: Document, statement: ast.stmt) -> str:
+    """A statement's text, with what stands behind it where it has a line of its own."""
+    start, end = document.start(statement), document.end(statement)
+    if is_first_on_line(document, statement) and is_last_on_line(document, statement):
+        end = document.line_end(document.line_of(end))
+    return document.text[start:end].rstrip()
 
 
 def _under_same_test(document: Document, clip: ast.stmt, step: ast.stmt, code: str) -> Proposal | None:
