@@ -14,7 +14,6 @@ from tclint.advice.layers import (
     rounded,
     share_percent,
     share_phrase,
-    worth_pricing,
 )
 from tclint.advice.padding import Padding, best_padding
 from tclint.advice.vocabulary import VocabularyHead, vocabulary_heads
@@ -207,9 +206,9 @@ def example_inputs():
         for head in context.once(vocabulary_heads):
             if is_misaligned(head.size, context.settings.precision):
                 by_vocabulary.setdefault(head.size, []).append(head)
+        # However small its share, a model's vocabulary is worth a line in the summary.
         for heads in by_vocabulary.values():
-            if worth_pricing(context, indices_of(head.op for head in heads)):
-                yield self._finding(context, heads)
+            yield self._finding(context, heads)
 
     def _finding(self, context: GraphContext, heads: list[VocabularyHead]) -> Finding:
         head = heads[0]
