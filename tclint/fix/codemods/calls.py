@@ -8,6 +8,7 @@ from tclint.finding import Finding
 from tclint.fix.arguments import append_argument, keyword, remove_argument
 from tclint.fix.codemod import Proposal, codemod, unsafe
 from tclint.fix.document import Change, Document
+from tclint.fix.imports import dotted
 
 
 @codemod("RUN007")
@@ -76,22 +77,28 @@ def gradients_to_none(document: Document, finding: Finding) -> Proposal | None:
 
 @codemod("RUN015")
 def create_on_device(document: Document, finding: Finding) -> Proposal | None:
-    """`torch.rand(8).cuda()` becomes `torch.rand(8, device="cuda")`."""
+    """`torch.rand(8).to(device)` becomes `torch.rand(8, device=device)`."""
     call = document.find(finding.location, ast.Call)
-    if (
-        call is None
-        or not isinstance(call.func, ast.Attribute)
-        or call.func.attr != "cuda"
-        or call.args
-        or call.keywords
-        or not isinstance(call.func.value, ast.Call)
-        or keyword(call.func.value, "device") is not None
-    ):
+    if call is None or not isinstance(call.func, ast.Attribute) or call.keywords:
         return None
     inner = call.func.value
-    quote = document.quote
-    added = append_argument(document, inner, f"device={quote}cuda{quote}")
-    start, end = document.end(inner), document.end(call)
-    if added is None or document.text[start:end].strip() != ".cuda()":
+    if not isinstance(inner, ast.Call) or keyword(inner, "device") is not None:
         return None
-    return unsafe([*added, Change(start, end, "")])
+    if call.func.attr == "cuda" and not call.args:
+        device = f"{document.quote}cuda{document.quote}"
+    elif call.func.attr == "to" and len(call.args) == 1 and _is_device(call.args[0]):
+        device = document.source(call.args[0])
+    else:
+        return None
+    start, end = document.end(inner), document.end(call)
+    # A line of its own, or a comment, says that the author set the copy apart.
+    if document.line_of(start) != document.line_of(end) or document.text[start] != ".":
+        return None
+    added = append_argument(document, inner, f"device={device}")
+    return None if added is None else unsafe([*added, Change(start, end, "")])
+
+
+def _is_device(argument: ast.expr) -> bool:
+    if isinstance(argument, ast.Constant):
+        return isinstance(argument.value, str)
+    return dotted(argument).endswith("device")

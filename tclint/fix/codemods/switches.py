@@ -8,7 +8,7 @@ from tclint.finding import Finding
 from tclint.fix.codemod import Proposal, codemod, safe, unsafe
 from tclint.fix.document import Change, Document
 from tclint.fix.imports import after_imports, bindings, dotted, orphaned, torch_name
-from tclint.fix.statements import remove
+from tclint.fix.statements import dedent_tail, remove
 
 
 @codemod("PRC001")
@@ -69,11 +69,17 @@ def correct_precision(document: Document, finding: Finding) -> Proposal | None:
 
 @codemod("RUN005")
 def remove_debugging(document: Document, finding: Finding) -> Proposal | None:
-    """Take out a statement that switches a debugging aid on for the whole program."""
+    """Take out what switches a debugging aid on: a statement, or a with block around others."""
     call = document.find(finding.location, ast.Call)
     statement = document.statement(call) if call is not None else None
-    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+    if call is None or statement is None:
         return None
-    if dotted(call.func).rpartition(".")[2] != "set_detect_anomaly":
+    last = dotted(call.func).rpartition(".")[2]
+    if isinstance(statement, ast.With) and last in ("detect_anomaly", "set_detect_anomaly", "emit_nvtx"):
+        if len(statement.items) != 1 or statement.items[0].context_expr is not call:
+            return None
+        changes = dedent_tail(document, statement, 0)
+        return unsafe([*changes, *orphaned(document, call)]) if changes else None
+    if not isinstance(statement, ast.Expr) or statement.value is not call or last != "set_detect_anomaly":
         return None
     return unsafe([remove(document, statement), *orphaned(document, statement)])

@@ -1,0 +1,90 @@
+"""Every fix on programs that people write: before and after, in every layout that files come in.
+
+The cases are pairs of files, `RULE-what.SAFETY.before` and `.after`; 'none' has no after: the finding stays
+advice. '-pinned' stands in a project that requires torch 2.4.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import libcst
+import pytest
+
+from fixing import fixed
+from tclint.config import Settings
+
+CASES = Path(__file__).parent / "cases"
+BEFORE = sorted(CASES.glob("*.before"))
+
+
+def crlf(text: str) -> str:
+    return text.replace("\n", "\r\n")
+
+
+LAYOUTS: dict[str, Callable[[str], bytes]] = {
+    "as written": lambda text: text.encode(),
+    "CRLF": lambda text: crlf(text).encode(),
+    "byte order mark": lambda text: b"\xef\xbb\xbf" + text.encode(),
+    "no last newline": lambda text: text.rstrip("\n").encode(),
+    "tabs": lambda text: text.replace("    ", "\t").encode(),
+    "wide characters": lambda text: text.replace("loader", "größe_界").encode(),
+}
+
+
+def case(path: Path) -> tuple[str, str, str]:
+    """Rule, safety and text after the fix."""
+    name, safety, _ = path.name.rsplit(".", 2)
+    after = path.with_suffix(".after")
+    text = after if safety != "none" else path
+    return name.split("-")[0], safety, text.read_bytes().decode()
+
+
+def test_every_pair_is_complete() -> None:
+    assert len(BEFORE) >= 50
+    after = {path.with_suffix(".before") for path in CASES.glob("*.after")}
+    assert after == {path for path in BEFORE if ".none." not in path.name}
+
+
+@pytest.mark.parametrize("path", BEFORE, ids=lambda path: path.name.removesuffix(".before"))
+def test_fix(path: Path, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    if "-pinned" in path.name:
+        (tmp_path / "requirements.txt").write_text("numpy\ntorch>=2.4  # warns\n")
+    rule, safety, after = case(path)
+    settings = Settings(select=(rule,))
+    file = tmp_path / "train.py"
+    for layout, written in LAYOUTS.items():
+        file.write_bytes(written(path.read_bytes().decode()))
+        safely, outcome = fixed(file, settings, unsafe=False)
+        assert safely == (written(after) if safety == "safe" else file.read_bytes()), layout
+        assert outcome.unsafe == (0 if safety != "unsafe" else len(outcome.report.findings)), layout
+        data, outcome = fixed(file, settings)
+        assert data.decode() == written(after).decode(), layout
+        assert bool(outcome.report.findings) == (safety == "none"), layout
+        # Nothing is left to fix.
+        file.write_bytes(data)
+        again, outcome = fixed(file, settings)
+        assert again == data, layout
+        assert outcome.fixed == 0, layout
+        libcst.parse_module(data)
+
+
+@pytest.mark.parametrize("path", BEFORE, ids=lambda path: path.name.removesuffix(".before"))
+def test_comments_stay(path: Path) -> None:
+    before, after = path.read_text(), case(path)[2]
+    assert [line.split("#")[1] for line in after.splitlines() if "#" in line] == sorted(
+        (line.split("#")[1] for line in before.splitlines() if "#" in line),
+        key=lambda comment: after.index(comment),
+    )
+
+
+@pytest.mark.parametrize("path", BEFORE, ids=lambda path: path.name.removesuffix(".before"))
+def test_only_a_few_lines_change(path: Path) -> None:
+    before, after = path.read_text().splitlines(), case(path)[2].splitlines()
+    ast.parse("\n".join(after))
+    kept = sum(block.size for block in difflib.SequenceMatcher(None, before, after).get_matching_blocks())
+    assert kept >= 0.5 * len(before) or len(before) < 12
