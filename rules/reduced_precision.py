@@ -829,12 +829,16 @@ class HalfModelWithAutocast(SourceRule):
     def _scaled(self, context: SourceContext, cast: ModelCast, optimizer: int) -> Finding | None:
         if cast.dtype != "float16":
             return None
-        for view in context.scaling.views:
-            for op in view.of("scaler_step", "unscale"):
-                if context.scaling.is_off(view, op):
-                    continue
-                if op.places[0].function == cast.function and op.site < cast.site:
-                    continue
+        used = [
+            (view, op)
+            for view in context.scaling.views
+            for op in view.of("scaler_step", "unscale")
+            if not context.scaling.is_off(view, op)
+        ]
+        # Where the casting function itself trains, only what it does after the cast counts.
+        same = [item for item in used if item[1].places[0].function == cast.function]
+        for _, op in same or used:
+            if not same or op.site > cast.site:
                 what = "step" if op.kind == "scaler_step" else "unscale_"
                 return self.finding(
                     context.location(cast.site),
@@ -857,7 +861,11 @@ class HalfModelWithAutocast(SourceRule):
 
     def _autocast(self, context: SourceContext, cast: ModelCast, optimizer: int) -> Finding | None:
         last = cast.name.rpartition(".")[2]
-        for function in context.tables.functions:
+        own = context.tables.functions[cast.function]
+        trains_itself = any(
+            view.function is own and view.of("step", "scaler_step") for view in context.scaling.views
+        )
+        for function in (own,) if trains_itself else context.tables.functions:
             for event in function.events:
                 if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
                     continue

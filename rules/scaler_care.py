@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.tables import Call, CallEvent, Collection, Literal, dotted, method_of, render
+from tclint.source.tables import Call, CallEvent, Collection, Expression, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -742,7 +742,8 @@ class ScalerClosure(SourceRule):
                 closures = [
                     argument
                     for argument in step.call.arguments[1:]
-                    if argument.keyword == "closure" or (not argument.keyword and not argument.star)
+                    if (argument.keyword == "closure" or (not argument.keyword and not argument.star))
+                    and not self._may_be_none(view, argument.value)
                 ]
                 lbfgs = any(
                     isinstance(value, Call)
@@ -764,7 +765,26 @@ class ScalerClosure(SourceRule):
                     identity=f"{view.function.qualified_name}:{step.optimizer}",
                 )
 
+    def _may_be_none(self, view: View, value: Expression) -> bool:
+        """A wrapper that passes on what it gets: `def step(self, closure=None)`."""
+        return any(
+            parameter.name == dotted(value) and parameter.default is not None
+            for parameter in view.function.parameters
+        )
+
     valid = (
+        Example(
+            source="""\
+import torch
+
+class Wrapper:
+    def step(self, closure=None):
+        self.scaler.scale(self.loss).backward()
+        self.scaler.step(self.optimizer, closure)
+        self.scaler.update()
+""",
+            note="a wrapper that passes on what it gets, usually None",
+        ),
         Example(
             source="""\
 import torch

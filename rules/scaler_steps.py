@@ -80,6 +80,8 @@ class ClipBeforeUnscale(SourceRule):
     def _step_of(self, context: SourceContext, view: View, clip: Op) -> Op | None:
         """The scaler's step that comes after a clipping of scaled gradients."""
         step = next(iter(view.after(clip, "scaler_step")), None)
+        if step is None:
+            step = self._bypassing_step(context, view, clip)
         if step is None or context.scaling.is_off(view, step) or view.decided_by_precision(clip, step):
             return None
         if view.between(clip, step, "scaled_backward", "backward", "other_backward"):
@@ -95,6 +97,16 @@ class ClipBeforeUnscale(SourceRule):
         made, _ = context.scaling.origins(view.function, step.scaler)
         elsewhere = any(other.of("unscale", "escape") for other in context.scaling.views)
         return step if made and not elsewhere else None
+
+    def _bypassing_step(self, context: SourceContext, view: View, clip: Op) -> Op | None:
+        """An optimizer's own step on scaled gradients, which is a mistake of its own."""
+        if context.amp.framework:
+            return None
+        for step in view.after(clip, "step"):
+            scaled = _scaled_by(context, view, step)
+            if scaled is not None:
+                return step._replace(scaler=scaled.scaler)
+        return None
 
     def _report(self, context: SourceContext, view: View, clip: Op, step: Op, backward: Op | None) -> Finding:
         since = ""
@@ -404,10 +416,25 @@ class StepWithoutUpdate(SourceRule):
             return bool(loops) and all(self._rarer(view, op, step, loops[0]) for op in reachable)
         if mine:
             return bool(loops)
+        if loops and self._is_own(context, view, step.scaler):
+            # Nobody else can update it between two rounds.
+            return True
         if _tail(step.scaler) in updates or not view.before(step, "scaled_backward"):
             return False
         made, _ = context.scaling.origins(view.function, step.scaler)
         return bool(loops) or bool(made)
+
+    def _is_own(self, context: SourceContext, view: View, scaler: str) -> bool:
+        """A parameter or a local variable that no function defined in the function updates."""
+        function = view.function
+        owner = context.resolver.owner(function, scaler) if "." not in scaler else None
+        if owner is not function or function.kind != "function":
+            return False
+        return not any(
+            other.of("update") and any(scope is function for scope in context.resolver.scopes(other.function))
+            for other in context.scaling.views
+            if other is not view
+        )
 
     def _rarer(self, view: View, update: Op, step: Op, loop: tuple[tuple[int, ...], int, int]) -> bool:
         """The update runs in some rounds of the loop in which the step runs always."""
@@ -628,26 +655,11 @@ class StepBypassesScaler(SourceRule):
         seen: set[int] = set()
         for view in context.scaling.views:
             for step in view.of("step"):
-                backward = self._scaled_by(context, view, step)
+                backward = _scaled_by(context, view, step)
                 if backward is None or step.site in seen:
                     continue
                 seen.add(step.site)
                 yield self._report(context, view, step, backward)
-
-    def _scaled_by(self, context: SourceContext, view: View, step: Op) -> Op | None:
-        scaled = next(iter(view.before(step, "scaled_backward")), None)
-        if scaled is None or context.scaling.is_off(view, scaled) or view.before(step, "escape"):
-            return None
-        for other in view.of("backward", "other_backward"):
-            # The optimizer may own what this one computed.
-            if not _either_apart(view, other, scaled) and not view.apart(other, step):
-                return None
-        if view.before(step, "unscale") or view.decided_by_precision(step, scaled):
-            return None
-        for other in view.of("scaler_step"):
-            if other.optimizer == step.optimizer and _either_apart(view, other, step):
-                return None
-        return scaled
 
     def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
         return self.finding(
@@ -1406,3 +1418,20 @@ def _evidence(context: SourceContext, view: View, **ops: Op | None) -> dict[str,
     else:
         evidence["scaler"] = "comes from elsewhere"
     return evidence
+
+
+def _scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
+    """The backward pass whose scaled gradients a plain step applies as they are."""
+    scaled = next(iter(view.before(step, "scaled_backward")), None)
+    if scaled is None or context.scaling.is_off(view, scaled) or view.before(step, "escape"):
+        return None
+    for other in view.of("backward", "other_backward"):
+        # The optimizer may own what this one computed.
+        if not _either_apart(view, other, scaled) and not view.apart(other, step):
+            return None
+    if view.before(step, "unscale") or view.decided_by_precision(step, scaled):
+        return None
+    for other in view.of("scaler_step"):
+        if other.optimizer == step.optimizer and _either_apart(view, other, step):
+            return None
+    return scaled

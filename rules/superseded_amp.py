@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.tables import Assignment, CallEvent, Expression, Function, Name, dotted
+from tclint.source.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Choice,
+    Expression,
+    Function,
+    Name,
+    Return,
+    dotted,
+    parts_of,
+    render,
+)
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -60,7 +72,10 @@ class DeprecatedCudaAmp(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[int, tuple[str, str, Function]] = {}
         for function in context.tables.functions:
+            chosen = set(_chosen_by_version(function))
             for name, site, block in _uses(context, function):
+                if site in chosen:
+                    continue
                 old = self._deprecated(context, function, name, block)
                 if old is not None:
                     found.setdefault(site, (name, old, function))
@@ -190,6 +205,15 @@ if autocast is not None:
 """,
             note="an optional import of a script that supports old versions",
         ),
+        Example(
+            source="""\
+import torch
+
+TORCH_2_4 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+scaler = torch.amp.GradScaler("cuda") if TORCH_2_4 else torch.cuda.amp.GradScaler()
+""",
+            note="chosen by the version",
+        ),
     )
     invalid = (
         Example(
@@ -277,7 +301,7 @@ class ApexAmp(SourceRule):
     requires = ()
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if "autocast" in context.tables.identifiers:
+        if {"autocast", "GradScaler"} & context.tables.identifiers:
             return
         uses: list[tuple[int, str]] = []
         for function in context.tables.functions:
@@ -407,3 +431,21 @@ def _named(expression: Expression, site: int, block: int) -> Iterator[tuple[str,
     name = dotted(expression)
     if name:
         yield name, site, block
+
+
+def _chosen_by_version(function: Function) -> Iterator[int]:
+    """Sites of calls in `new() if torch_is_new else old()`."""
+    waiting: list[tuple[Expression, bool]] = []
+    for event in function.events:
+        if isinstance(event, CallEvent):
+            waiting.append((event.call, False))
+        elif isinstance(event, Assignment | Return):
+            waiting.append((event.value, False))
+    waiting.extend((item.value, False) for block in function.blocks for item in block.items)
+    while waiting:
+        expression, chosen = waiting.pop()
+        if isinstance(expression, Call) and chosen:
+            yield expression.site
+        if isinstance(expression, Choice) and _VERSION_TEST.search(render(expression.condition).lower()):
+            chosen = True
+        waiting.extend((part, chosen) for part in parts_of(expression))

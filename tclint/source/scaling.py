@@ -115,9 +115,12 @@ class View:
         """Ops of these kinds, in order."""
         return [op for op in self.ops if op.kind in kinds]
 
+    def _position(self, op: Op) -> int:
+        return next(index for index, other in enumerate(self.ops) if other.places == op.places)
+
     def before(self, op: Op, *kinds: Kind) -> list[Op]:
         """Ops that one run can do earlier than this one, the latest first."""
-        position = self.ops.index(op)
+        position = self._position(op)
         return [
             other
             for other in reversed(self.ops[:position])
@@ -126,7 +129,7 @@ class View:
 
     def after(self, op: Op, *kinds: Kind) -> list[Op]:
         """Ops that one run can do later than this one, the next first."""
-        position = self.ops.index(op)
+        position = self._position(op)
         return [
             other for other in self.ops[position + 1 :] if other.kind in kinds and not self.apart(op, other)
         ]
@@ -221,7 +224,7 @@ class View:
 
     def between(self, first: Op, second: Op, *kinds: Kind) -> list[Op]:
         """Ops of these kinds that one run can do between the two."""
-        start, end = self.ops.index(first), self.ops.index(second)
+        start, end = self._position(first), self._position(second)
         return [
             op
             for op in self.ops[start + 1 : end]

@@ -1,51 +1,45 @@
-"""AMP001 and AMP006 on labelled scripts: exactly the flagged lines are reported."""
+"""Rules on mixed precision on labelled scripts: exactly the flagged lines are reported."""
 
 from __future__ import annotations
 
-import re
+import importlib.util
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from tclint_rules.loss_scaling import RULES
 
-from tclint.config import Settings
-from tclint.rule import SourceRule
-from tclint.source import lint
+ROOT = Path(__file__).parent.parent.parent
+_spec = importlib.util.spec_from_file_location("source_labels", ROOT / "benchmarks" / "source_labels.py")
+assert _spec is not None
+assert _spec.loader is not None
+source_labels = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(source_labels)
 
-FOLDER = Path(__file__).parent / "labelled"
-FILES = sorted(FOLDER.glob("*.py"))
-LABEL = re.compile(r"(AMP\d{3}): (flag|quiet)")
-
-
-def labels(path: Path) -> set[tuple[str, int, bool]]:
-    return {
-        (code, number, verdict == "flag")
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        for code, verdict in LABEL.findall(line)
-    }
-
-
-def reported(path: Path) -> set[tuple[str, int]]:
-    """Lines that findings are about: their own, and those of further backward calls in AMP001."""
-    rules = [rule() for rule in RULES if issubclass(rule, SourceRule)]
-    result = lint([str(path)], rules, Settings())
-    assert not result.skipped
-    found = {(finding.code, finding.location.line) for finding in result.findings}
-    for finding in result.findings:
-        for related in finding.related:
-            if "not scaled here either" in related.message:
-                found.add((finding.code, related.location.line))
-    return found
+FILES = sorted(source_labels.DEFAULT_FOLDER.rglob("*.py"))
+LABELS = {path: source_labels.labels(path) for path in FILES}
+CODES = {code for labels in LABELS.values() for code, _ in labels}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_exactly_the_flagged_lines_are_reported(path: Path) -> None:
-    expected = {(code, line) for code, line, flagged in labels(path) if flagged}
-    assert reported(path) == expected
+    expected = {place for place, flagged in LABELS[path].items() if flagged}
+    assert source_labels.reported(path, source_labels.checked_in(LABELS[path], CODES)) == expected
 
 
-@pytest.mark.parametrize("code", ["AMP001", "AMP006"])
-def test_there_are_enough_labels_of_both_kinds(code: str) -> None:
-    verdicts = [flagged for path in FILES for label, _, flagged in labels(path) if label == code]
-    assert sum(verdicts) >= 10
-    assert verdicts.count(False) >= 20
+def test_there_are_enough_labels_of_both_kinds() -> None:
+    verdicts = [flagged for labels in LABELS.values() for flagged in labels.values()]
+    assert len(verdicts) >= 250
+    assert sum(verdicts) >= 80
+    assert verdicts.count(False) >= 125
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["AMP001", "AMP003", "AMP004", "AMP005", "AMP006", "AMP007", "AMP008", "AMP010", "AMP013", "AMP014"],
+)
+def test_rules_of_the_first_tier_have_both_kinds(code: str) -> None:
+    counts = Counter(
+        flagged for labels in LABELS.values() for (label, _), flagged in labels.items() if label == code
+    )
+    assert counts[True] >= 3
+    assert counts[False] >= 3
