@@ -3,8 +3,8 @@
 
     python benchmarks/big_models.py
 
-Each is imported, built and traced in a fresh process; printed are the seconds from the start of the process, its
-peak memory, and the model's size. The functions are ordinary targets:
+Each is imported, built and traced in a fresh process; printed are the seconds from the start of the process,
+its peak memory, and the size of the model. The functions are ordinary targets:
 
     tclint benchmarks/big_models.py:gpt3_175b
 """

@@ -48,13 +48,6 @@ def _case(name: str, family: str) -> Case:
         size = config.get("input_size")
         if size is not None:
             return model, torch.empty(2, *size, device="meta")
-        return model, _naflex_input(model)
+        return model, torch.empty(2, 3, 224, 224, device="meta")
 
     return Case(name, family, build)
-
-
-def _naflex_input(model: Any) -> Any:
-    """NaFlex models declare no input size: they take flattened patches with their coordinates."""
-    import torch
-
-    return torch.empty(2, 3, 224, 224, device="meta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch.nn.utils import spectral_norm
 def build_dcgan_generator() -> tuple[nn.Module, Tensor]:
     layers: list[nn.Module] = []
     channels = [100, 512, 256, 128, 64]
-    for position, (inner, outer) in enumerate(zip(channels, channels[1:], strict=False)):
+    for position, (inner, outer) in enumerate(pairwise(channels)):
         stride, padding = (1, 0) if position == 0 else (2, 1)
         layers += [
             nn.ConvTranspose2d(inner, outer, 4, stride, padding, bias=False),
@@ -104,9 +105,7 @@ class DiffusionUNet(nn.Module):
         self.time = nn.Sequential(nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, 4 * width))
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         widths = [width, 2 * width, 4 * width]
-        self.down = nn.ModuleList(
-            ResidualBlock(a, b, 4 * width) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.down = nn.ModuleList(ResidualBlock(a, b, 4 * width) for a, b in pairwise(widths))
         self.middle = ResidualBlock(widths[-1], widths[-1], 4 * width)
         self.attention = nn.MultiheadAttention(widths[-1], 4, batch_first=True)
         self.up = nn.ModuleList(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 def mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inner, outer in zip(sizes, sizes[1:], strict=False):
+    for inner, outer in pairwise(sizes):
         layers += [nn.Linear(inner, outer), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -85,11 +86,11 @@ class RoundStraightThrough(torch.autograd.Function):
     def setup_context(
         ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor], output: Tensor
     ) -> None:
-        ctx.mark_non_differentiable()
+        ctx.shape = (inputs[0].shape, output.shape)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
-        return gradient
+        return gradient.reshape(ctx.shape[0])
 
 
 class CustomFunctions(nn.Module):
@@ -217,8 +218,8 @@ def build_autocast_regions() -> tuple[nn.Module, Tensor]:
 def build_hooks() -> tuple[nn.Module, Tensor]:
     model = mlp(16, 32, 8)
     seen: dict[str, Tensor] = {}
-    model[0].register_forward_hook(lambda module, args, output: seen.update(hidden=output))
-    model[2].register_forward_pre_hook(lambda module, args: (args[0] + seen["hidden"].mean(),))
+    model[0].register_forward_hook(lambda _module, _args, output: seen.update(hidden=output))
+    model[2].register_forward_pre_hook(lambda _module, args: (args[0] + seen["hidden"].mean(),))
     return model, torch.zeros(4, 16)
 
 

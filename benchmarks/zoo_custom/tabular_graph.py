@@ -162,7 +162,7 @@ def build_capsule_routing() -> tuple[nn.Module, Tensor]:
 
 
 class RadianceField(nn.Module):
-    """Rays sampled, encoded, and composed by a cumulative product; hierarchical resampling by searchsorted."""
+    """Rays sampled, encoded, composed by a cumulative product, and resampled by searchsorted."""
 
     def __init__(self) -> None:
         super().__init__()

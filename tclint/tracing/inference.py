@@ -18,12 +18,12 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from tclint.graph import Assumption
 from tclint.tracing.examples import CallInputs, InferenceFailed, described
+from tclint.tracing.named_inputs import configured_inputs, floating_dtype, further_inputs, tokens
+from tclint.tracing.stated_sizes import IMAGE_SIZE, attribute, image_sizes, sequence_length
 
 _META = torch.device("meta")
 
 BATCH = 8
-SEQUENCE_LENGTH = 128
-IMAGE_SIZE = 224
 VIDEO_SIZE = (16, 112, 112)
 SIGNAL_LENGTH = 1024
 
@@ -32,23 +32,9 @@ _OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
 _OTHER_SIGNAL_LENGTHS = (16000, 128)
 _MAX_GUESSES = 16
 
-_IMAGE_SIZE_NAMES = ("img_size", "image_size", "input_size", "input_resolution", "resolution")
-_LENGTH_NAMES = (
-    "block_size",
-    "context_length",
-    "max_position_embeddings",
-    "max_seq_len",
-    "max_seq_length",
-    "max_length",
-    "max_len",
-    "n_positions",
-    "seq_len",
-    "n_ctx",
-)
-
 
 def infer_inputs(model: nn.Module) -> CallInputs:
-    """Inputs for a forward that needs one tensor, with the other guesses as its alternatives.
+    """The likeliest inputs for the model's forward, with the other guesses as their alternatives.
 
     Raises:
         InferenceFailed: with the reason.
@@ -70,14 +56,20 @@ def infer_inputs(model: nn.Module) -> CallInputs:
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     yield from _stated(model)
     required = _required_arguments(model)
-    if len(required) > 1:
-        raise InferenceFailed(f"its forward takes {len(required)} arguments ({', '.join(required)})")
     if not required:
         assumption = Assumption("the model was called without inputs, because its forward requires none")
         yield CallInputs((), {}, (assumption,), "inferred")
         return
+    first, *others = required
     for tensor, reason in _from_layers(model):
-        yield _guess((tensor,), {}, f"input {required[0]} = {described(tensor)}, {reason}")
+        what = f"input {first} = {described(tensor)}, {reason}"
+        if not others:
+            yield _guess((tensor,), {}, what)
+        for further in further_inputs(others, tensor, model):
+            listed = ", ".join(
+                f"{name} = {described(value)}" for name, value in zip(others, further, strict=True)
+            )
+            yield _guess((tensor, *further), {}, f"{what}; {listed}, by their names and the first")
 
 
 def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInputs:
@@ -88,38 +80,24 @@ def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInpu
 
 
 def _stated(model: nn.Module) -> Iterator[CallInputs]:
-    example = _attribute(model, "example_input_array")  # Lightning
+    example = attribute(model, "example_input_array")  # Lightning
     if example is not None:
         args, kwargs = _as_call(example)
         yield _guess(args, kwargs, "inputs as the model's example_input_array states")
-    config = _attribute(model, "pretrained_cfg", "default_cfg")  # timm
+    config = attribute(model, "pretrained_cfg", "default_cfg")  # timm
     if isinstance(config, Mapping) and config.get("input_size") is not None:
-        tensor = torch.empty((BATCH, *config["input_size"]), dtype=_dtype(model), device=_META)
+        tensor = torch.empty((BATCH, *config["input_size"]), dtype=floating_dtype(model), device=_META)
         yield _guess((tensor,), {}, f"input = {described(tensor)}, as the model's default_cfg states")
     yield from _transformers_inputs(model)
 
 
 def _transformers_inputs(model: nn.Module) -> Iterator[CallInputs]:
     """By the main input that models of transformers name, with the sizes of their configuration."""
-    main, config = _attribute(model, "main_input_name"), _attribute(model, "config")
-    parameters = _parameters(model)
-    if not isinstance(main, str) or config is None or main not in parameters:
-        return
-    required = set(_required_arguments(model)) - {main}
-    made: dict[str, Any] = {}
-    if main == "input_ids":
-        made[main] = _tokens(model)
-    elif main == "pixel_values":
-        sizes = [*_stated_sizes(model), (IMAGE_SIZE, IMAGE_SIZE)]
-        channels = _number(config, "num_channels", "in_channels", "in_chans") or 3
-        made[main] = torch.empty((BATCH, channels, *sizes[0]), dtype=_dtype(model), device=_META)
-    if made and getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
-        made["decoder_input_ids"] = _tokens(model)
-    if made and not required - set(made):
+    for made in configured_inputs(model, _required_arguments(model), BATCH):
         listed = ", ".join(f"{name} = {described(tensor)}" for name, tensor in made.items())
         yield _guess((), made, f"inputs {listed}, by the model's main_input_name and config")
-    dummies = _attribute(model, "dummy_inputs")
-    if isinstance(dummies, Mapping) and set(dummies) <= set(parameters):
+    dummies = attribute(model, "dummy_inputs")
+    if isinstance(dummies, Mapping) and set(dummies) <= set(_parameters(model)):
         yield _guess((), dict(dummies), "inputs as the model's dummy_inputs states")
 
 
@@ -127,74 +105,6 @@ def _as_call(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(value, Mapping):
         return (), dict(value)
     return (tuple(value) if isinstance(value, (list, tuple)) else (value,)), {}
-
-
-def _attribute(owner: Any, *names: str) -> Any:
-    """The first attribute that is there and not None; reading a property may raise anything."""
-    for name in names:
-        try:
-            value = getattr(owner, name, None)
-        except Exception:
-            continue
-        if value is not None:
-            return value
-    return None
-
-
-def _number(owner: Any, *names: str) -> int | None:
-    for name in names:
-        value = _attribute(owner, name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
-
-
-def _owners(model: nn.Module) -> Iterator[Any]:
-    """The objects that may state sizes: the model, its configuration, its parts, two levels deep."""
-    level: list[Any] = [model]
-    for _ in range(3):
-        following: list[Any] = []
-        for module in level:
-            yield module
-            config = _attribute(module, "config", "cfg", "args", "hparams")
-            if config is not None and not isinstance(config, (str, nn.Module)):
-                yield config
-                yield from filter(None, (_attribute(config, "vision_config", "backbone_config"),))
-            following += list(module.children())
-        level = following
-
-
-def _stated_sizes(model: nn.Module) -> list[tuple[int, int]]:
-    sizes: list[tuple[int, int]] = []
-    for owner in _owners(model):
-        for name in _IMAGE_SIZE_NAMES:
-            value = _attribute(owner, name)
-            if isinstance(value, int) and not isinstance(value, bool):
-                value = (value, value)
-            if (
-                isinstance(value, (tuple, list))
-                and len(value) in (2, 3)
-                and all(isinstance(side, int) for side in value)
-                and min(value[-2:]) >= 8
-            ):
-                size = (value[-2], value[-1])
-                if size not in sizes:
-                    sizes.append(size)
-    return sizes
-
-
-def _length(model: nn.Module) -> int:
-    """128, or what the model takes at most."""
-    limits = [limit for owner in _owners(model) if (limit := _number(owner, *_LENGTH_NAMES)) is not None]
-    return min([SEQUENCE_LENGTH, *limits])
-
-
-def _tokens(model: nn.Module) -> torch.Tensor:
-    return torch.empty((BATCH, _length(model)), dtype=torch.int64, device=_META)
-
-
-def _dtype(model: nn.Module) -> torch.dtype:
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
 # ---------------------------------------------------------------- what layers take
@@ -222,7 +132,7 @@ def _floats(layer: nn.Module, *shape: int) -> torch.Tensor:
 
 
 def _for_embedding(_layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    yield _tokens(model)
+    yield tokens(model, BATCH)
     yield torch.empty((BATCH,), dtype=torch.int64, device=_META)
 
 
@@ -233,7 +143,7 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
         yield _floats(layer, BATCH, channels, *VIDEO_SIZE)
     elif rank == 2:
         others = [(size, size) for size in (IMAGE_SIZE, *_OTHER_IMAGE_SIZES)]
-        for size in (*_stated_sizes(model), *others):
+        for size in (*image_sizes(model), *others):
             yield _floats(layer, BATCH, channels, *size)
     else:
         for length in (SIGNAL_LENGTH, *_OTHER_SIGNAL_LENGTHS):
@@ -241,18 +151,18 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _for_recurrent(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    length = _length(model)
+    length = sequence_length(model)
     yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.input_size)
     yield _floats(layer, BATCH, 16 * SIGNAL_LENGTH)  # a spectrogram of a waveform comes first
 
 
 def _for_cell(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     yield _floats(layer, BATCH, layer.input_size)
-    yield _floats(layer, _length(model), BATCH, layer.input_size)
+    yield _floats(layer, sequence_length(model), BATCH, layer.input_size)
 
 
 def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    attention, length = layer.self_attn, _length(model)
+    attention, length = layer.self_attn, sequence_length(model)
     order = (BATCH, length) if attention.batch_first else (length, BATCH)
     yield _floats(layer, *order, attention.embed_dim)
 
@@ -260,7 +170,7 @@ def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tenso
 def _for_linear(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     if layer.in_features:
         yield _floats(layer, BATCH, layer.in_features)
-        yield _floats(layer, BATCH, _length(model), layer.in_features)
+        yield _floats(layer, BATCH, sequence_length(model), layer.in_features)
         yield _floats(layer, BATCH, 64, 64, layer.in_features)
 
 

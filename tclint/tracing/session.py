@@ -22,7 +22,7 @@ from tclint.tracing.environment import without_garbage_collection, without_gpu
 from tclint.tracing.fx_graph import FxWriter
 from tclint.tracing.lowering import lower_ops, lower_outputs
 from tclint.tracing.meta_kernels import to_meta
-from tclint.tracing.modules import tracked_calls
+from tclint.tracing.modules import remembered_construction, tracked_calls
 from tclint.tracing.origin import Origin, set_origin
 from tclint.tracing.recorder import Recorder, TooManyOps
 from tclint.tracing.sites import SiteFinder
@@ -162,6 +162,7 @@ def _record_once(
         )
         keywords = {name: named.declare(value, name) for name, value in kwargs.items()}
         stack.enter_context(without_gpu())
+        stack.enter_context(remembered_construction(recorder.sites))  # layers made in a forward
         stack.enter_context(tracked_calls(recorder, model))
         stack.enter_context(watched_by(recorder))
         if inference:

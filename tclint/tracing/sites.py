@@ -131,10 +131,17 @@ class SiteFinder:
 
 
 def _runs_on(frame: FrameType, instance: object) -> bool:
-    """Whether the frame's first argument is `instance`: its __init__, or a wrapper around it."""
+    """Whether the frame is part of constructing `instance`: its __init__, a wrapper of it, a metaclass."""
     code = frame.f_code
     if code.co_argcount:
-        return frame.f_locals.get(code.co_varnames[0]) is instance
+        first = frame.f_locals.get(code.co_varnames[0])
+        if first is instance:
+            return True
+        return (
+            code.co_name in ("__call__", "__new__")
+            and isinstance(first, type)
+            and isinstance(instance, first)
+        )
     if code.co_flags & inspect.CO_VARARGS:
         name = code.co_varnames[code.co_kwonlyargcount]
         arguments = frame.f_locals.get(name)

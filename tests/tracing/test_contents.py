@@ -1,0 +1,151 @@
+"""Guesses about traced values that have to fit together, and values that are known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import tclint
+
+TOKENS, EXPERTS = 30, 4
+
+
+class Routed(nn.Module):
+    """Tokens split by the counts per expert, which each subclass computes its own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, EXPERTS)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(EXPERTS))
+
+    def counts(self, chosen: Tensor) -> list[int]:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = self.gate(x).argmax(dim=-1)
+        pieces = x[chosen.argsort()].split(self.counts(chosen))
+        return torch.cat([expert(piece) for expert, piece in zip(self.experts, pieces, strict=True)])
+
+
+class ByBincount(Routed):
+    def counts(self, chosen: Tensor) -> list[int]:
+        return torch.bincount(chosen, minlength=EXPERTS).tolist()
+
+
+class ByOneHot(Routed):
+    def counts(self, chosen: Tensor) -> list[int]:
+        return F.one_hot(chosen, EXPERTS).sum(dim=0).cpu().numpy().tolist()
+
+
+class ByScatter(Routed):
+    def counts(self, chosen: Tensor) -> list[int]:
+        table = chosen.new_zeros((chosen.shape[0], EXPERTS))
+        table.scatter_(1, chosen.unsqueeze(1), 1)
+        return table.long().sum(0).tolist()
+
+
+class ByRunningSum(Routed):
+    def counts(self, chosen: Tensor) -> list[int]:
+        ends = torch.bincount(chosen, minlength=EXPERTS).cumsum(0).tolist()
+        return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize("routed", [ByBincount, ByOneHot, ByScatter, ByRunningSum])
+def test_tokens_are_spread_evenly_and_none_is_lost(routed: type[Routed]) -> None:
+    graph = tclint.trace(routed, torch.empty(TOKENS, 8))
+    rows = [op.inputs[0].shape[0] for op in graph.ops if op.module_path.startswith("experts.")]
+    assert rows == [8, 8, 7, 7]
+    assert any("counts" in assumption.what for assumption in graph.assumptions)
+
+
+class Generating(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 6), nn.Linear(6, 11)
+
+    def forward(self, word: Tensor) -> Tensor:
+        ended = torch.zeros_like(word, dtype=torch.bool)
+        for _ in range(5):
+            word = self.head(self.embedding(word)).argmax(-1)
+            ended = ended | (word == 2)
+            if ended.all():
+                break
+        return word
+
+
+def test_a_generation_loop_does_not_end_at_once() -> None:
+    graph = tclint.trace(Generating, torch.empty(3, dtype=torch.int64, device="meta"))
+    assert sum(op.name == "linear" for op in graph.ops) == 5
+
+
+class Lengths(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        doubled = lengths * 2
+        return torch.cat([self.fc(row[: int(length)]) for row, length in zip(x, doubled, strict=True)])
+
+
+def test_few_integers_that_are_given_keep_their_values() -> None:
+    graph = tclint.trace(Lengths, (torch.empty(2, 10, 4), torch.tensor([5, 2])))
+    assert [op.inputs[0].shape[0] for op in graph.ops if op.name == "linear"] == [10, 4]
+    assert graph.assumptions == ()
+    # What is computed from them is recorded, as it will run.
+    (doubled,) = [op for op in graph.ops if op.name == "mul"]
+    assert doubled.inputs[0].input_name == "lengths"
+
+
+def test_integers_on_meta_are_guessed_and_it_is_said() -> None:
+    graph = tclint.trace(Lengths, (torch.empty(2, 10, 4), torch.empty(2, dtype=torch.int64, device="meta")))
+    assert graph.assumptions
+
+
+class LargeConstant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(50_000, 4))
+
+    def forward(self, positions: Tensor) -> Tensor:
+        del positions
+        index = torch.arange(2000)
+        return F.one_hot(index, 50_000).to(self.table.dtype) @ self.table
+
+
+def test_large_tables_made_from_constants_take_no_memory() -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    graph = tclint.trace(LargeConstant, torch.empty(1))
+    assert graph.outputs[0].shape == (2000, 4)
+    # The table has 100 M elements of 8 bytes.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+class Momentum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.online, self.slow = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.slow.weight.data = self.slow.weight.data * 0.9 + self.online.weight.data * 0.1
+        return self.online(x) + self.slow(x)
+
+
+def test_weights_replaced_by_assigning_data() -> None:
+    graph = tclint.trace(Momentum, torch.empty(2, 4))
+    assert graph.metadata["adjustments"] == ["autograd on"]
+    assert graph.outputs[0].shape == (2, 4)
+
+
+class Strided(nn.Module):
+    def forward(self, query: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, query, query)
+
+
+def test_attention_that_no_fused_kernel_takes_makes_a_row_major_result() -> None:
+    graph = tclint.trace(Strided, torch.empty(2, 3, 8, 5).transpose(-1, -2))
+    assert graph.ops[0].outputs[0].strides == (120, 40, 8, 1)
