@@ -49,9 +49,10 @@ class Fp16AutocastNoScaler(SourceRule):
 
     When it does not apply
     bfloat16 or CPU autocast, a dtype that is chosen at run time, regions without gradients, losses scaled
-    by hand. The rule is silent as soon as the file names a scaler of any kind, imports a framework that
-    scales losses itself (Accelerate, Lightning, DeepSpeed, apex, ...), sets the default dtype of
-    autocast, or hands the loss to a helper that may scale it.
+    by hand. The rule is silent as soon as the file names a scaler that it does not itself make and use in
+    the open, imports a framework that scales losses itself (Accelerate, Lightning, DeepSpeed, apex, ...),
+    sets the default dtype of autocast, or hands the loss to a helper that may scale it; and in functions
+    that do anything with a scaler.
 
     References
     PyTorch, Automatic Mixed Precision package (torch.amp), "Gradient Scaling".
@@ -74,7 +75,9 @@ class Fp16AutocastNoScaler(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
-        if amp.scaler_name or amp.framework or amp.rescales_gradients or not amp.steps_optimizer:
+        if amp.framework or amp.rescales_gradients or not amp.steps_optimizer:
+            return
+        if amp.scaler_name and not context.scaling.all_known:
             return
         for flow in context.flows:
             lossy = [
@@ -82,6 +85,7 @@ class Fp16AutocastNoScaler(SourceRule):
                 for backward in flow.backwards
                 if (region := _float16_origin(backward)) is not None
                 and not _handled_apart(context, flow, backward)
+                and not context.scaling.is_near(backward.call.site)
             ]
             if lossy:
                 yield self._report(context, flow, lossy)
@@ -311,6 +315,19 @@ def train(model, loader, optimizer):
         optimizer.step()
 """,
             note="the region is a variable, the loss comes through a helper of the same file",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a scaler that nothing uses",
         ),
     )
 

@@ -401,6 +401,33 @@ class Scaling:
                     found.append(view)
         return found
 
+    @cached_property
+    def all_known(self) -> bool:
+        """Every name in the file that speaks of scaling is a GradScaler that the file makes and keeps to
+        itself, or a parameter for one."""
+        words = names().scaler_words
+        bound = {"GradScaler", "scaler", "grad_scaler"}
+        for identifier in self.tables.identifiers:
+            squeezed = identifier.lower().replace("_", "")
+            if identifier not in bound and any(word in squeezed for word in words):
+                return False
+        if not self.made:
+            return False
+        for function in self.tables.functions:
+            if function.name in ("scaler", "grad_scaler"):
+                return False
+            if any(parameter.name in bound for parameter in function.parameters):
+                return False
+        return not any(view.of("escape") for view in self.views)
+
+    def is_near(self, site: int) -> bool:
+        """Whether code that runs a call also uses a scaler, in any branch."""
+        return any(
+            view.of("scaled_backward", "unscale", "scaler_step", "escape")
+            for view in self.views
+            if any(place.site == site for op in view.ops for place in op.places)
+        )
+
     def is_off(self, view: View, op: Op) -> bool:
         """The scaler of an op is known to be disabled."""
         return self.enabled(view.function, op.scaler) is False
