@@ -3,6 +3,7 @@ weights, padding to the longest sequence, feed-forward widths that no multiple d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -482,7 +483,8 @@ class SwigluTwoThirds(SourceRule):
         "Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489)",
     )
     triggers = ("int(",)
-    requires = ("Linear", "3")
+    requires = ("Linear",)
+    pattern = re.compile(rb"/\s*3\b(?!\.\d)|/\s*3\.0*\b")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

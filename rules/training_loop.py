@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -730,7 +731,11 @@ class CpuCreateThenCuda(SourceRule):
     confidence = "high"
     sources = ("PyTorch recipes, Performance Tuning Guide: Create tensors directly on the target device",)
     triggers = (".cuda(", ".to(")
-    requires = ("torch.",)
+    requires = ("cuda",)
+    pattern = re.compile(
+        rb"\b(?:rand|randn|randint|randperm|zeros|ones|full|empty|arange|linspace|eye)"
+        rb"\s*\([^#=]{0,160}?\)\s*\.\s*(?:cuda|to)\s*\("
+    )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

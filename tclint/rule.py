@@ -131,6 +131,8 @@ class SourceRule(Rule):
     """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""
     requires: ClassVar[tuple[str, ...]] = ()
     """Tokens all of which a file must contain as well."""
+    pattern: ClassVar[re.Pattern[bytes] | None] = None
+    """Where tokens alone would let too many files through: what their bytes must match somewhere."""
 
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""
