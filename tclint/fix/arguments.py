@@ -49,8 +49,8 @@ def append_argument(document: Document, call: ast.Call, code: str) -> list[Chang
     given = arguments(call)
     if not given:
         return [Change(opening + 1, opening + 1, code)]
-    if len(given) == 1 and isinstance(given[0], ast.GeneratorExp):
-        return None
+    if isinstance(given[0], ast.GeneratorExp) and document.start(given[0]) == opening:
+        return None  # it would need parentheses of its own
     tokens = document.tokens_in(opening + 1, closing)
     significant = [token for token in tokens if token.kind != tokenize.COMMENT]
     last = significant[-1]
@@ -80,8 +80,8 @@ def prepend_argument(document: Document, call: ast.Call, code: str) -> list[Chan
     given = arguments(call)
     if not given:
         return [Change(opening + 1, opening + 1, code)]
-    if len(given) == 1 and isinstance(given[0], ast.GeneratorExp):
-        return None
+    if isinstance(given[0], ast.GeneratorExp) and document.start(given[0]) == opening:
+        return None  # it would need parentheses of its own
     first = document.tokens_in(opening + 1, document.end(call))[0]
     if first.kind == tokenize.COMMENT:
         return None

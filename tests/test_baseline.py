@@ -1,0 +1,219 @@
+"""Accepted findings: kept out of reports while they last, forgotten when they are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tclint.baseline import Baseline
+from tclint.cli import cli
+from tclint.finding import Finding, Location
+
+UNSCALED = """\
+import torch
+
+def {name}(model, loader, optimizer, scaler):
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+"""
+SELECT = ("--select", "AMP003,AMP004", "--isolated")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    (tmp_path / "a.py").write_text(UNSCALED.format(name="a"))
+    (tmp_path / "b.py").write_text(UNSCALED.format(name="b"))
+    return tmp_path
+
+
+def run(*arguments: str, select: tuple[str, ...] = SELECT) -> Result:
+    return CliRunner().invoke(cli, [*arguments, *select], catch_exceptions=False)
+
+
+def check(*arguments: str) -> Result:
+    return run("check", "--baseline", "tclint-baseline.json", *arguments)
+
+
+def accepted(folder: Path) -> dict[str, int]:
+    data = json.loads((folder / "tclint-baseline.json").read_text())
+    found: dict[str, int] = {}
+    for item in data["findings"]:
+        found[item["path"]] = found.get(item["path"], 0) + item["count"]
+    return found
+
+
+def test_what_is_accepted_is_not_reported(folder: Path) -> None:
+    result = run("baseline", "write", ".")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("tclint-baseline.json: 2 accepted, 0 before\n")
+    assert accepted(folder) == {"a.py": 1, "b.py": 1}
+    result = check(".")
+    assert result.exit_code == 0
+    assert "No findings in 2 files; 2 accepted by the baseline." in result.stdout
+    assert check("-v", ".").stdout.count("accepted by the baseline: ") == 2
+
+
+def test_lines_may_move(folder: Path) -> None:
+    run("baseline", "write", ".")
+    before = (folder / "tclint-baseline.json").read_bytes()
+    (folder / "a.py").write_text("# moved\n\n\n" + UNSCALED.format(name="a"))
+    assert check(".").exit_code == 0
+    run("baseline", "write", ".")
+    assert (folder / "tclint-baseline.json").read_bytes() == before
+
+
+def test_new_findings_are_reported(folder: Path) -> None:
+    run("baseline", "write", ".")
+    (folder / "a.py").write_text(UNSCALED.format(name="a") + "\n\n" + UNSCALED.format(name="c"))
+    result = check(".")
+    assert result.exit_code == 1
+    assert "a.py:16:9: error AMP003" in result.stdout
+    assert "1 finding (1 error) in 2 files; 2 accepted by the baseline." in result.stdout
+
+
+def test_findings_that_look_alike_are_counted(folder: Path) -> None:
+    twice = UNSCALED.format(name="a") + "\n\n" + UNSCALED.format(name="a")
+    run("baseline", "write", ".")
+    (folder / "a.py").write_text(twice)
+    assert "a.py:16:9: error AMP003" in check("a.py").stdout
+    run("baseline", "write", ".")
+    assert accepted(folder)["a.py"] == 2
+    assert check(".").exit_code == 0
+
+
+def test_it_shrinks_by_itself_and_never_grows(folder: Path) -> None:
+    run("baseline", "write", ".")
+    (folder / "a.py").write_text("import torch\n")
+    result = check(".")
+    assert result.exit_code == 0
+    assert "tclint-baseline.json: 1 accepted finding is gone and forgotten\n" in result.stderr
+    assert accepted(folder) == {"b.py": 1}
+    (folder / "a.py").write_text(UNSCALED.format(name="a"))
+    assert check(".").exit_code == 1
+    assert accepted(folder) == {"b.py": 1}
+
+
+@pytest.mark.parametrize("how", ["--keep-baseline", "CI", "--diff"])
+def test_it_can_be_kept(folder: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    run("baseline", "write", ".")
+    before = (folder / "tclint-baseline.json").read_bytes()
+    (folder / "a.py").write_text("import torch\n")
+    if how == "CI":
+        monkeypatch.setenv("CI", "true")
+        result = check(".")
+    else:
+        result = check(".", how)
+    assert result.exit_code == 0
+    assert "1 accepted finding is gone; run 'tclint baseline write' to forget it\n" in result.stderr
+    assert (folder / "tclint-baseline.json").read_bytes() == before
+
+
+def test_what_a_run_does_not_look_at_stays(folder: Path) -> None:
+    run("baseline", "write", ".")
+    whole = (folder / "tclint-baseline.json").read_bytes()
+    (folder / "a.py").write_text("import torch\n")
+    check("b.py")
+    assert (folder / "tclint-baseline.json").read_bytes() == whole
+    run("check", "--baseline", "tclint-baseline.json", ".", select=("--isolated", "--select", "AMP004"))
+    assert (folder / "tclint-baseline.json").read_bytes() == whole
+    (folder / "a.py").write_text("def (\n    autocast GradScaler .scale( .step( clip_grad_norm_ .backward(")
+    check(".")
+    assert (folder / "tclint-baseline.json").read_bytes() == whole
+    run("baseline", "write", "b.py")
+    assert (folder / "tclint-baseline.json").read_bytes() == whole
+    (folder / "a.py").unlink()
+    check("b.py")
+    assert accepted(folder) == {"b.py": 1}
+
+
+def test_it_is_read_from_where_it_lies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("baseline", "write", ".")
+    (folder / "pyproject.toml").write_text('[tool.tclint]\nbaseline = "tclint-baseline.json"\n')
+    inner = folder / "inner"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    result = CliRunner().invoke(cli, ["check", "--select", "AMP003", ".."])
+    assert result.exit_code == 0, result.output
+    assert "2 accepted" in result.stdout
+    monkeypatch.chdir(folder)
+    (folder / "inner" / "c.py").write_text(UNSCALED.format(name="c"))
+    result = CliRunner().invoke(cli, ["baseline", "write", "--select", "AMP003", "inner"])
+    assert result.exit_code == 0, result.output
+    assert accepted(folder) == {"a.py": 1, "b.py": 1, "inner/c.py": 1}
+
+
+def test_accepted_findings_are_not_fixed(folder: Path) -> None:
+    run("baseline", "write", "a.py")
+    result = run("fix", "--baseline", "tclint-baseline.json", ".")
+    assert result.stderr == "fixed 1 finding in 1 file\n"
+    assert (folder / "a.py").read_text() == UNSCALED.format(name="a")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "There is no baseline 'tclint-baseline.json'"),
+        ("{", "is not JSON"),
+        ("[]", "is no baseline of version 1"),
+        ('{"version": 2}', "is no baseline of version 1"),
+        ('{"version": 1, "findings": [{}], "scenario": {}}', "lacks something"),
+        ('{"version": 1, "findings": 3, "scenario": {}}', "lacks something"),
+    ],
+)
+def test_what_is_no_baseline_is_an_error(folder: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (folder / "tclint-baseline.json").write_text(text)
+    result = check(".")
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def make(path: str, line: int, target: str | None, identity: str) -> Finding:
+    return Finding(
+        "DIM001",
+        "linear-misaligned",
+        "info",
+        "high",
+        "m",
+        Location(path, line),
+        target=target,
+        identity=identity,
+    )
+
+
+FINDINGS = st.lists(
+    st.builds(
+        make,
+        st.sampled_from(["a.py", "b.py"]),
+        st.integers(1, 9),
+        st.sampled_from([None, "a.py:f"]),
+        st.sampled_from("xyz"),
+    ),
+    max_size=8,
+)
+
+
+@given(FINDINGS, FINDINGS)
+def test_every_finding_is_new_or_known(old: list[Finding], now: list[Finding]) -> None:
+    baseline = Baseline("b.json")
+    counts: dict[object, int] = {}
+    for finding in old:
+        known = baseline.known(finding)
+        counts[known] = counts.get(known, 0) + 1
+    baseline = Baseline("b.json", counts)  # type: ignore[arg-type]
+    new, accepted = baseline.split(now)
+    assert sorted(map(id, (*new, *accepted))) == sorted(map(id, now))
+    for key in {baseline.known(finding) for finding in now}:
+        there = sum(baseline.known(finding) == key for finding in now)
+        known = sum(baseline.known(finding) == key for finding in accepted)
+        assert known == min(there, counts.get(key, 0))
