@@ -1158,10 +1158,10 @@ class Bf16OnPreAmpere(SourceRule):
     requires = ()
 
     def applies(self, settings: Settings) -> bool:
-        return bool(_gpus_without_bf16(settings.gpus))
+        return bool(_gpus_without_bf16(settings))
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        gpus = _gpus_without_bf16(context.settings.gpus)
+        gpus = _gpus_without_bf16(context.settings)
         if not gpus or _CAPABILITY & context.tables.identifiers:
             return
         listed = ", ".join(gpus)
@@ -1381,14 +1381,16 @@ def _run_by(context: SourceContext, function: Function, call: Call) -> Iterator[
                     yield context.tables.functions[index]
 
 
-def _gpus_without_bf16(gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the chosen GPUs that cannot compute in bfloat16; empty for the default pair."""
+def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
+    """Names of the chosen GPUs that cannot compute in bfloat16; none when nobody chose the default pair."""
     from tclint.config import DEFAULT_GPUS
     from tclint.gpu import load_gpu
 
-    chosen = [load_gpu(gpu) for gpu in gpus]
+    chosen = [load_gpu(gpu) for gpu in settings.gpus]
     lacking = tuple(gpu.name for gpu in chosen if not gpu.supports("bf16"))
     default = [load_gpu(gpu).id for gpu in DEFAULT_GPUS]
+    if "gpus" in settings.explicit:
+        return lacking
     if len(lacking) < len(chosen) and [gpu.id for gpu in chosen] == default:
         return ()
     return lacking

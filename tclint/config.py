@@ -111,6 +111,8 @@ class Settings:
     """Path patterns (gitignore syntax, relative to `exclude_root`) that the source pass leaves out."""
     exclude_root: str = ""
     """Folder of the configuration file that says `exclude`; empty: the working directory."""
+    frameworks: tuple[str, ...] = ()
+    """TOML files that add names to those of tclint/source/frameworks.toml."""
     rules: tuple[str, ...] = ()
     """Folders or files with local rules."""
     overrides: tuple[Override, ...] = ()

@@ -90,8 +90,9 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
         values["exclude_root"] = str(file.parent)
     if values.get("baseline"):
         values["baseline"] = str(file.parent / Path(values["baseline"]).expanduser())
-    if "rules" in values:
-        values["rules"] = tuple(str(file.parent / Path(rule).expanduser()) for rule in values["rules"])
+    for name in ("rules", "frameworks"):
+        if name in values:
+            values[name] = tuple(str(file.parent / Path(path).expanduser()) for path in values[name])
     overrides = settings.overrides + reader.overrides(section.get("overrides", []))
     return replace(settings, **values, overrides=overrides, explicit=settings.explicit | frozenset(values))
 

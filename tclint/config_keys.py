@@ -246,6 +246,12 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("baseline", "baseline", "Leave out the findings that this file accepts.", parse_file),
     Key(
+        "frameworks",
+        "frameworks",
+        "TOML files with frameworks that scale losses themselves, in the form of frameworks.toml.",
+        parse_names,
+    ),
+    Key(
         "rules",
         "rules",
         "Files or folders with your own rules, relative to the configuration file.",

@@ -12,6 +12,7 @@ from tclint.config import Settings
 from tclint.finding import Finding, Location
 from tclint.rule import SourceRule, apply_rule
 from tclint.source.discovery import Skipped, discover
+from tclint.source.frameworks import extended, names
 from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
 
 _RECURSION_LIMIT = 6_000
@@ -59,6 +60,8 @@ def lint(
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
     """
+    with extended(settings.frameworks):
+        names()  # what is wrong with the user's files is said before anything is read
     files, skipped = discover(paths, settings)
     contents = contents or {}
     rules = [rule for rule in rules if rule.applies(settings)]
@@ -107,8 +110,9 @@ def lint_text(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
-        context = SourceContext.of(path, parse(text), settings)
-        found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+        with extended(settings.frameworks):
+            context = SourceContext.of(path, parse(text), settings)
+            found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     finally:
         sys.setrecursionlimit(limit)
     return sorted(found, key=_position)

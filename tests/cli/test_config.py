@@ -62,6 +62,7 @@ jobs = 2
 exclude = ["generated/"]
 baseline = "known.json"
 rules = ["./lint_rules"]
+frameworks = "house.toml"
 """
     settings = load_config(write(tmp_path, text))
     assert settings == Settings(
@@ -90,6 +91,7 @@ rules = ["./lint_rules"]
         exclude_root=str(tmp_path),
         baseline=str(tmp_path / "known.json"),
         rules=(str(tmp_path / "lint_rules"),),
+        frameworks=(str(tmp_path / "house.toml"),),
     )
     # The example says everything that can be said, so that a new key cannot go untested.
     assert all(f"\n{key.name} = " in text for key in KEYS)
