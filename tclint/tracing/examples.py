@@ -109,6 +109,10 @@ def with_batch(inputs: CallInputs, batch: int) -> CallInputs:
             return type(value)(resize(item) for item in value)
         if type(value) is dict:
             return {key: resize(item) for key, item in value.items()}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(
+                value, **{name: resize(item) for name, item in _fields(value) if name in _settable(value)}
+            )
         return value
 
     return dataclasses.replace(
@@ -144,6 +148,17 @@ def described(value: Any) -> str:
         return f"{str(value.dtype).removeprefix('torch.')}[{sizes}]"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(described(item) for item in value)})"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}={described(item)}' for key, item in value.items())}}}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        listed = ", ".join(f"{name}={described(item)}" for name, item in _fields(value))
+        return f"{type(value).__name__}({listed})"
     return type(value).__name__
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+
+
+def _settable(value: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(value) if field.init}

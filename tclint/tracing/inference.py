@@ -30,7 +30,7 @@ SIGNAL_LENGTH = 1024
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.
 _OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
 _OTHER_SIGNAL_LENGTHS = (16000, 128)
-_MAX_GUESSES = 16
+_MAX_GUESSES = 20
 
 
 def infer_inputs(model: nn.Module) -> CallInputs:
@@ -145,6 +145,8 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
         others = [(size, size) for size in (IMAGE_SIZE, *_OTHER_IMAGE_SIZES)]
         for size in (*image_sizes(model), *others):
             yield _floats(layer, BATCH, channels, *size)
+        if channels % 3 == 0:
+            yield _floats(layer, BATCH, 3, IMAGE_SIZE, IMAGE_SIZE)  # rearranged before the first layer
     else:
         for length in (SIGNAL_LENGTH, *_OTHER_SIGNAL_LENGTHS):
             yield _floats(layer, BATCH, channels, length)

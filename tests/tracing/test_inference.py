@@ -1,160 +1,155 @@
-"""Inputs that nobody gave: what models state, what their layers take, and the guesses tried in turn."""
+"""Inputs that nobody gave: what is inferred from a model, and that the report says so."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 import tclint
 from tclint.errors import TargetError
-from tclint.graph import Graph
+from tclint.tracing.examples import described, given_inputs, with_batch
 
 
-def input_of(graph: Graph) -> tuple[tuple[int, ...], str]:
-    (spec,) = graph.inputs
-    assert any("input" in assumption.what for assumption in graph.assumptions), (
-        "an inferred input must be said"
-    )
-    return spec.shape, spec.dtype
+class Encoder(nn.Module):
+    """A module with a forward that is given."""
 
-
-class Flattening(nn.Module):
-    """Takes images of one size only, which nothing states."""
-
-    def __init__(self, size: int) -> None:
+    def __init__(self, forward: Callable[..., Any], **parts: Any) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.fc = nn.Linear(4 * size * size, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.conv(x).flatten(1))
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self.forward = forward.__get__(self)  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("size", [28, 32, 64, 224, 299])
-def test_image_sizes_are_tried_in_turn(size: int) -> None:
-    graph = tclint.trace(lambda: Flattening(size))
-    assert input_of(graph) == ((8, 3, size, size), "float32")
+def tokens_and_mask(self: Any, input_ids: Any, attention_mask: Any) -> Any:
+    return self.fc(self.emb(input_ids)) * attention_mask[..., None]
 
 
-class StatesItsSize(Flattening):
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.img_size = (size, size)
+def denoise(self: Any, x: Any, timesteps: Any) -> Any:
+    return self.conv(x) + self.emb(timesteps)[:, :, None, None]
 
 
-def test_a_stated_image_size_comes_first() -> None:
-    assert input_of(tclint.trace(lambda: StatesItsSize(200))) == ((8, 3, 200, 200), "float32")
+def rate(self: Any, user: Any, item: Any) -> Any:
+    return (self.users(user) * self.items(item)).sum(-1)
 
 
-class Sequence(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        return self.fc(x).view(batch * length, width)
+def pack(self: Any, features: Any, lengths: Any) -> Any:
+    packed = nn.utils.rnn.pack_padded_sequence(features, lengths, batch_first=True, enforce_sorted=False)
+    return self.rnn(packed)[0].data
 
 
-def test_a_linear_first_layer_may_take_sequences() -> None:
-    assert input_of(tclint.trace(Sequence)) == ((8, 128, 6), "float32")
+def two(self: Any, left: Any, right: Any) -> Any:
+    return self.fc(left) - self.fc(right)
 
 
-class ShortContext(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(block_size=20)
-        self.tokens, self.positions = nn.Embedding(50, 8), nn.Parameter(torch.zeros(20, 8))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.tokens(tokens) + self.positions[: tokens.shape[1]]
+def sized(self: Any, image: Any) -> Any:
+    assert image.shape[-1] == 96
+    return self.conv(image)
 
 
-def test_sequences_are_no_longer_than_the_model_allows() -> None:
-    assert input_of(tclint.trace(ShortContext)) == ((8, 20), "int64")
+def few_words(self: Any, ids: Any) -> Any:
+    return self.emb(ids) + self.positions[: ids.shape[1]]
 
 
-def test_the_dtype_of_the_first_layer() -> None:
-    graph = tclint.trace(lambda: nn.Sequential(nn.Conv1d(2, 4, 3)).to(torch.bfloat16))
-    assert input_of(graph) == ((8, 2, 1024), "bfloat16")
+MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]]]]] = {
+    "image": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(1)), [("float32", (8, 1, 224, 224))]),
+    "digits": (
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(4 * 24 * 24, 10)),
+        [("float32", (8, 1, 28, 28))],
+    ),
+    "rearranged": (
+        lambda: nn.Sequential(nn.PixelUnshuffle(4), nn.Conv2d(48, 8, 1)),
+        [("float32", (8, 3, 224, 224))],
+    ),
+    "stated": (lambda: Encoder(sized, conv=nn.Conv2d(3, 4, 3), img_size=96), [("float32", (8, 3, 96, 96))]),
+    "length": (
+        lambda: Encoder(few_words, emb=nn.Embedding(9, 4), block_size=32, positions=torch.zeros(32, 4)),
+        [("int64", (8, 32))],
+    ),
+    "tokens and a mask": (
+        lambda: Encoder(tokens_and_mask, emb=nn.Embedding(9, 4), fc=nn.Linear(4, 4)),
+        [("int64", (8, 128)), ("bool", (8, 128))],
+    ),
+    "diffusion": (
+        lambda: Encoder(denoise, conv=nn.Conv2d(3, 4, 3), emb=nn.Embedding(1000, 4)),
+        [("float32", (8, 3, 224, 224)), ("int64", (8,))],
+    ),
+    "recommender": (
+        lambda: Encoder(rate, users=nn.Embedding(9, 4), items=nn.Embedding(9, 4)),
+        [("int64", (8, 128)), ("int64", (8, 128))],
+    ),
+    "lengths": (
+        lambda: Encoder(pack, rnn=nn.LSTM(4, 5, batch_first=True)),
+        [("float32", (8, 128, 4)), ("int64", (8,))],
+    ),
+    "siamese": (lambda: Encoder(two, fc=nn.Linear(4, 2)), [("float32", (8, 4)), ("float32", (8, 4))]),
+    "config of transformers": (
+        lambda: Encoder(
+            lambda self, pixel_values: self.conv(pixel_values),
+            conv=nn.Conv2d(3, 4, 16),
+            main_input_name="pixel_values",
+            config=SimpleNamespace(vision_config=SimpleNamespace(image_size={"height": 64, "width": 32})),
+        ),
+        [("float32", (8, 3, 64, 32))],
+    ),
+}
 
 
-class Spectrogram(nn.Module):
-    """A waveform, though its first layer is recurrent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(33, 5, batch_first=True)
-
-    def forward(self, wave: Tensor) -> Tensor:
-        spectrum = torch.stft(wave, 64, window=torch.hann_window(64), return_complex=True).abs()
-        return self.lstm(spectrum.transpose(1, 2))[0]
-
-
-def test_waveforms_in_front_of_a_recurrent_layer() -> None:
-    assert input_of(tclint.trace(Spectrogram)) == ((8, 16384), "float32")
+@pytest.mark.parametrize("name", MODELS)
+def test_inferred(name: str) -> None:
+    build, expected = MODELS[name]
+    graph = tclint.trace(build)
+    assert [(spec.dtype, spec.shape) for spec in graph.inputs] == expected
+    assert graph.metadata["inputs_from"] == "inferred"
+    said = graph.assumptions[0].what
+    for dtype, shape in expected:
+        assert f"{dtype}[{','.join(map(str, shape))}]" in said
 
 
-class LikeTimm(Flattening):
-    def __init__(self) -> None:
-        super().__init__(12)
-        self.default_cfg = {"input_size": (3, 12, 12), "num_classes": 10}
+def test_what_cannot_be_inferred_is_said() -> None:
+    with pytest.raises(TargetError, match="no layer of it tells the shape"):
+        tclint.trace(nn.ReLU)
 
 
-def test_default_cfg() -> None:
-    graph = tclint.trace(LikeTimm)
-    assert input_of(graph) == ((8, 3, 12, 12), "float32")
-    assert "default_cfg" in graph.assumptions[0].what
+@dataclasses.dataclass
+class Batch:
+    images: list[torch.Tensor]
+    ids: torch.Tensor
+    size: int = 3
 
 
-class LikeTransformers(nn.Module):
-    main_input_name = "pixel_values"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(num_channels=1, image_size=30, is_encoder_decoder=False)
-        self.conv = nn.Conv2d(1, 2, 30)
-
-    def forward(self, input_ids: Any = None, pixel_values: Any = None) -> Tensor:
-        assert input_ids is None
-        return self.conv(pixel_values).reshape(-1, 2)
+def nested(self: Any, batch: Any, more: Any) -> Any:
+    return self.fc(batch.ids) + sum(self.fc(image) for image in batch.images) + self.fc(more["a"][0][1])
 
 
-def test_main_input_name() -> None:
-    graph = tclint.trace(LikeTransformers)
-    assert input_of(graph) == ((8, 1, 30, 30), "float32")
-    assert graph.inputs[0].input_name == "pixel_values"
-    assert "main_input_name" in graph.assumptions[0].what
+def test_nested_inputs() -> None:
+    batch = Batch([torch.zeros(2, 4), torch.zeros(2, 4)], torch.zeros(2, 4))
+    more = OrderedDict(a=[(torch.zeros(1), torch.zeros(2, 4))])
+    graph = tclint.trace(lambda: Encoder(nested, fc=nn.Linear(4, 3)), inputs=(batch, dict(more)))
+    named = [spec.input_name for spec in graph.inputs]
+    assert named == ["batch.images[0]", "batch.images[1]", "batch.ids", "more['a'][0][0]", "more['a'][0][1]"]
 
 
-class LikeLightning(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 2)
-        self.example_input_array = torch.zeros(3, 7, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(x)
+def test_dataclasses_are_described_and_resized() -> None:
+    batch = Batch([torch.zeros(2, 4)], torch.zeros(2, dtype=torch.int64))
+    assert described(batch) == "Batch(images=(float32[2,4]), ids=int64[2], size=int)"
+    (resized,) = with_batch(given_inputs(batch, "test"), 16).args
+    assert described(resized) == "Batch(images=(float32[16,4]), ids=int64[16], size=int)"
 
 
-def test_example_input_array() -> None:
-    assert input_of(tclint.trace(LikeLightning)) == ((3, 7, 4), "float32")
+def test_a_list_of_images() -> None:
+    def detect(self: Any, images: list[torch.Tensor]) -> Any:
+        return [self.conv(image[None]) for image in images]
 
-
-class Impossible(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softmax(self.fc(x).view(3, 5, 7), dim=-1)
-
-
-def test_the_first_guess_is_what_the_error_is_about() -> None:
-    with pytest.raises(TargetError, match=r"float32\[8,4\]"):
-        tclint.trace(Impossible)
+    images = [torch.zeros(3, 20, 30), torch.zeros(3, 40, 50)]
+    graph = tclint.trace(lambda: Encoder(detect, conv=nn.Conv2d(3, 4, 3)), inputs=(images,))
+    assert [op.outputs[0].shape for op in graph.ops if op.name == "conv2d"] == [
+        (1, 4, 18, 28),
+        (1, 4, 38, 48),
+    ]

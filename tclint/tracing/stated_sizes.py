@@ -1,0 +1,128 @@
+"""Sizes that models and their configurations state about themselves, under the names people use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+SEQUENCE_LENGTH = 128
+IMAGE_SIZE = 224
+
+_IMAGE_SIZE_NAMES = (
+    "img_size",
+    "image_size",
+    "input_size",
+    "input_resolution",
+    "resolution",
+    "crop_size",
+    "vision_image_size",
+)
+_LENGTH_NAMES = (
+    "block_size",
+    "context_length",
+    "max_position_embeddings",
+    "max_seq_len",
+    "max_seq_length",
+    "max_length",
+    "max_len",
+    "n_positions",
+    "seq_len",
+    "n_ctx",
+)
+_PARTS = (
+    "vision_config",
+    "text_config",
+    "audio_config",
+    "encoder_config",
+    "backbone_config",
+    "speech_encoder",
+    "encoder",
+    "decoder",
+    "thinker_config",
+)
+
+
+def attribute(owner: Any, *names: str) -> Any:
+    """The first attribute that is there and not None; reading a property may raise anything."""
+    for name in names:
+        try:
+            value = getattr(owner, name, None)
+        except Exception:
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def number(owner: Any, *names: str) -> int | None:
+    """The first attribute that is a whole number above zero."""
+    for name in names:
+        value = attribute(owner, name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def configured(config: Any, *names: str, default: int) -> int:
+    """A number of a configuration or of one of its parts, two levels deep."""
+    for owner in _with_parts(config, 2):
+        found = number(owner, *names)
+        if found is not None:
+            return found
+    return default
+
+
+def image_sizes(model: nn.Module) -> list[tuple[int, int]]:
+    """Height and width under every name that states them, in the order of the modules."""
+    sizes: list[tuple[int, int]] = []
+    for owner in _owners(model):
+        for name in _IMAGE_SIZE_NAMES:
+            size = _size(attribute(owner, name))
+            if size is not None and min(size) >= 8 and size not in sizes:
+                sizes.append(size)
+    return sizes
+
+
+def sequence_length(model: nn.Module) -> int:
+    """128, or what the model takes at most."""
+    limits = [limit for owner in _owners(model) if (limit := number(owner, *_LENGTH_NAMES)) is not None]
+    return min([SEQUENCE_LENGTH, *limits])
+
+
+def _size(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, Mapping):
+        value = [value.get("height", value.get("shortest_edge")), value.get("width", value.get("height"))]
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = (value, value)
+    if (
+        isinstance(value, (tuple, list))
+        and len(value) in (2, 3)
+        and all(isinstance(side, int) for side in value)
+    ):
+        return value[-2], value[-1]
+    return None
+
+
+def _owners(model: nn.Module) -> Iterator[Any]:
+    """The objects that may state sizes: the model, its configuration, its parts, two levels deep."""
+    level: list[Any] = [model]
+    for _ in range(3):
+        following: list[Any] = []
+        for module in level:
+            yield module
+            config = attribute(module, "config", "cfg", "args", "hparams")
+            if config is not None and not isinstance(config, (str, nn.Module)):
+                yield from _with_parts(config, 1)
+            following += list(module.children())
+        level = following
+
+
+def _with_parts(config: Any, depth: int) -> Iterator[Any]:
+    yield config
+    if depth:
+        for name in _PARTS:
+            part = attribute(config, name)
+            if part is not None and not isinstance(part, (str, int, dict, list, nn.Module)):
+                yield from _with_parts(part, depth - 1)
