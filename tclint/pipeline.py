@@ -25,7 +25,7 @@ from tclint.target import is_model_target
 if TYPE_CHECKING:
     from tclint.context import GraphContext
     from tclint.cost.result import Memory
-    from tclint.graph import Assumption
+    from tclint.graph import Assumption, Graph
     from tclint.graph.work import Gap
     from tclint.source import Skipped
     from tclint.tracing import TraceResult
@@ -107,6 +107,8 @@ class Entry:
     """What the target's code printed."""
     fixes_made: int = 0
     """Findings whose fixes are in `step_time_fixed_us`."""
+    graph: Graph | None = field(default=None, compare=False, repr=False)
+    """What was traced, for reports that show every op; no other result rests on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +370,7 @@ def _check_graph(
         comparisons=comparisons,
         input_set=result.input_set,
         captured_output=result.captured_output,
+        graph=graph,
     )
     return entry, found, context
 
