@@ -21,6 +21,7 @@ _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _NVIDIA = "NVIDIA, Train With Mixed Precision"
 _MASTERS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim")
 _DTYPE_WORDS = re.compile(r"bf16|bfloat|float16|fp16|half|dtype|precision|prec\b")
+_BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
 _CAPABILITY = frozenset(("is_bf16_supported", "get_device_capability", "is_torch_bf16_gpu_available"))
 
 
@@ -280,7 +281,7 @@ class BceUnderAutocast(SourceRule):
 
     What it does
     Finds calls of `torch.nn.functional.binary_cross_entropy` and of `torch.nn.BCELoss` objects inside an
-    autocast region on CUDA, also in functions and loss modules of the same file called from one.
+    autocast region on CUDA, also in functions and loss modules of the project that are called from one.
 
     Why it costs
     Autocast on CUDA raises "RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss
@@ -310,8 +311,8 @@ class BceUnderAutocast(SourceRule):
     level = "error"
     confidence = "high"
     sources = (f"{_AMP_PACKAGE}: Prefer binary_cross_entropy_with_logits over binary_cross_entropy",)
-    triggers = ("binary_cross_entropy", "BCELoss")
-    requires = ("autocast",)
+    triggers = ("autocast",)
+    requires = ()
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[int] = set()
@@ -322,25 +323,26 @@ class BceUnderAutocast(SourceRule):
                 region = context.amp.effective(function, event.block)
                 if region is None or not _on_cuda(region):
                     continue
-                for call, where in self._raising(context, function, event.call, 3):
-                    if call.site not in seen:
-                        seen.add(call.site)
-                        yield self._report(context, call, where, region, event.call)
+                for where, function_of_call, call in self._raising(context, function, event.call, 3):
+                    place = call.site if where is context else -event.call.site
+                    if place not in seen:
+                        seen.add(place)
+                        yield self._report(context, where, function_of_call, call, region, event.call)
 
     def _raising(
         self, context: SourceContext, function: Function, call: Call, depth: int
-    ) -> Iterator[tuple[Call, Function]]:
-        """Calls of the loss that a call leads to, itself included."""
+    ) -> Iterator[tuple[SourceContext, Function, Call]]:
+        """Calls of the loss that a call leads to, itself included, with the file and function they are in."""
         if self._is_bce(context, function, call):
             if not any(".cpu()" in render(argument.value) for argument in call.arguments):
-                yield call, function
+                yield context, function, call
             return
         if depth <= 0:
             return
-        for helper in _run_by(context, function, call):
+        for where, helper in _run_by(context, function, call):
             for event in helper.events:
-                if isinstance(event, CallEvent) and not context.amp.active(helper, event.block):
-                    yield from self._raising(context, helper, event.call, depth - 1)
+                if isinstance(event, CallEvent) and not where.amp.active(helper, event.block):
+                    yield from self._raising(where, helper, event.call, depth - 1)
 
     def _is_bce(self, context: SourceContext, function: Function, call: Call) -> bool:
         if "torch.nn.functional.binary_cross_entropy" in context.resolver.called(function, call):
@@ -357,19 +359,31 @@ class BceUnderAutocast(SourceRule):
         )
 
     def _report(
-        self, context: SourceContext, call: Call, where: Function, region: Region, inside: Call
+        self,
+        context: SourceContext,
+        where: SourceContext,
+        function: Function,
+        call: Call,
+        region: Region,
+        inside: Call,
     ) -> Finding:
         line = context.location(region.site).line
         through = "" if inside.site == call.site else f" through `{render(inside.function)}(...)`"
         when = "" if region.autocast.enabled else ", where it is enabled"
+        related = [context.related(region.site, "autocast is on from here")]
+        if where is not context:
+            related.append(
+                where.related(call.site, f"`{where.excerpt(call.site)}` in {function.qualified_name}")
+            )
         return self.finding(
-            context.location(call.site),
+            # What another file does is reported where this one calls it.
+            context.location(call.site if where is context else inside.site),
             f"`{render(call.function)}` runs under the autocast of line {line}{through}{when}: on CUDA it "
             "raises RuntimeError (unsafe to autocast).",
-            related=(context.related(region.site, "autocast is on from here"),),
+            related=tuple(related),
             evidence={
-                "call": context.excerpt(call.site),
-                "function": where.qualified_name,
+                "call": where.excerpt(call.site),
+                "function": function.qualified_name,
                 "autocast": context.excerpt(region.autocast.site),
                 "autocast_line": line,
                 "enabled": "always" if region.autocast.enabled else "decided at run time",
@@ -378,7 +392,7 @@ class BceUnderAutocast(SourceRule):
                 "Use binary_cross_entropy_with_logits (or BCEWithLogitsLoss) on the logits and drop the "
                 'sigmoid; or compute the loss in float32 under `torch.autocast("cuda", enabled=False)`.'
             ),
-            identity=f"{where.qualified_name}:{context.excerpt(call.site)}",
+            identity=f"{function.qualified_name}:{where.excerpt(call.site)}",
         )
 
     valid = (
@@ -1362,23 +1376,42 @@ def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
     return method in ("to", "cuda") and isinstance(receiver, Call) and _makes_bce(context, function, receiver)
 
 
-def _run_by(context: SourceContext, function: Function, call: Call) -> Iterator[Function]:
-    """Functions of this file that a call runs: the function itself, or the forward of its object."""
-    for helper in context.resolver.local_functions(function, call.function):
-        if helper.kind == "function":
-            yield helper
+def _run_by(
+    context: SourceContext, function: Function, call: Call
+) -> Iterator[tuple[SourceContext, Function]]:
+    """Functions that a call runs, with their files: the function itself, or the forward of its object."""
+    for where, made in _defined(context, function, call.function):
+        if made.kind == "function":
+            yield where, made
     name = dotted(call.function)
     for scope, value in context.origins_of(function, name) if name else ():
         if not isinstance(value, Call):
             continue
         receiver, method = method_of(value)
-        made = receiver if method in ("to", "cuda") and isinstance(receiver, Call) else value
-        for maker in context.resolver.local_functions(scope, made.function):
-            if maker.kind != "class":
+        maker = receiver if method in ("to", "cuda") and isinstance(receiver, Call) else value
+        for where, made in _defined(context, scope, maker.function):
+            if made.kind != "class":
                 continue
             for method in ("forward", "__call__"):
-                for index in context.tables.children.get(maker.index, {}).get(method, ()):
-                    yield context.tables.functions[index]
+                for index in where.tables.children.get(made.index, {}).get(method, ()):
+                    yield where, where.tables.functions[index]
+
+
+def _defined(
+    context: SourceContext, function: Function, called: Expression
+) -> Iterator[tuple[SourceContext, Function]]:
+    """Functions and classes that a name can mean: of this file, or imported from one of the project."""
+    local = context.resolver.local_functions(function, called)
+    for item in local:
+        yield context, item
+    name = dotted(called)
+    if local or not name:
+        return
+    for qualified in context.resolver.qualified(function, name):
+        if not qualified.startswith("torch."):
+            found = context.project.definition(qualified, _BCE_TOKENS)
+            if found is not None:
+                yield found
 
 
 def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:

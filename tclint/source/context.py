@@ -15,6 +15,7 @@ from tclint.source.frameworks import Names, names
 from tclint.source.neighbours import Neighbours
 from tclint.source.parse import Parsed, Span
 from tclint.source.program import Program
+from tclint.source.project import Project
 from tclint.source.requirements import may_run
 from tclint.source.resolve import Resolver
 from tclint.source.scaling import Scaling
@@ -93,6 +94,11 @@ class SourceContext:
             yield from self.origins_of(scope, value.dotted, depth - 1)
         else:
             yield scope, value
+
+    @cached_property
+    def project(self) -> Project:
+        """Definitions in other files of the project."""
+        return Project(self.path, self.settings)
 
     @property
     def names(self) -> Names:

@@ -1,0 +1,117 @@
+"""Definitions in other files of the project, found through imports; nothing is run.
+
+A file is read when a rule asks about something that is imported from it, whether or not it was named on
+the command line, and is parsed once per content.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tclint.source.prefilter import MAX_SOURCE_BYTES
+
+if TYPE_CHECKING:
+    from tclint.config import Settings
+    from tclint.source.context import SourceContext
+    from tclint.source.parse import Parsed
+    from tclint.source.tables import Function
+
+_LEVELS = 6
+"""Folders to go up from a file for the root of its imports."""
+_REEXPORTS = 3
+
+
+class Project:
+    """The project as one file of it sees it."""
+
+    def __init__(self, path: str, settings: Settings) -> None:
+        self._path = path
+        self._settings = settings
+
+    def definition(
+        self, qualified: str, holding: tuple[bytes, ...] = (), depth: int = _REEXPORTS
+    ) -> tuple[SourceContext, Function] | None:
+        """The function or class of that name and its file's context.
+
+        Args:
+            qualified: as `Resolver.qualified` gives it, relative imports with their dots.
+            holding: only in files that hold one of these tokens; others are not parsed.
+            depth: how many packages may hand the name on.
+
+        Returns:
+            None when no file of the project defines it.
+        """
+        module, _, name = qualified.rpartition(".")
+        if qualified.startswith(".") and not module.strip("."):
+            module = qualified[: len(qualified) - len(qualified.lstrip("."))]
+        path = self._file_of(module) if module else None
+        if path is None or depth <= 0:
+            return None
+        parsed = _parsed(path, holding)
+        if parsed is None:
+            return None
+        from tclint.source.context import SourceContext
+
+        context = SourceContext.of(path, parsed, self._settings)
+        found = context.tables.children.get(0, {}).get(name, ())
+        if found:
+            return context, context.tables.functions[found[-1]]
+        # A package that hands on what one of its modules defines.
+        for item in context.tables.module.imports:
+            if item.name == name:
+                return Project(path, self._settings).definition(item.qualified, holding, depth - 1)
+        return None
+
+    def _file_of(self, module: str) -> str | None:
+        """The file of a module; None when the project has none."""
+        relative = module.lstrip(".")
+        parts = [part for part in relative.split(".") if part]
+        folder = os.path.dirname(os.path.abspath(self._path))
+        dots = len(module) - len(relative)
+        if dots:
+            for _ in range(dots - 1):
+                folder = os.path.dirname(folder)
+            return _module_file(folder, parts)
+        for _ in range(_LEVELS):
+            found = _module_file(folder, parts)
+            if found is not None:
+                return found
+            parent = os.path.dirname(folder)
+            if parent == folder or os.path.exists(os.path.join(folder, ".git")):
+                return None
+            folder = parent
+        return None
+
+
+def _module_file(folder: str, parts: list[str]) -> str | None:
+    base = os.path.join(folder, *parts)
+    for candidate in (base + ".py" if parts else "", os.path.join(base, "__init__.py")):
+        if candidate and os.path.isfile(candidate):
+            return candidate
+    return None
+
+
+def _parsed(path: str, holding: tuple[bytes, ...]) -> Parsed | None:
+    try:
+        if os.stat(path).st_size > MAX_SOURCE_BYTES:
+            return None
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return None
+    is_package = os.path.basename(path) == "__init__.py"
+    if holding and not is_package and not any(token in data for token in holding):
+        return None
+    return _parse(data)
+
+
+@lru_cache(maxsize=64)
+def _parse(data: bytes) -> Parsed | None:
+    from tclint.source.parse import NotPython, decode, parse
+
+    try:
+        return parse(decode(data))
+    except NotPython:
+        return None
