@@ -34,10 +34,28 @@ def labels(path: Path) -> dict[tuple[str, int], bool]:
     }
 
 
+HYGIENE = frozenset(
+    [
+        "AMP014",
+        "ARC012",
+        "ARC017",
+        "PRC003",
+        "RUN006",
+        "RUN007",
+        "RUN008",
+        "RUN012",
+        "RUN014",
+        "RUN015",
+        "RUN016",
+    ]
+)
+"""Rules that have something to say about many scripts written for others: only files with a label of such a
+rule are asked about it."""
+
+
 def checked_in(expected: dict[tuple[str, int], bool], codes: set[str]) -> set[str]:
-    """The rules that a file speaks about: all but AMP014 (torch.cuda.amp), which nearly every script would
-    have to label; only files that do are asked about it."""
-    return {code for code in codes if code != "AMP014" or any(label == code for label, _ in expected)}
+    """The rules that a file speaks about."""
+    return {code for code in codes if code not in HYGIENE or any(label == code for label, _ in expected)}
 
 
 def reported(path: Path, codes: set[str]) -> set[tuple[str, int]]:

@@ -277,7 +277,7 @@ class CudnnBenchmarkOff(SourceRule):
             return
         if not program.unconditional(switch.function, switch.block) or _in_any_with(switch):
             return
-        if _about(program, switch, _SEEDING) or _seeds(program, switch):
+        if _about(program, switch, (*_SEEDING, "disable", "dynamic", "variable")) or _seeds(program, switch):
             return
         yield self.finding(
             context.location(switch.site),

@@ -565,6 +565,9 @@ class BatchMultipleOf8(SourceRule):
             if given is None:
                 continue
             possible = program.resolver.evaluate(loader.function, given)
+            if not possible.values and isinstance(given, Name) and "." in given.dotted:
+                # `args` often comes as a parameter; the parser is in the file all the same.
+                possible = program.resolver.argparse_default(given.dotted.rpartition(".")[2])
             sizes = possible.values
             if len(sizes) != 1 or not isinstance(sizes[0], int) or isinstance(sizes[0], bool):
                 continue

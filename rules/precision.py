@@ -1285,7 +1285,19 @@ def _meant(name: str, value: object, allowed: tuple[str, ...]) -> str | None:
     return close[0] if close else None
 
 
-_DETERMINISM = ("determin", "seed", "reprod", "invarian", "test", "restore", "debug", "verify", "exact")
+_DETERMINISM = (
+    "determin",
+    "seed",
+    "reprod",
+    "invarian",
+    "test",
+    "restore",
+    "debug",
+    "verify",
+    "exact",
+    "bench",
+    "compare",
+)
 
 
 def _about_determinism(context: SourceContext, switch: Switch) -> bool:

@@ -41,6 +41,7 @@ _CREATORS = tuple(
         "rand", "randn", "randint", "randperm", "zeros", "ones", "full", "empty", "arange", "linspace", "eye",
     )
 )  # fmt: skip
+_GRADIENT_CALLS = ("backward", "grad", "requires_grad_", "step", "train_step", "register_hook", "train")
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 
 
@@ -887,7 +888,7 @@ class EvalWithoutNoGrad(SourceRule):
             name = dotted(receiver) if receiver is not None else ""
             if not name or event.call.arguments or not program.unconditional(function, event.block):
                 continue
-            if _takes_gradients(function) or not _always_called_here(context, function):
+            if not _always_called_here(context, function):
                 continue
             call = _runs_model(context, function, name, position)
             if call is None:
@@ -1261,16 +1262,17 @@ def _device(context: SourceContext, function: Function, call: Call) -> bool:
     return isinstance(given, Name) and given.dotted.rpartition(".")[2].lower() in ("device", "dev", "gpu")
 
 
-def _takes_gradients(function: Function) -> bool:
+def _takes_gradients(function: Function, loop: int) -> bool:
+    """The loop goes backward, asks for gradients or trains."""
     for event in function.events:
-        if isinstance(event, CallEvent):
-            method = method_of(event.call)[1]
-            if method in ("backward", "grad", "requires_grad_", "step", "train_step", "register_hook"):
-                return True
-        if not isinstance(event, Assignment):
+        if not isinstance(event, CallEvent | Assignment) or loop not in function.enclosing(event.block):
             continue
-        names, targets = names_in(event.value), event.targets
-        if any(name.endswith((".requires_grad", ".grad")) for name in (*names, *targets)):
+        if isinstance(event, CallEvent):
+            if method_of(event.call)[1] in _GRADIENT_CALLS:
+                return True
+        elif any(
+            name.endswith((".requires_grad", ".grad")) for name in (*names_in(event.value), *event.targets)
+        ):
             return True
     return False
 
@@ -1308,7 +1310,8 @@ def _runs_model(context: SourceContext, function: Function, name: str, position:
             return None
         if dotted(event.call.function) != name or not event.call.arguments:
             continue
-        if not loops & set(function.enclosing(event.block)):
+        around = [loop for loop in function.enclosing(event.block) if loop in loops]
+        if not around or _takes_gradients(function, around[-1]):
             continue
         return event.call if context.amp.gradients_on(function, event.block) else None
     return None

@@ -272,6 +272,10 @@ class Resolver:
                     return Possible(values.values, False)
         return UNKNOWN
 
+    def argparse_default(self, destination: str) -> Possible:
+        """The default of a command-line option that some parser of the file defines."""
+        return self._argparse_default(destination, _DEPTH)
+
     def _argparse_default(self, destination: str, depth: int) -> Possible:
         for function in self.tables.functions:
             for event in function.events:
