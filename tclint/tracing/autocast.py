@@ -143,7 +143,7 @@ _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 @contextlib.contextmanager
 def watched_autocast(recorder: Any) -> Iterator[None]:
     """Keep `recorder.autocast_dtype` in step with torch.autocast regions; undone on exit."""
-    autocast: Any = torch.amp.autocast_mode.autocast
+    autocast: Any = torch.autocast
     enter, leave = autocast.__enter__, autocast.__exit__
 
     def current() -> torch.dtype | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils import _python_dispatch
 
 from tclint.tracing.custom_functions import patched_apply
 
@@ -74,8 +74,9 @@ def without_gpu() -> Iterator[None]:
         (nn.Module, "compile", _returns(None)),
     ]
     for module_name in ("torch.cuda.amp.common", "torch.amp.autocast_mode"):
-        module = sys.modules.get(module_name) or importlib.import_module(module_name)
-        replacements.append((module, "amp_definitely_not_available", lambda: False))
+        with contextlib.suppress(ImportError):  # not in every version
+            module = importlib.import_module(module_name)
+            replacements.append((module, "amp_definitely_not_available", lambda: False))
     if not torch.cuda.is_available():
         replacements.append((nn.Module, "cuda", lambda self, *_args, **_kwargs: self))
         replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
@@ -161,10 +162,13 @@ def _lazy_parameters() -> list[tuple[Any, str, Any]]:
     if mixin is None:
         return []
     materialize = mixin.materialize
+    # Without these two a lazy parameter is made under the recorder, which most models survive.
+    without_modes = getattr(_python_dispatch, "_disable_current_modes", contextlib.nullcontext)
+    without_functions = getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)
 
     def plain(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         # Stays on the CPU, where it was made: its memory is reserved and never touched.
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        with without_modes(), without_functions():
             materialize(self, shape, device=device, dtype=dtype)
 
     return [(mixin, "materialize", plain)]

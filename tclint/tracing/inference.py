@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from tclint.graph import Assumption
 from tclint.tracing.examples import CallInputs, InferenceFailed, described
@@ -31,6 +30,17 @@ SIGNAL_LENGTH = 1024
 _OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
 _OTHER_SIGNAL_LENGTHS = (16000, 128)
 _MAX_GUESSES = 20
+
+_CONVOLUTIONS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+# The output projection of nn.MultiheadAttention: never called, only its weight is used.
+_LINEAR_WITHOUT_FORWARD: Any = getattr(nn.modules.linear, "NonDynamicallyQuantizableLinear", ())
 
 
 def infer_inputs(model: nn.Module) -> CallInputs:
@@ -49,7 +59,11 @@ def infer_inputs(model: nn.Module) -> CallInputs:
         if len(guesses) == _MAX_GUESSES:
             break
     if not guesses:
-        raise InferenceFailed("no layer of it tells the shape of its input")
+        required = _required_arguments(model)
+        takes = f"its forward takes {len(required)} arguments ({', '.join(required)}) and "
+        raise InferenceFailed(
+            f"{takes if len(required) > 1 else ''}no layer of it tells the shape of its input"
+        )
     return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
 
 
@@ -116,7 +130,7 @@ def _from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
     for name, layer in model.named_modules():
         maker = next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
         # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
-        if maker is None or maker in kinds or isinstance(layer, NonDynamicallyQuantizableLinear):
+        if maker is None or maker in kinds or isinstance(layer, _LINEAR_WITHOUT_FORWARD):
             continue
         kinds.add(maker)
         order = "first layer" if len(kinds) == 1 else f"first {type(layer).__name__}"
@@ -179,7 +193,7 @@ def _for_linear(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
 _Maker = Callable[[Any, nn.Module], Iterator[torch.Tensor]]
 _MAKERS: tuple[tuple[tuple[type[nn.Module], ...], _Maker], ...] = (
     ((nn.Embedding,), _for_embedding),
-    ((nn.modules.conv._ConvNd,), _for_convolution),
+    (_CONVOLUTIONS, _for_convolution),
     ((nn.RNNBase,), _for_recurrent),
     ((nn.RNNCellBase,), _for_cell),
     ((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _for_transformer_layer),

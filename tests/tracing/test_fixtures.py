@@ -28,7 +28,8 @@ def load(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_fixture(name: str) -> None:
+def test_fixture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))  # one builds on another
     module = load(name)
     inputs = module.example_inputs()
     graph = tclint.trace(module.build_model, inputs)
@@ -37,7 +38,7 @@ def test_fixture(name: str) -> None:
     for op in graph.ops:
         site = op.construct_site or op.call_site
         assert site is not None
-        assert Path(site.path) == FOLDER / f"{name}.py"
+        assert Path(site.path).parent == FOLDER
     with torch.device("meta"):
         model = module.build_model()
     counted = FlopCounterMode(display=False)
