@@ -12,7 +12,7 @@ from tclint.graph.op import GEMM_KINDS
 from tclint.rule import Example, GraphRule
 
 _LATENCY_PERCENT = 20.0
-_LARGER_BATCHES = (2, 4, 8)
+_LARGER_BATCH = 4
 
 
 class LatencyBoundLayers(GraphRule):
@@ -21,7 +21,7 @@ class LatencyBoundLayers(GraphRule):
     What it does
     Adds up the kernels whose time is limited by latency - too little work for the GPU's processors,
     whatever it is - and reports the model when they take more than 20 % of the step on some GPU, with the
-    gain per sample of a batch 2, 4 or 8 times as large.
+    gain per sample of a batch four times as large.
 
     Why it costs
     A kernel takes a few microseconds to start, fill and drain, if it computes anything or not. A product
@@ -160,7 +160,7 @@ def example_inputs():
         batches = tuple(group for group in context.dims.groups if group.is_batch)
         effect, words = Effect(unknown="the batch cannot be told from the inputs"), ""
         if len({group.size for group in batches}) == 1:
-            sizes = (batches[0].size * factor for factor in _LARGER_BATCHES)
+            sizes = (batches[0].size * _LARGER_BATCH,)
             larger = best_batch(context, batches, sizes, tuple(sorted(small)))
             if larger is not None:
                 effect = larger.effect

@@ -193,7 +193,8 @@ def example_inputs():
         share = largest_share_percent(context, concerned)
         if share < _WORTH_COMPILING_PERCENT or share >= DOMINATES_PERCENT:
             return
-        effect = context.effect(concerned, change=compiled)
+        # What compiling does to products is not counted: padding them has rules of its own.
+        effect = context.effect(concerned, change=compiled, only_concerned=True)
         if (effect.best_gain_percent or 0.0) < _WORTH_COMPILING_PERCENT:
             return
         shares = share_percent(context, concerned)

@@ -126,5 +126,9 @@ class GraphContext:
         return Location(path=known.path, line=known.line, module_path=module_path or None)
 
     def with_settings(self, **changes: object) -> GraphContext:
-        """The same graph under other settings."""
-        return GraphContext(self.graph, replace(self.settings, **changes), self.target)  # type: ignore[arg-type]
+        """The same graph under other settings; prices and coupled dims, which hang on neither, are shared."""
+        settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+        context = GraphContext(self.graph, settings, self.target, self._estimates)
+        if "dims" in self.__dict__:
+            context.__dict__["dims"] = self.dims
+        return context
