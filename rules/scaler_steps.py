@@ -67,6 +67,8 @@ class ClipBeforeUnscale(SourceRule):
     requires = (".step(", "scaler")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
+        if _unscales_by_hand(context):
+            return
         seen: set[int] = set()
         for view in context.scaling.views:
             for clip in view.of("clip", "cut"):
@@ -255,6 +257,19 @@ class Trainer:
         self.scaler.update()
 """,
             note="unscaled in a helper",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0 * scaler.get_scale())
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="the limit is scaled as well",
         ),
     )
     invalid = (
@@ -650,7 +665,7 @@ class StepBypassesScaler(SourceRule):
     requires = (".step(", ".scale(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.amp.framework:
+        if context.amp.framework or _unscales_by_hand(context):
             return
         seen: set[int] = set()
         for view in context.scaling.views:
@@ -1369,6 +1384,14 @@ RULES: tuple[type[Rule], ...] = (
     UnscaleMisuse,
     UnscaledBackward,
 )
+
+
+def _unscales_by_hand(context: SourceContext) -> bool:
+    """The file asks for the scale, or divides gradients itself: `clip(..., limit * scaler.get_scale())`."""
+    return (
+        bool({"get_scale", "_scale", "inv_scale"} & context.tables.identifiers)
+        or context.amp.rescales_gradients
+    )
 
 
 def _tail(scaler: str) -> str:

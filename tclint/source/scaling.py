@@ -307,13 +307,29 @@ class Scaling:
                 made = self.made_by(scope, leaf)
                 if made is not None:
                     found.append(made)
-                else:
-                    others = True
+                    continue
+                returned, other = self._returned_by(scope, leaf, depth)
+                found.extend(returned)
+                others = others or other
             elif isinstance(leaf, Name) and depth > 0 and (leaf.dotted != name or scope.index == 0):
                 inner, other = self.origins(scope, leaf.dotted, depth - 1)
                 found.extend(inner)
                 others = others or other
         return found, others
+
+    def _returned_by(self, scope: Function, call: Call, depth: int) -> tuple[list[Made], bool]:
+        """Scalers that a function of the file returns; anything else that is called counts as another."""
+        helpers = self.resolver.local_functions(scope, call.function)
+        if len(helpers) != 1 or helpers[0].kind != "function" or depth <= 0:
+            return [], True
+        found: list[Made] = []
+        others = False
+        for event in helpers[0].events:
+            if isinstance(event, Return) and not event.is_yield:
+                inner, other = self._origins_of_value(helpers[0], event.value, "", depth - 1)
+                found.extend(inner)
+                others = others or other
+        return found, others or not found
 
     def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
         """(caller, argument) of what functions of the file pass for a parameter."""
@@ -370,14 +386,16 @@ class Scaling:
         return "unscale_" in used or "scale" in used or {"step", "update"} <= used
 
     def _made_elsewhere(self, function: Function, name: str) -> bool:
-        """Made by a class called GradScaler whose module is not known."""
+        """Made by a class called GradScaler whose module is not known, or by a function of another file
+        that is named for it: `get_scaler()`."""
         definitions, _ = self.resolver.definitions(function, name)
         for scope, item in definitions:
             for leaf in _leaves(item.value):
                 if isinstance(leaf, Call):
                     if self.resolver.local_functions(scope, leaf.function):
                         return False
-                    if render(leaf.function).rpartition(".")[2].endswith("GradScaler"):
+                    maker = render(leaf.function).rpartition(".")[2]
+                    if maker.endswith("GradScaler") or (maker.islower() and maker.endswith("scaler")):
                         return True
         return False
 

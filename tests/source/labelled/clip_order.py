@@ -128,3 +128,16 @@ def without_scaler(model, loader, optimizer):
         loss.backward()  # AMP001: quiet
         clip_grad_norm_(model.parameters(), 1.0)  # AMP003: quiet
         optimizer.step()  # AMP005: quiet
+
+
+def make_scaler(enabled):
+    return torch.amp.GradScaler("cuda", enabled=enabled)
+
+
+def from_a_helper(model, loader, optimizer, args):
+    guard = make_scaler(args.amp)
+    for batch in loader:
+        guard.scale(model(batch)).backward()
+        clip_grad_norm_(model.parameters(), 1.0)  # AMP003: flag
+        guard.step(optimizer)
+        guard.update()
