@@ -231,12 +231,14 @@ MODELS = {"gpt3_175b": gpt3_175b, "llama3_405b": llama3_405b, "deepseek_v3": dee
 def measure(name: str) -> dict[str, Any]:
     """Trace one model in this process."""
     from tclint.graph.lowering import forward_flops
-    from tclint.tracing import trace_callable
+    from tclint.tracing import light_imports, trace_callable
 
+    light_imports.install()  # as in tclint's worker processes
     graph = trace_callable(MODELS[name])
     return {
         "model": name,
         "seconds": round(time.perf_counter() - STARTED, 2),
+        "cpu_seconds": round(time.process_time(), 2),
         "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "parameters": sum(parameter.numel for parameter in graph.parameters if not parameter.is_buffer),
         "operators": len(graph.ops),
@@ -259,11 +261,12 @@ def main() -> int:
             [sys.executable, __file__, "--one", name], capture_output=True, text=True, check=True
         )
         row = json.loads(done.stdout.splitlines()[-1])
-        within = row["seconds"] < MAX_SECONDS and row["peak_mib"] < MAX_MIB
+        within = row["cpu_seconds"] < MAX_SECONDS and row["peak_mib"] < MAX_MIB
         worst |= not within
         print(
             f"{name:12s} {row['parameters'] / 1e9:6.1f} B parameters, {row['operators']:5d} operators, "
-            f"{row['forward_flops'] / 1e12:7.0f} TFLOP: {row['seconds']:5.2f} s, {row['peak_mib']:4d} MiB"
+            f"{row['forward_flops'] / 1e12:7.0f} TFLOP: {row['cpu_seconds']:5.2f} s on one core "
+            f"({row['seconds']:.2f} s elapsed), {row['peak_mib']:4d} MiB"
             f"{'' if within else '  (over the limit)'}"
         )
     return worst

@@ -121,7 +121,7 @@ def main() -> int:
             )
             if out is not None:
                 _append(out, row)
-    summarize(rows)
+    print("\n".join(summarize(rows)))
     return 0
 
 
@@ -134,35 +134,36 @@ def _append(out: Path, row: dict[str, Any]) -> None:
         writer.writerow(row)
 
 
-def summarize(rows: list[dict[str, Any]]) -> None:
-    """Print the share of identical operators, and the differences by reason."""
+def summarize(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The share of identical operators, and the differences by reason."""
     compared = [row for row in rows if row["result"] == "compared"]
-    certain = [row for row in compared if not int(row.get("assumptions") or 0)]
-    asking = [row for row in compared if int(row.get("assumptions") or 0)]
     for title, group in (
-        ("models whose trace assumed nothing", certain),
-        ("models that ask for values of their data", asking),
+        ("Models whose trace assumed nothing", [row for row in compared if not _asks(row)]),
+        ("Models that ask for values of their data", [row for row in compared if _asks(row)]),
     ):
         total = sum(max(int(row["traced"]), int(row["real"])) for row in group)
         identical = sum(int(row["identical"]) for row in group)
         exact = sum(1 for row in group if not row["differences"])
-        print(
+        yield (
             f"{title}: {len(group)}; operators: {total}, identical: {identical} "
-            f"({100 * identical / max(total, 1):.2f} %); all identical in {exact} models"
+            f"({100 * identical / max(total, 1):.2f} %); all identical in {exact} models."
         )
     reasons: Counter[str] = Counter()
     models: Counter[str] = Counter()
     for row in compared:
         for item in filter(None, row["differences"].split("; ")):
             count, _, reason = item.partition(" x ")
-            if int(row.get("assumptions") or 0):
-                reason += " [the model asks for values that were assumed]"
+            reason = "[follows from assumed values]" if _asks(row) else reason
             reasons[reason] += int(count)
             models[reason] += 1
     for reason, count in reasons.most_common(40):
-        print(f"{count:7d} in {models[reason]:3d} models  {reason}")
+        yield f"{count:7d} in {models[reason]:3d} models: {reason}"
     for result, count in Counter(row["result"].split(":")[0] for row in rows).most_common():
-        print(f"{count:7d} {result}")
+        yield f"{count:7d} models {result}"
+
+
+def _asks(row: dict[str, Any]) -> bool:
+    return bool(int(row.get("assumptions") or 0))
 
 
 def _parse() -> argparse.Namespace:

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zoo_child import memory_baseline_kib, run_in_child, status_kib
@@ -130,15 +130,33 @@ def _report(say: Callable[..., None], case: Case, with_inference: bool, with_cou
     except Exception as error:
         say(counter_note=f"tclint's own count failed: {type(error).__name__}: {_first_line(error)}")
     say(status="ok")
+    uncounted = _unknown_to_torch(graph) if with_counter else ""
     del graph
     model, inputs, _ = built
     if with_counter:
         from zoo_flops import count_on_meta
 
         counted, note = count_on_meta(model, inputs)
-        say(counter_flops="" if counted is None else counted, counter_note=note)
+        say(counter_flops="" if counted is None else counted, counter_note=note or uncounted)
     if with_inference and _is_one_tensor(inputs):
         say(**_trace_without_inputs(model))
+
+
+# Products that torch.utils.flop_counter has no formula for.
+_UNKNOWN_TO_TORCH = frozenset({"addmv", "addr", "cdist", "dot", "mv", "pdist", "vdot"})
+
+
+def _unknown_to_torch(graph: Any) -> str:
+    from tclint.graph.lowering import forward_flops
+
+    names = sorted({op.name for op in graph.ops} & _UNKNOWN_TO_TORCH)
+    counts = [
+        (name, forward_flops(replace(graph, ops=tuple(op for op in graph.ops if op.name == name))))
+        for name in names
+    ]
+    return ", ".join(
+        f"{name}: {count} FLOPs that torch's counter leaves out" for name, count in counts if count
+    )
 
 
 def _in_benchmarks(error: BaseException) -> bool:

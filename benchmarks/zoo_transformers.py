@@ -67,8 +67,10 @@ def _case(model_type: str, *, shrink: bool = False) -> Case:
     def build() -> tuple[Any, Any]:
         config_class, cls = found
         config = default_config(config_class)
-        if shrink or _expert_calls(config) > _MAX_EXPERT_CALLS:
-            _shrink(config)
+        if shrink:
+            _shrink(config, depth=2)
+        elif _expert_calls(config) > _MAX_EXPERT_CALLS:
+            _shrink(config, depth=8)
         model = cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
         return model, inputs_for(model)
 
@@ -156,21 +158,21 @@ _DEPTHS = (
 )
 
 
-def _shrink(config: Any, level: int = 0) -> None:
-    """Two layers everywhere, in parts too; lists that run along the layers are cut to fit."""
+def _shrink(config: Any, depth: int, level: int = 0) -> None:
+    """At most `depth` layers everywhere, in parts too; lists that run along the layers are cut to fit."""
     import transformers
 
     for name in _DEPTHS:
-        depth = getattr(config, name, None)
-        if isinstance(depth, int) and depth > 2:
+        before = getattr(config, name, None)
+        if isinstance(before, int) and before > depth:
             try:
-                setattr(config, name, 2)
+                setattr(config, name, depth)
             except (AttributeError, NotImplementedError):
                 continue
             for other, value in list(vars(config).items()):
-                if isinstance(value, list) and len(value) == depth and "layer" in other:
-                    setattr(config, other, value[:2])
+                if isinstance(value, list) and len(value) == before and "layer" in other:
+                    setattr(config, other, value[:depth])
     if level < 2:
         for value in list(vars(config).values()):
             if isinstance(value, transformers.PreTrainedConfig):
-                _shrink(value, level + 1)
+                _shrink(value, depth, level + 1)
