@@ -1297,6 +1297,9 @@ _DETERMINISM = (
     "exact",
     "bench",
     "compare",
+    "parity",
+    "check",
+    "accura",
 )
 
 
@@ -1311,8 +1314,7 @@ def _about_determinism(context: SourceContext, switch: Switch) -> bool:
         ):
             return True
     return any(
-        other.function.index == switch.function.index
-        and other.value.values == (True,)
+        other.value.values == (True,)
         and other.name.rpartition(".")[2] in ("deterministic", "use_deterministic_algorithms")
         for other in context.program.switches
     )

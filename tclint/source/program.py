@@ -25,6 +25,7 @@ from tclint.source.tables import (
     Function,
     Literal,
     Name,
+    Operation,
     Other,
     Subscript,
     Tables,
@@ -233,11 +234,11 @@ class Program:
         return found
 
     def unconditional(self, function: Function, block: int) -> bool:
-        """Nothing but loops, with blocks and `if __name__ == "__main__"` stands around the block."""
+        """Nothing but loops, with blocks, and tests for a GPU or for being the program stand around it."""
         for index in function.enclosing(block):
             around = function.blocks[index]
             if around.kind in ("if", "else", "case", "except", "finally", "loop_else", "try_else"):
-                if around.condition is not None and "__name__" in render(around.condition):
+                if around.kind == "if" and around.condition is not None and _always_here(around.condition):
                     continue
                 return False
         return True
@@ -566,6 +567,13 @@ def is_test_path(path: str) -> bool:
 def any_word(text: str, parts: Iterable[str]) -> bool:
     lowered = text.lower()
     return any(part in lowered for part in parts)
+
+
+def _always_here(condition: Expression) -> bool:
+    """`if __name__ == "__main__"`, `if torch.cuda.is_available()`, `if device.type == "cuda"`."""
+    text = render(condition)
+    alone = not isinstance(condition, Operation) or condition.operator == "=="
+    return alone and ("__name__" in text or "cuda.is_available" in text or "'cuda'" in text)
 
 
 def _iterates(value: Expression) -> bool:

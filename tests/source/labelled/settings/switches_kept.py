@@ -31,3 +31,9 @@ def configure(options):
     if options.debug:
         torch.autograd.set_detect_anomaly(True)  # RUN005: quiet
     return allow_tf32
+
+
+def start(device):
+    if torch.cuda.is_available():
+        torch.backends.cuda.matmul.allow_tf32 = False  # PRC002: quiet
+    return device
