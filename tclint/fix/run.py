@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tclint.errors import UsageError
 from tclint.finding import Finding
@@ -17,8 +18,8 @@ from tclint.pipeline import Report
 from tclint.report.units import plural
 from tclint.terminal import printable
 
-_ROUNDS = 20
-"""Fixes that make way for other fixes: more than three rounds have not been seen."""
+_ROUNDS = 50
+"""Fixes make way for other fixes; more than a few rounds are needed only where a fix is of no use."""
 _BOM = b"\xef\xbb\xbf"
 
 Relint = Callable[[Mapping[str, bytes]], Report]
@@ -85,16 +86,17 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
     outcome = Outcome(report)
     originals: dict[str, bytes] = {}
     contents: dict[str, bytes] = {}
-    counts: Counter[str] = Counter()
-    barred: set[tuple[str, str]] = set()
+    unreadable: set[str] = set()
+    barred: set[_Key] = set()
+    history: dict[str, list[_Step]] = {}
     current = report
     for _ in range(_ROUNDS):
-        wanted = _wanted(current, unsafe, barred)
+        wanted = _wanted(current, unsafe, unreadable, barred)
         for path in [path for path in wanted if path not in originals]:
             data = _read_as_linted(path, current, outcome)
             if data is None:
                 wanted.pop(path)
-                barred.update((path, finding.code) for finding in _of_file(current, path))
+                unreadable.add(path)
             else:
                 originals[path] = contents[path] = data
         before = dict(contents)
@@ -114,12 +116,12 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
             contents = before
             continue
         for path, mended in made.items():
-            counts[path] += len(mended)
+            steps = history.setdefault(path, [])
+            steps.append(_Step(before[path], [_key(finding) for finding in mended]))
+            barred |= _going_in_circles(steps, contents[path])
         current = following
-    else:
-        raise RuntimeError(f"fixes of {', '.join(sorted(made))} do not settle in {_ROUNDS} rounds")
     outcome.files = [
-        FixedFile(path, originals[path], data, counts[path])
+        FixedFile(path, originals[path], data, sum(len(step.mended) for step in history[path]))
         for path, data in sorted(contents.items())
         if data != originals[path]
     ]
@@ -127,7 +129,40 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
     return outcome
 
 
-def _wanted(report: Report, unsafe: bool, barred: set[tuple[str, str]]) -> dict[str, list[Finding]]:
+class _Key(NamedTuple):
+    """What stays of a finding while lines move."""
+
+    path: str
+    """Absolute."""
+    fingerprint: str
+    message: str
+
+
+def _key(finding: Finding) -> _Key:
+    path = os.path.abspath(finding.location.path)
+    return _Key(path, finding.fingerprint, re.sub(r"\d+", "#", finding.message))
+
+
+class _Step(NamedTuple):
+    """One round of fixing a file."""
+
+    before: bytes
+    mended: list[_Key]
+
+
+def _going_in_circles(steps: list[_Step], now: bytes) -> set[_Key]:
+    """What the fixes mended that led back to a text that was there before; those steps are dropped."""
+    for index, step in enumerate(steps):
+        if step.before == now:
+            circle = {key for later in steps[index:] for key in later.mended}
+            del steps[index:]
+            return circle
+    return set()
+
+
+def _wanted(
+    report: Report, unsafe: bool, unreadable: set[str], barred: set[_Key]
+) -> dict[str, list[Finding]]:
     """Source findings to fix, by absolute path, in the order of the text."""
     found: dict[str, list[Finding]] = {}
     for finding in report.findings:
@@ -136,7 +171,7 @@ def _wanted(report: Report, unsafe: bool, barred: set[tuple[str, str]]) -> dict[
             continue
         if fix.safety == "safe" or (unsafe and fix.safety == "unsafe"):
             path = os.path.abspath(finding.location.path)
-            if (path, finding.code) not in barred:
+            if path not in unreadable and _key(finding) not in barred:
                 found.setdefault(path, []).append(finding)
     for findings in found.values():
         findings.sort(key=lambda finding: (finding.location.line, finding.location.column, finding.code))
@@ -167,28 +202,13 @@ def _fixed(data: bytes, findings: Sequence[Finding]) -> tuple[bytes, list[Findin
     return bom + new.encode("utf-8"), [findings[index] for index in made]
 
 
-def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]]) -> set[tuple[str, str]]:
-    """Path and rule of fixes whose findings are still there."""
-    found: set[tuple[str, str]] = set()
+def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]]) -> set[_Key]:
+    """Findings that are still there after they were fixed, or whose file can be read no more."""
+    was = Counter(_key(finding) for finding in before.findings)
+    now = Counter(_key(finding) for finding in after.findings)
     skipped = {os.path.abspath(item.path) for item in after.skipped}
-    for path, findings in made.items():
-        was = Counter(_key(finding) for finding in _of_file(before, path))
-        now = Counter(_key(finding) for finding in _of_file(after, path))
-        found.update(
-            (path, finding.code)
-            for finding in findings
-            if now[_key(finding)] >= was[_key(finding)] or path in skipped
-        )
-    return found
-
-
-def _key(finding: Finding) -> tuple[str, str]:
-    """What stays of a finding while lines move."""
-    return finding.fingerprint, re.sub(r"\d+", "#", finding.message)
-
-
-def _of_file(report: Report, path: str) -> list[Finding]:
-    return [finding for finding in report.findings if os.path.abspath(finding.location.path) == path]
+    keys = {_key(finding) for findings in made.values() for finding in findings}
+    return {key for key in keys if now[key] >= was[key] or key.path in skipped}
 
 
 def _joined(first: Report, last: Report) -> Report:

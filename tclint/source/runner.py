@@ -37,7 +37,7 @@ class SourceResult:
     marked: Mapping[str, str] = field(default_factory=dict)
     """Those that say `tclint:` somewhere, with their text: only they can hold suppressions."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
-    """SHA-256 of those with findings, as they were read."""
+    """SHA-256 of those with findings or marks, as they were read."""
 
 
 def lint(
@@ -78,6 +78,7 @@ def lint(
             continue
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
+            digests[path] = hashlib.sha256(data).digest()
         if not prefilter.passes(data):
             continue
         outcome = _lint_file(path, data, applicable(rules, data), settings, finish)

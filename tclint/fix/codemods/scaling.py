@@ -101,6 +101,8 @@ def unscale_first(document: Document, finding: Finding) -> Proposal | None:
     first = _first_clip(document, block, top)
     if first is not top or clips_in(document, top) > 1:
         target = first
+    if _unscaled_already(document, function, step, target):
+        return None
     misplaced = _misplaced(document, function, step, block, target, step_statement)
     if misplaced is None:
         return None
@@ -110,6 +112,18 @@ def unscale_first(document: Document, finding: Finding) -> Proposal | None:
     nested = any(isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1])
     changes = [insert_before(document, target, code), *(remove(document, item) for item in misplaced)]
     return safe(changes) if len(optimizers) == 1 and not nested else unsafe(changes)
+
+
+def _unscaled_already(document: Document, function: ast.AST, step: Use, target: ast.stmt) -> bool:
+    """`unscale_` has run for this optimizer since the last update: once more would raise."""
+    end = document.start(target)
+    updates = [document.start(use.call) for use in uses(document, function, "update")]
+    since = max((start for start in updates if start < end), default=-1)
+    return any(
+        since < document.start(use.call) < end and _runs_before(document, use.call, target)
+        for use in uses(document, function, "unscale_")
+        if (use.receiver, use.argument) == (step.receiver, step.argument)
+    )
 
 
 def _misplaced(

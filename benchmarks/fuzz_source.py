@@ -1,0 +1,414 @@
+"""Mutated training programs through the source rules and their fixes: no crash, no broken file.
+
+    python benchmarks/fuzz_source.py --cases 5000 fixtures path/to/repository
+
+Every case takes a program of the folders given (those that the rules' filter lets through), mutates it and
+checks that
+
+- no rule, no fix and no part of the source pass raises;
+- the result of all safe fixes, and of all fixes, parses with Python and with libcst, and a second run finds
+  nothing to fix;
+- nothing outside the edits changes, by applying them once more in another way;
+- line ends, byte order mark and encoding stay.
+
+Mutants that are no Python any more are counted: they must be refused, not crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst
+
+from tclint.config import Settings
+from tclint.errors import TargetError
+from tclint.finding import Edit, Finding
+from tclint.fix.apply import apply_edits
+from tclint.fix.codemods import CODEMODS
+from tclint.fix.document import Document, NotEditable
+from tclint.fix.registry import with_fixes
+from tclint.fix.run import fix
+from tclint.pipeline import Report
+from tclint.registry import all_rules
+from tclint.rule import CRASH_CODE, SourceRule
+from tclint.source import discover
+from tclint.source.parse import NotPython, decode
+from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter
+from tclint.source.runner import lint_text
+
+STATEMENTS = (
+    "scaler = torch.cuda.amp.GradScaler()",
+    "scaler.scale(loss).backward()",
+    "scaler.step(optimizer)",
+    "scaler.step(opt_d); scaler.step(opt_g)",
+    "scaler.update()",
+    "scaler.unscale_(optimizer)",
+    "optimizer.step()",
+    "loss.backward()",
+    "(loss + other).backward()",
+    "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # clip",
+    "with torch.autocast('cuda'): loss = model(x); loss.backward()",
+    "with torch.cuda.amp.autocast(True): loss = model(x)",
+    "from torch.cuda.amp import autocast, GradScaler",
+    "import torch",
+    "model = model.cuda().half()",
+    "images.to(memory_format=torch.channels_last)",
+    "x = torch.randn(8, 3).cuda()",
+    "optimizer.zero_grad(set_to_none=False)",
+    "optimizer = torch.optim.AdamW(model.cuda().parameters(), lr=1e-3,)",
+    "torch.set_float32_matmul_precision('High')",
+    "torch.backends.cudnn.benchmark = False",
+    "for images, labels in torch.utils.data.DataLoader(data, 8): model(images.cuda()).mean().backward()",
+    "pass  # tclint: ignore[AMP003, AMP006] why",
+    "# tclint: file-ignore[AMP014]",
+)
+"""Put into programs at random places."""
+
+HEADERS = (
+    "if flag:",
+    "for i in range(3):",
+    "with torch.autocast('cuda'):",
+    "try:",
+    "async def f(self):",
+    "else:",
+)
+
+
+@dataclass
+class Result:
+    """What a run of the fuzzer saw."""
+
+    cases: int = 0
+    refused: int = 0
+    """Mutants that are no Python."""
+    with_findings: int = 0
+    fixed: Counter[str] = field(default_factory=Counter)
+    """Findings fixed, by rule."""
+    failures: list[str] = field(default_factory=list)
+
+
+_TRIES = 6
+_BROKEN = 0.1
+"""Share of the mutants that need not parse."""
+
+
+def mutate(text: str, chance: random.Random, others: Sequence[str] = ()) -> str:
+    """A program with a few changes of the kinds that people and editors make."""
+    may_break = chance.random() < _BROKEN
+    for _ in range(chance.randint(1, 4)):
+        for _ in range(_TRIES):
+            lines = text.split("\n")
+            changed = chance.choice(_KINDS)(lines, chance.randrange(len(lines)), chance, others)
+            if may_break or _is_python(changed):
+                text = changed
+                break
+    layout = chance.random()
+    if layout < 0.1:
+        text = text.replace("\n", "\r\n")
+    elif layout < 0.13:
+        text = text.replace("\n", "\r")
+    elif layout < 0.2:
+        text = text.replace("    ", "\t")
+    elif layout < 0.25:
+        text = text.rstrip("\n")
+    return text
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _insert(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    block = [_indentation(lines[at]) + chance.choice(STATEMENTS) for _ in range(chance.randint(1, 4))]
+    return "\n".join([*lines[:at], *block, *lines[at:]])
+
+
+def _append(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    joined = f"{lines[at]}; {chance.choice(STATEMENTS)}"
+    return "\n".join([*lines[:at], joined, *lines[at + 1 :]])
+
+
+def _delete(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    return "\n".join(lines[:at] + lines[at + chance.randint(1, 3) :])
+
+
+def _double(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    end = at + chance.randint(1, 8)
+    return "\n".join([*lines[:end], *lines[at:end], *lines[end:]])
+
+
+def _swap(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    other = chance.randrange(len(lines))
+    lines[at], lines[other] = lines[other], lines[at]
+    return "\n".join(lines)
+
+
+def _nest(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    """Put a run of lines under a header, indented."""
+    end = min(len(lines), at + chance.randint(1, 6))
+    outer = _indentation(lines[at])
+    inner = [("    " + line if line.strip() else line) for line in lines[at:end]]
+    return "\n".join([*lines[:at], outer + chance.choice(HEADERS), *inner, *lines[end:]])
+
+
+def _dedent(lines: list[str], at: int, _: random.Random, __: Sequence[str]) -> str:
+    lines[at] = lines[at].removeprefix("    ")
+    return "\n".join(lines)
+
+
+def _one_line(lines: list[str], at: int, _: random.Random, __: Sequence[str]) -> str:
+    """Join a header and its body."""
+    if lines[at].rstrip().endswith(":") and at + 1 < len(lines):
+        return "\n".join([*lines[:at], f"{lines[at].rstrip()} {lines[at + 1].strip()}", *lines[at + 2 :]])
+    return "\n".join(lines)
+
+
+def _comment(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    lines[at] += chance.choice(
+        ("  # why", "  # größe 界", "  # tclint: ignore", "\f", " \\", "  # type: ignore")
+    )
+    return "\n".join(lines)
+
+
+def _wide(lines: list[str], _: int, chance: random.Random, __: Sequence[str]) -> str:
+    names = re.findall(r"\b[a-z_]{3,}\b", "\n".join(lines))
+    name = chance.choice(names) if names else "x"
+    return re.sub(rf"\b{name}\b", "größe", "\n".join(lines))
+
+
+def _break_brackets(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    """Spread a call over lines."""
+    comment = chance.choice(("", "  # first"))
+    indentation = _indentation(lines[at]) + "    "
+    lines[at] = lines[at].replace("(", f"({comment}\n{indentation}", 1).replace(", ", f",\n{indentation}")
+    return "\n".join(lines)
+
+
+def _splice(lines: list[str], at: int, chance: random.Random, others: Sequence[str]) -> str:
+    if not others:
+        return "\n".join(lines)
+    other = chance.choice(others).split("\n")
+    start = chance.randrange(len(other))
+    return "\n".join([*lines[:at], *other[start : start + chance.randint(1, 30)], *lines[at:]])
+
+
+def _characters(lines: list[str], at: int, chance: random.Random, _: Sequence[str]) -> str:
+    line = lines[at]
+    position = chance.randint(0, len(line))
+    lines[at] = (
+        line[:position]
+        + chance.choice(("(", ")", ":", ",", "'", '"""', " ", ".", "=", "\x00", "\\"))
+        + line[position:]
+    )
+    return "\n".join(lines)
+
+
+_KINDS: tuple[Callable[[list[str], int, random.Random, Sequence[str]], str], ...] = (
+    _insert,
+    _insert,
+    _insert,
+    _append,
+    _delete,
+    _double,
+    _swap,
+    _nest,
+    _nest,
+    _dedent,
+    _one_line,
+    _comment,
+    _wide,
+    _break_brackets,
+    _splice,
+    _characters,
+)
+
+
+class Fuzzer:
+    """Checks one program after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rules = [rule() for rule in all_rules() if issubclass(rule, SourceRule)]
+        self.settings = Settings()
+        self.result = Result()
+        (folder / ".git").mkdir(exist_ok=True)
+        self._file = folder / "program.py"
+
+    def check(self, text: str) -> str | None:
+        """What is wrong with how a program is treated; None when nothing is."""
+        self.result.cases += 1
+        data = text.encode("utf-8", "surrogatepass")
+        if self.result.cases % 10 == 0:
+            data = b"\xef\xbb\xbf" + data
+        self._file.write_bytes(data)
+        try:
+            text = decode(data)
+            first = self._lint(text)
+        except NotPython:
+            self.result.refused += 1
+            return None
+        if not first:
+            return None
+        self.result.with_findings += 1
+        crashed = [finding for finding in first if finding.code == CRASH_CODE]
+        if crashed:
+            return crashed[0].evidence["traceback"] or crashed[0].message
+        problem = self._edits(text, first)
+        if problem is not None:
+            return problem
+        for unsafe in (False, True):
+            problem = self._fix(data, first, unsafe)
+            if problem is not None:
+                return problem
+        return None
+
+    def _lint(self, text: str) -> list[Finding]:
+        path = str(self._file)
+        return with_fixes(path, text, lint_text(text, self.rules, self.settings, path))
+
+    def _edits(self, text: str, findings: Sequence[Finding]) -> str | None:
+        """No codemod raises, and each fix alone changes what it names and nothing else."""
+        try:
+            document = Document.of(text)
+        except NotEditable:
+            return None
+        for finding in findings:
+            if finding.code in CODEMODS:
+                CODEMODS[finding.code](document, finding)
+            if finding.fix is None or not finding.fix.edits:
+                continue
+            new, made = apply_edits(text, [finding.fix.edits])
+            if not made:
+                return f"the fix of {finding.code} on line {finding.location.line} does not parse"
+            if new == text:
+                return f"the fix of {finding.code} on line {finding.location.line} changes nothing"
+            if new != edited_by_line(text, finding.fix.edits):
+                return f"the fix of {finding.code} on line {finding.location.line} changes more than it says"
+        return None
+
+    def _fix(self, data: bytes, first: Sequence[Finding], unsafe: bool) -> str | None:
+        def relint(contents: Mapping[str, bytes]) -> Report:
+            return Report(self.settings, findings=tuple(self._lint(decode(contents[str(self._file)]))))
+
+        outcome = fix(Report(self.settings, findings=tuple(first)), relint, unsafe=unsafe)
+        if not outcome.files:
+            return None
+        after = outcome.files[0].after
+        if after.startswith(b"\xef\xbb\xbf") != data.startswith(b"\xef\xbb\xbf"):
+            return "the byte order mark came or went"
+        if b"\r\n" in data and b"\n" not in data.replace(b"\r\n", b"") and re.search(rb"(?<!\r)\n", after):
+            return "a line end changed"
+        try:
+            ast.parse(decode(after))
+            libcst.parse_module(decode(after))
+        except (SyntaxError, ValueError, libcst.ParserSyntaxError) as error:
+            return f"the fixed program does not parse: {error}"
+        before = Counter(finding.code for finding in first)
+        left = Counter(finding.code for finding in outcome.report.findings)
+        self.result.fixed.update(before - left)
+        self._file.write_bytes(after)
+        again = fix(Report(self.settings, findings=tuple(self._lint(decode(after)))), relint, unsafe=unsafe)
+        self._file.write_bytes(data)
+        if again.files:
+            return f"a second run fixes {again.fixed} more"
+        return None
+
+
+def edited_by_line(text: str, edits: Sequence[Edit]) -> str:
+    """The edits applied from the last to the first on a list of lines: another way than the tool's."""
+    lines = re.split(r"(\r\n|\r|\n)", text)
+    bodies, ends = lines[::2], [*lines[1::2], ""]
+    for edit in reversed(edits):
+        (line, column), (end_line, end_column) = edit.start, edit.end
+        tail = "" if end_line > len(bodies) else bodies[end_line - 1][end_column - 1 :]
+        last_end = ends[end_line - 1] if end_line <= len(ends) else ""
+        bodies[line - 1 : end_line] = [bodies[line - 1][: column - 1] + edit.replacement + tail]
+        ends[line - 1 : end_line] = [last_end]
+    return "".join(body + end for body, end in zip(bodies, ends, strict=True))
+
+
+def programs(folders: Sequence[str]) -> list[str]:
+    """Texts of the files that the rules' filter lets through."""
+    prefilter = Prefilter.of(rule() for rule in all_rules() if issubclass(rule, SourceRule))
+    found = []
+    for path in discover(folders, Settings())[0]:
+        data = Path(path).read_bytes()
+        if len(data) < MAX_SOURCE_BYTES // 10 and prefilter.passes(data):
+            try:
+                found.append(decode(data))
+            except NotPython:
+                continue
+    return found
+
+
+def examples() -> list[str]:
+    """The examples of the source rules and the cases of their fixes: programs with much to find."""
+    cases = Path(__file__).parents[1] / "tests" / "fix" / "cases"
+    rules = [rule for rule in all_rules() if issubclass(rule, SourceRule)]
+    found = [example.source for rule in rules for example in rule.invalid]
+    return found + [path.read_bytes().decode() for path in sorted(cases.glob("*.before"))]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="*", help="folders with Python files; nothing in them is executed")
+    parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", metavar="FOLDER", help="write programs that fail to this folder")
+    options = parser.parse_args(arguments)
+    try:
+        real = programs(options.folders)
+    except TargetError as error:
+        parser.error(str(error))
+    small = examples()
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        fuzzer = Fuzzer(Path(folder))
+        for case in range(options.cases):
+            chance = random.Random(f"{options.seed}:{case}")
+            # Small programs have more findings per second, real ones more of what nobody thinks of.
+            pool = real if real and case % 2 else small
+            text = mutate(chance.choice(pool), chance, pool)
+            try:
+                problem = fuzzer.check(text)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+            if problem is not None:
+                fuzzer.result.failures.append(f"case {options.seed}:{case}: {problem}")
+                print(fuzzer.result.failures[-1], file=sys.stderr)
+                if options.keep:
+                    (Path(options.keep) / f"{options.seed}-{case}.py").write_bytes(
+                        text.encode("utf-8", "surrogatepass")
+                    )
+    result = fuzzer.result
+    print(
+        f"{result.cases} cases from {len(small)} examples and {len(real)} files in "
+        f"{time.process_time() - start:.0f} s CPU: {result.refused} no Python, {result.with_findings} with "
+        f"findings, {len(result.failures)} failures"
+    )
+    fixed = ", ".join(f"{code} {number}" for code, number in sorted(result.fixed.items()))
+    print(f"fixed: {fixed}")
+    return int(bool(result.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
