@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tclint.tracing.contents import likely_values
+from tclint.tracing.origin import ensure_origin
 
 _CPU = torch.device("cpu")
 _HERE = ("cpu", "meta")
@@ -131,8 +132,28 @@ def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return func(args[0], wanted.replace("torch.cuda.", "torch."))
 
 
+def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """`weight.data = value` in inference mode, where torch refuses to exchange the two kinds of tensor.
+
+    With equal metadata it is enough that `weight` comes from what made `value` from now on.
+    """
+    if func != torch.Tensor.data.__set__ or not torch.is_inference_mode_enabled():
+        return NotImplemented
+    target, value = args
+    if not target.is_meta or (target.shape, target.stride(), target.dtype) != (
+        value.shape,
+        value.stride(),
+        value.dtype,
+    ):
+        return NotImplemented
+    origin, made = ensure_origin(target), ensure_origin(value)
+    origin.node, origin.output_index = made.node, made.output_index
+    return None
+
+
 _HANDLERS: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "__format__": _format,
+    "__set__": _set_data,
     "cpu": _stay,
     "cuda": _stay,
     "numpy": _numpy,
