@@ -139,7 +139,9 @@ def check(
     """Lint models and training code; the default command.
 
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
-    a GPU and without allocating its weights. A file or folder is read, and nothing in it runs.
+    a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
+    (hf:gpt2) by name. A file or folder is read, and nothing in it runs; 'tclint models PATH' lists the
+    models in it.
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed. With --fix,
     what is left counts; with --diff, 1 means that there is something to fix.

@@ -36,12 +36,12 @@ def trace_targets(
     the others go on.
 
     Args:
-        targets: 'path/file.py:callable' or 'package.module:callable'.
-        settings: uses inputs, batch, timeout_s, memory_limit_mib and jobs.
+        targets: 'path/file.py:callable', 'package.module:callable', 'timm:resnet50' or 'hf:gpt2'.
+        settings: uses inputs, input_sets, arguments, batch, network, timeout_s, memory_limit_mib and jobs.
         on_progress: called with one line when a target starts.
 
     Yields:
-        A TraceResult per target, in the order of the targets.
+        A TraceResult per target and set of inputs, in the order of the targets.
 
     Raises:
         UsageError: a spec in `settings.inputs` is malformed; nothing was started.

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import sys
 import time
@@ -53,6 +54,7 @@ class Zygote:
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
         self._pending: list[dict[str, Any]] = []
+        self._folders: set[str] = set()
         self._jobs = 1
         self._buffer = b""
         self._open = True
@@ -78,6 +80,9 @@ class Zygote:
         finally:
             for child in list(self._children.values()):
                 _kill(child.pid)
+            # The caller does so too, unless it was killed.
+            for folder in self._folders:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _stop(self) -> None:
         self._open = False
@@ -110,6 +115,7 @@ class Zygote:
                 self._jobs = message["jobs"]
             else:
                 self._pending.append(message)
+                self._folders.add(os.path.dirname(message["result"]))
 
     def _read_output(self, child: _Child) -> bool:
         try:

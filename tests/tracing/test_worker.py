@@ -258,7 +258,10 @@ def test_the_caller_imports_no_torch(folder: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_runs_on_when_the_caller_is_stopped(folder: Path, spawned: Any, how: signal.Signals) -> None:
+def test_nothing_is_left_when_the_caller_is_stopped(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spawned: Any, how: signal.Signals
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     hanging = folder / "hanging"
     hanging.unlink(missing_ok=True)
     code = (
@@ -279,6 +282,7 @@ def test_nothing_runs_on_when_the_caller_is_stopped(folder: Path, spawned: Any, 
     caller.send_signal(how)
     caller.wait(20)
     spawned.assert_gone()
+    assert not list(tmp_path.iterdir())
 
 
 def _repository() -> str:
