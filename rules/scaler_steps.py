@@ -778,6 +778,18 @@ for batch in loader:
 """,
             note="the second optimizer's own loss is not scaled",
         ),
+        Example(
+            source="""\
+def finish(loss, optimizer, scaler=None):
+    if scaler is None:
+        loss.backward()
+    else:
+        scaler.scale(loss).backward()
+    optimizer.step() if scaler is None else scaler.step(optimizer)
+    scaler is not None and scaler.update()
+""",
+            note="decided in one statement",
+        ),
     )
     invalid = (
         Example(
@@ -965,7 +977,8 @@ class UnscaleMisuse(SourceRule):
             }
             if any((text, not holds) in texts for text, holds in texts):
                 return None
-            test = view.extra(reachable[0], unscale)[-1].text
+            condition = view.extra(reachable[0], unscale)[-1]
+            test = condition.text if condition.holds else f"not {condition.text}"
             message = (
                 f"runs in every round, but the update only if `{test}`: the next round raises RuntimeError "
                 "(unscale_() has already been called on this optimizer since the last update())."
@@ -1455,6 +1468,10 @@ def _scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
     if view.before(step, "unscale") or view.decided_by_precision(step, scaled):
         return None
     for other in view.of("scaler_step"):
-        if other.optimizer == step.optimizer and _either_apart(view, other, step):
+        if other.optimizer != step.optimizer:
+            continue
+        # `optimizer.step() if scaler is None else scaler.step(optimizer)` is one statement.
+        one_statement = context.location(other.site).line == context.location(step.site).line
+        if one_statement or _either_apart(view, other, step):
             return None
     return scaled
