@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tclint.config import Override, Settings
 from tclint.finding import Finding, Location
+from tclint.pipeline import check
 from tclint.rule import GraphRule, SourceRule
 from tclint.suppressions import apply_suppressions, parse_suppressions
 
@@ -107,3 +109,68 @@ def test_a_file_that_cannot_be_read_silences_nothing(tmp_path: Path) -> None:
         [finding], source_paths=[], source_rules=[], graph_rules=[_Graph()]
     )
     assert (standing, silenced) == ([finding], [])
+
+
+def test_only_files_that_can_hold_directives_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tclint.suppressions._read", lambda _: pytest.fail("read again"))
+    findings = [make_finding(1, "a.py"), make_finding(1, "b.py")]
+    standing, silenced = apply_suppressions(
+        findings,
+        source_paths=["a.py", "b.py", "c.py"],
+        source_rules=[_Source()],
+        graph_rules=[],
+        marked={
+            "b.py": "x = 1  # tclint: ignore[DIM001]\n",
+            "c.py": "x = 1  # tclint: ignore[AMP001]\n",
+        },
+    )
+    assert [finding.location.path for finding in silenced] == ["b.py"]
+    assert [(finding.code, finding.location.path) for finding in standing] == [
+        ("DIM001", "a.py"),
+        ("TCL002", "c.py"),
+    ]
+
+
+def test_a_directive_for_a_rule_that_is_off_on_the_path_is_not_unused() -> None:
+    def unused(allowed: bool) -> list[str]:
+        standing, _ = apply_suppressions(
+            [],
+            source_paths=["a.py"],
+            source_rules=[_Source()],
+            graph_rules=[],
+            marked={"a.py": "x = 1  # tclint: ignore[AMP001]\n"},
+            allows=lambda finding: allowed or finding.code != "AMP001",
+        )
+        return [finding.code for finding in standing]
+
+    assert unused(True) == ["TCL002"]
+    assert unused(False) == []
+
+
+def test_a_directive_for_a_rule_that_crashed_is_not_unused() -> None:
+    crash = Finding("TCL001", "rule-crashed", "error", "high", "m", Location("a.py", 1), identity="AMP001")
+    standing, _ = apply_suppressions(
+        [crash],
+        source_paths=["a.py"],
+        source_rules=[_Source()],
+        graph_rules=[],
+        marked={"a.py": "x = 1\ny = 2  # tclint: ignore[AMP001]\n"},
+    )
+    assert standing == [crash]
+
+
+def test_a_run_reads_marked_files_once_and_leaves_unread_ones_alone(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def (  # tclint: ignore[AMP006]\nautocast .backward(\n")
+    (tmp_path / "used.py").write_text(
+        "import torch\nwith torch.autocast('cuda'):\n    loss.backward()  # tclint: ignore[AMP006] why\n"
+    )
+    (tmp_path / "unused.py").write_text("x = 1  # TCLINT: ignore[backward-under-autocast]\n")
+    report = check([str(tmp_path)], Settings(select=("AMP006",)))
+    assert [(finding.code, Path(finding.location.path).name) for finding in report.findings] == [
+        ("TCL002", "unused.py")
+    ]
+    assert [finding.code for finding in report.suppressed] == ["AMP006"]
+    assert [Path(item.path).name for item in report.skipped] == ["broken.py"]
+    override = Override(("unused.py",), ignore=("AMP006",), root=str(tmp_path))
+    report = check([str(tmp_path)], Settings(select=("AMP006",), overrides=(override,)))
+    assert report.findings == ()
