@@ -54,6 +54,9 @@ optimizer = "sgd-momentum"
 compare = ["gpu", "batch,layout"]
 batch = 64
 input = ["a", "b"]
+input-set = "a;b"
+arg = ["width=64", "depth=2"]
+network = true
 min-gain = "2.5%"
 fail-on = "error"
 timeout = 60
@@ -79,6 +82,9 @@ frameworks = "house.toml"
         compare=("gpu", "batch", "layout"),
         batch=64,
         inputs=("a", "b"),
+        input_sets=("a;b",),
+        arguments=("width=64", "depth=2"),
+        network=True,
         select=("DIM", "vocab-misaligned"),
         extend_select=("AMP016",),
         ignore=("DIM010",),
