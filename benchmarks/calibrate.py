@@ -24,6 +24,7 @@ from measurements import (
     Group,
     Harness,
     Unhandled,
+    WholeModels,
     harness_of,
     read_folder,
 )
@@ -454,7 +455,9 @@ def main() -> int:
     arguments = parser.parse_args()
     groups = []
     for item in read_folder(arguments.data):
-        if isinstance(item, Unhandled):
+        if isinstance(item, WholeModels):
+            print(f"# {item.file}: calibrate_models.py fits whole models", file=sys.stderr)
+        elif isinstance(item, Unhandled):
             print(f"# {item.file}: {item.kind}: {item.reason}", file=sys.stderr)
         else:
             groups.append(item)

@@ -1,6 +1,6 @@
 """How wrong the cost model is on measured kernel times, beside two rooflines on the same rows.
 
-    python benchmarks/cost_accuracy.py --data DIR [--format json] [--held-out]
+    python benchmarks/cost_accuracy.py --data DIR [--traces DIR] [--format json] [--held-out]
 
 One line per file, GPU, dtype and kind. Errors are 100 * (predicted / measured - 1) percent: `mean` and
 `median` of their absolute values, `bias` their mean. The plain roofline is max(FLOPs / datasheet rate,
@@ -9,6 +9,9 @@ rows it is judged on. All rows of a file count; with --held-out only the fifth o
 calibrate.py never fits (a hash of (N, K)). Campaigns timed from the host see kernels through their clock
 (harnesses.toml), which is applied to every prediction, the plain roofline's included; what tclint predicts
 is the kernel's own time. What cannot be priced is a line that says so.
+
+Whole models (`--traces DIR`) are timm's, traced by name into that folder, which takes a while once; of these,
+--held-out keeps the families of models that no constant was chosen by.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from measurements import (
     Group,
     Harness,
     Unhandled,
+    WholeModels,
     harness_of,
     read_folder,
 )
@@ -188,6 +192,17 @@ def as_json(lines: Sequence[Line]) -> str:
     return json.dumps({"rows": [line.__dict__ for line in lines]}, indent=1)
 
 
+def _lines(folder: Path, traces: Path | None, *, held_out_only: bool) -> Iterator[Line]:
+    for item in read_folder(folder):
+        if not isinstance(item, WholeModels):
+            yield judge(item, held_out_only=held_out_only)
+            continue
+        from model_accuracy import model_lines
+
+        for values in model_lines(folder / item.file, traces, held_out_only=held_out_only):
+            yield Line(**values)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -195,12 +210,22 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of CSV files with measured times")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--held-out", action="store_true", help="only shapes that calibration never fits")
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        help="folder that keeps traced timm models; without it whole models are left out",
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the table as a page as well")
     arguments = parser.parse_args()
     try:
-        lines = [judge(item, held_out_only=arguments.held_out) for item in read_folder(arguments.data)]
+        lines = list(_lines(arguments.data, arguments.traces, held_out_only=arguments.held_out))
     except FileNotFoundError as error:
         print(f"cost_accuracy: {error}; --data names the folder with the CSV files", file=sys.stderr)
         return 2
+    if arguments.write:
+        from accuracy_page import page
+
+        arguments.write.write_text(page([line.__dict__ for line in lines]), encoding="utf-8")
     print(as_json(lines) if arguments.format == "json" else as_table(lines))
     return 0
 

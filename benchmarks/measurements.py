@@ -83,7 +83,14 @@ class Unhandled:
     reason: str
 
 
-def read_folder(folder: Path) -> Iterator[Group | Unhandled]:
+@dataclass(frozen=True)
+class WholeModels:
+    """A file of throughput of whole models; model_accuracy.py reads it."""
+
+    file: str
+
+
+def read_folder(folder: Path) -> Iterator[Group | Unhandled | WholeModels]:
     """Every group of every CSV file in a folder, files in alphabetical order.
 
     Raises:
@@ -95,7 +102,7 @@ def read_folder(folder: Path) -> Iterator[Group | Unhandled]:
         yield from read_file(path)
 
 
-def read_file(path: Path) -> Iterator[Group | Unhandled]:
+def read_file(path: Path) -> Iterator[Group | Unhandled | WholeModels]:
     """The groups of one CSV file; a file of another schema is one Unhandled."""
     with path.open(newline="", encoding="utf-8") as stream:
         reader = csv.DictReader(stream)
@@ -107,7 +114,7 @@ def read_file(path: Path) -> Iterator[Group | Unhandled]:
             yield Unhandled(path.name, "", "", "", len(rows), "unknown columns")
         return
     if schema == "models":
-        yield from _models(path.name, rows)
+        yield WholeModels(path.name)
         return
     groups: dict[tuple[str, str, str, str], list[dict[str, str]]] = {}
     for row in rows:
@@ -131,15 +138,6 @@ def _group(
         return Unhandled(file, gpu, dtype, kind, len(rows), reason)
     held_out = np.array([is_held_out(_HASHED[schema](row)) for row in rows], dtype=bool)
     return Group(file, gpu, dtype, kind, source, works, times, held_out)
-
-
-def _models(file: str, rows: Sequence[dict[str, str]]) -> Iterator[Unhandled]:
-    counts: dict[tuple[str, str, str], int] = {}
-    for row in rows:
-        key = (row["gpu"], row["amp"], f"model {row['phase']} {row['layout']}")
-        counts[key] = counts.get(key, 0) + 1
-    for (gpu, dtype, kind), count in counts.items():
-        yield Unhandled(file, gpu, dtype, kind, count, "whole models are not handled here")
 
 
 def is_held_out(shape: Sequence[int]) -> bool:

@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
+import os
+import pickle
 import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import tclint
 from tclint.config import Precision
-from tclint.cost.estimate import Estimate, estimate
+from tclint.cost.estimate import estimate
 from tclint.cost.scenario import Layout, Scenario
 from tclint.graph import Graph
+from tclint.graph.work import Work
 
 LAYOUTS: dict[str, Layout] = {"nchw": "contiguous", "nhwc": "channels_last"}
 PRECISIONS: dict[str, Precision] = {"amp": "fp16", "float32": "fp32", "tf32": "tf32", "bfloat16": "bf16"}
@@ -119,18 +127,17 @@ class Traces:
 
     def graph(self, row: ModelRow) -> Graph | None:
         """The row's graph; None where it was not traced or could not be."""
-        path = self._path(row.key)
-        if not path.exists() or not path.stat().st_size:
+        if not self.has(row):
             return None
-        return Graph.from_json(gzip.decompress(path.read_bytes()))
+        return Graph.from_json(gzip.decompress(self._path(row.key).read_bytes()))
 
-    def failed(self, row: ModelRow) -> bool:
-        """Whether tracing was tried in vain."""
+    def has(self, row: ModelRow) -> bool:
+        """Whether the row's model was traced, and not in vain."""
         path = self._path(row.key)
-        return path.exists() and not path.stat().st_size
+        return path.exists() and path.stat().st_size > 0
 
     def missing(self, rows: Sequence[ModelRow]) -> list[ModelRow]:
-        """One row for each trace that is not there yet, in an order that mixes families."""
+        """One row for each trace that is not there yet."""
         found = {row.key: row for row in rows if not self._path(row.key).exists()}
         return sorted(found.values(), key=lambda row: zlib.crc32(row.model.encode()))
 
@@ -162,8 +169,6 @@ def _trace_one(path: Path, model: str, image: int, batch: int, *, isolated: bool
     import timm
     import torch
 
-    import tclint
-
     def build(**options: Any) -> Any:
         return timm.create_model(model, **options).train(), torch.empty(batch, 3, image, image, device="meta")
 
@@ -177,12 +182,54 @@ def _trace_one(path: Path, model: str, image: int, batch: int, *, isolated: bool
     path.write_bytes(b"" if graph is None else gzip.compress(graph.to_json().encode(), 3))
 
 
-def estimates(rows: Sequence[ModelRow], traces: Traces) -> Iterator[tuple[ModelRow, Estimate]]:
-    """Every row that has a trace with its price; rows of one graph follow each other."""
-    for row in sorted(rows, key=lambda row: row.key):
-        graph = traces.graph(row)
-        if graph is not None:
-            yield row, estimate(graph, scenario_of(row))
+Counts = dict[int, int]
+"""How often a step runs each work, by the work's number."""
+
+
+def lowered(rows: Sequence[ModelRow], traces: Traces) -> tuple[list[Work], list[ModelRow], list[Counts]]:
+    """Distinct works, the rows that have a trace, and what each runs; kept beside the traces.
+
+    Constants change no work, so the file stays good until the code that lowers a graph changes.
+    """
+    kept = traces.folder / f"works-{_code_hash()}.pickle"
+    if kept.exists():
+        found: tuple[list[Work], list[ModelRow], list[Counts]] = pickle.loads(kept.read_bytes())
+        known = {row.key for row in found[1]}
+        if all(row.key in known or not traces.has(row) for row in rows):
+            return found
+    by_key: dict[str, list[ModelRow]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row)
+    ids: dict[Work, int] = {}
+    priced: list[ModelRow] = []
+    counts: list[Counts] = []
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        parts = pool.map(_lower, by_key.values(), repeat(traces), chunksize=8)
+        for members, works in zip(by_key.values(), parts, strict=True):
+            for row, own in zip(members, works, strict=False):
+                priced.append(row)
+                counts.append({ids.setdefault(work, len(ids)): number for work, number in own.items()})
+    kept.write_bytes(pickle.dumps((list(ids), priced, counts)))
+    return list(ids), priced, counts
+
+
+def _lower(rows: Sequence[ModelRow], traces: Traces) -> list[Counter[Work]]:
+    """The works of rows that share a trace; nothing where there is none."""
+    graph = traces.graph(rows[0])
+    if graph is None:
+        return []
+    return [Counter(kernel.work for kernel in estimate(graph, scenario_of(row)).kernels) for row in rows]
+
+
+def _code_hash() -> str:
+    """Of what decides which kernels a step runs."""
+    package = Path(tclint.__file__).parent
+    names = ("precision.py", "autocast.toml", "layout.py", "optimizer.py", "optimizers.toml")
+    files = sorted((*package.glob("graph/*.py"), *package.glob("graph/*.toml")))
+    digest = hashlib.sha256()
+    for path in (*files, *(package / "cost" / name for name in names)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def main() -> int:

@@ -96,8 +96,14 @@ class ConvolutionConstants(_Constants):
     """Input bytes read again because neighbouring windows overlap, as a share, for kernels above 1x1."""
     transform_bandwidth_share: float = 0.6
     """DRAM share at which NCHW tensors are transposed for (and after) a Tensor Core kernel."""
+    pointwise_transform_share: float = 1.0
+    """Part of that transposition that 1x1 forward kernels need: as products they can read NCHW as it lies."""
     launch_us: float = 4.0
     """Start and end of the kernel on an idle GPU, host excluded."""
+    grouped_factor: float = 1.0
+    """Forward time of grouped convolutions relative to a batched product of their groups."""
+    grouped_backward_nhwc_factor: float = 1.0
+    grouped_backward_nchw_factor: float = 1.0
     winograd_gain: float = 1.7
     """Fewer multiplications of fp32 3x3 stride-1 kernels."""
     depthwise_nhwc_share: float = 0.5
@@ -105,6 +111,9 @@ class ConvolutionConstants(_Constants):
     depthwise_nchw_share: float = 0.5
     depthwise_math_share: float = 0.1
     """Share of the fp32 CUDA-core rate that depthwise kernels reach."""
+    depthwise_backward_nhwc_factor: float = 1.0
+    """Time of the backward kernels relative to the forward one."""
+    depthwise_backward_nchw_factor: float = 1.0
     small_c_factor: float = 1.4
     """Main-loop time with 4 input channels in NHWC (special first-layer kernels), relative to 8 and more;
     K counts the 4 real channels, so 2 would mean no gain over padding to 8."""

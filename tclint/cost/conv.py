@@ -24,12 +24,8 @@ SMALL_CHANNELS = 4
 """Input channels for which cuDNN has special NHWC first-layer kernels."""
 TINY_CHANNELS = 3
 WINOGRAD_LEAST_CHANNELS = 16
-MODERN_CAPABILITY = (8, 0)
-"""From here on cuDNN 8 and its NHWC-native Tensor Core kernels run, which the Volta measurements (cuDNN 7.6)
-say nothing about; the next two constants hold instead of the fitted ones. Both are assumed: transposes are
-copies of their own there, and narrow first layers are padded by one."""
-MODERN_TRANSFORM_SHARE = 0.6
-MODERN_TINY_C_FACTOR = 1.3
+PACKED_CHANNELS = 64
+"""Narrow groups are computed several at a time, as one product of about this width with zeros between."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +56,11 @@ def convolution_times(
     c = constants
     batch = _column([w.batch for w in works])
     groups = _column([w.groups for w in works])
-    c_group = _column([w.in_channels // w.groups for w in works])
-    k_group = _column([w.out_channels // w.groups for w in works])
+    c_real = _column([w.in_channels // w.groups for w in works])
+    k_real = _column([w.out_channels // w.groups for w in works])
+    packed = np.clip(np.floor(PACKED_CHANNELS / np.maximum(c_real, k_real)), 1, groups)
+    # From here on a group is several narrow ones.
+    c_group, k_group, groups = c_real * packed, k_real * packed, groups / packed
     in_positions = _column([prod(w.input_size) for w in works])
     out_positions = _column([prod(w.output_size) for w in works])
     taps = _column([prod(w.kernel_size) for w in works])
@@ -72,8 +71,9 @@ def convolution_times(
     forward, dgrad = direction == "forward", direction == "dgrad"
 
     size = float(unit.element_bytes)
+    grouped = (groups > 1) | (packed > 1)
     granularity = max(1.0, 16 / size) if unit.tensor_cores else 1.0
-    special = unit.tensor_cores & nhwc & (c_group == SMALL_CHANNELS) & (groups == 1) & (size == 2)
+    special = unit.tensor_cores & nhwc & (c_group == SMALL_CHANNELS) & ~grouped & (size == 2)
     c_padded = np.where(special, c_group, np.ceil(c_group / granularity) * granularity)
     k_padded = np.ceil(k_group / granularity) * granularity
     padded = (c_padded != c_group) | (k_padded != k_group)
@@ -87,21 +87,18 @@ def convolution_times(
     )
     x_elements = batch * in_positions * c_group * groups
     y_elements = batch * out_positions * k_group * groups
-    w_elements = taps * c_group * k_group * groups
+    w_elements = taps * c_group * k_real * groups
     first = np.select([forward, dgrad], [x_elements, y_elements], x_elements)
     second = np.where(forward | dgrad, w_elements, y_elements)
     result = np.select([forward, dgrad], [y_elements, x_elements], w_elements)
 
     winograd = _winograd(works, unit)
-    modern = gpu.compute_capability >= MODERN_CAPABILITY
-    tiny_factor = np.full(len(works), MODERN_TINY_C_FACTOR if modern else c.tiny_c_factor)
-    transform_share = MODERN_TRANSFORM_SHARE if modern else c.transform_bandwidth_share
     halo = 1 + c.halo_reread * (taps > 1)
     shapes = GemmShapes(
         m=m,
         n=n,
         k=k,
-        batch=groups,
+        batch=np.ceil(groups),
         contiguous_a=k,
         contiguous_b=k,
         contiguous_c=n,
@@ -111,7 +108,11 @@ def convolution_times(
         # Padding has been counted in M, N and K; the small-C kernels fill a part of each K step only.
         rate_factor=np.select(
             [winograd, special, padded & (c_group <= TINY_CHANNELS)],
-            [np.full(len(works), 1 / c.winograd_gain), np.full(len(works), c.small_c_factor), tiny_factor],
+            [
+                np.full(len(works), 1 / c.winograd_gain),
+                np.full(len(works), c.small_c_factor),
+                np.full(len(works), c.tiny_c_factor),
+            ],
             1.0,
         ),
     )
@@ -125,24 +126,29 @@ def convolution_times(
     )
     gemm = gemm_times(shapes, gpu, unit, implicit)
     factor = np.select([forward, dgrad], [c.forward_factor, c.dgrad_factor], c.wgrad_factor)
+    grouped_backward = np.where(nhwc, c.grouped_backward_nhwc_factor, c.grouped_backward_nchw_factor)
+    factor = factor * np.where(grouped, np.where(forward, c.grouped_factor, grouped_backward), 1.0)
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     # Into NHWC and back: each of the two activations is read once and written once.
-    transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * transform_share)
+    transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * c.transform_bandwidth_share)
+    transform = transform * np.where(forward & (taps == 1), c.pointwise_transform_share, 1.0)
     # Padding channels copies the narrow activation into a wide one.
     pad_copy = (
         (c_group + c_padded) * batch * in_positions * groups * (c_padded != c_group)
         + (k_group + k_padded) * batch * out_positions * groups * (k_padded != k_group)
-    ) * (size / (bytes_per_us * transform_share))
+    ) * (size / (bytes_per_us * c.transform_bandwidth_share))
     needs_transform = unit.tensor_cores & ~nhwc
     dense_us = gemm.time_us * factor + np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
     share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
     moved = (first + second + result) * size
-    multiply_adds = 2 * batch * out_positions * k_group * groups * c_group * taps
+    multiply_adds = 2 * batch * out_positions * k_real * c_real * groups * packed * taps
     depthwise_us = (
         c.launch_us
         + moved / (bytes_per_us * share)
         + multiply_adds / (1e6 * gpu.peak_tflops["fp32"] * c.depthwise_math_share)
     )
+    slower = np.where(nhwc, c.depthwise_backward_nhwc_factor, c.depthwise_backward_nchw_factor)
+    depthwise_us = depthwise_us * np.where(forward, 1.0, slower)
     return ConvolutionTimes(
         time_us=np.where(depthwise, depthwise_us, dense_us),
         gemm=replace(

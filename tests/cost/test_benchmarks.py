@@ -101,7 +101,7 @@ def test_what_cannot_be_priced_says_so(folder: Path) -> None:
     assert "fp3" in notes["gemm.csv", "a100-sxm4-80gb", "fp3", "linear"]
     assert "sideways" in notes["conv.csv", "t4", "fp16", "conv sideways"]
     assert "unheard_of" in notes["vector.csv", "h100-sxm5-80gb", "fp16", "unheard_of"]
-    assert "whole models" in notes["models.csv", "rtx-3090", "amp", "model infer nhwc"]
+    assert "--traces" in notes["models.csv", "rtx-3090", "amp", "model infer nhwc"]
     assert notes["odd.csv", "", "", ""] == "unknown columns"
 
 

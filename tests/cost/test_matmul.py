@@ -164,4 +164,5 @@ def test_ten_thousand_new_products_within_a_second() -> None:
 def test_every_gpu_prices_large_products_near_its_own_rate() -> None:
     for gpu in all_gpus():
         found = price(linear(8192, 8192, 8192), gpu.id)
-        assert 0.4 < found.fraction_of_peak <= 1.0, gpu.id
+        # A card may boost above the clock that its datasheet's rate is for.
+        assert 0.4 < found.fraction_of_peak <= max(1.0, gpu.sustained.get("half", 1.0)), gpu.id
