@@ -14,9 +14,11 @@ from tclint.advice.layers import (
     sentence,
     share_percent,
 )
+from tclint.advice.layout import breaks_in
 from tclint.advice.op_dims import convolutions
 from tclint.advice.scenarios import channels_last
 from tclint.context import GraphContext
+from tclint.cost.layout import apply_layout
 from tclint.finding import Finding, Fix
 from tclint.graph import Op
 from tclint.rule import Example, GraphRule
@@ -200,13 +202,20 @@ def example_inputs():
         concerned = indices_of(in_order)
         effect = context.effect(concerned, change=channels_last)
         shares = share_percent(context, concerned)
+        broken = breaks_in(apply_layout(context.graph, "channels_last"))
+        names = list(dict.fromkeys(op.name for op in broken))
+        breaks = f", although {_listed(names)} would turn images back to NCHW" if names else ""
         formats = sorted({_RANKS[len(op.inputs[0].shape)] for op in in_order})
         yield self.finding(
             context.root_location(),
             f"{sentence(layers_take(in_order, 'convolution', shares))} in the default memory format (NCHW); "
-            f"{' and '.join(formats)} {gain_phrase(effect)}.",
+            f"{' and '.join(formats)} {gain_phrase(effect)}{breaks}.",
             effect=effect,
-            evidence={"convolutions": len(in_order), "share_percent": rounded(shares)},
+            evidence={
+                "convolutions": len(in_order),
+                "share_percent": rounded(shares),
+                "breaks_the_format": names,
+            },
             fix=Fix(
                 f"model = model.to(memory_format=torch.{formats[0]}) after building, and assign every batch: "
                 f"images = images.to(memory_format=torch.{formats[0]})."
@@ -214,6 +223,10 @@ def example_inputs():
             identity="layout",
             change=Change(scenario=channels_last),
         )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def _runs_channels_first(op: Op) -> bool:

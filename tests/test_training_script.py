@@ -1,0 +1,159 @@
+"""A training script given beside a model: what it says sets the scenario, and the report says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint import check
+from tclint.config import Settings
+from tclint.training_script import join
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+"""
+
+
+def joined(tmp_path: Path, body: str, settings: Settings | None = None) -> tuple[Settings, list[str]]:
+    """The settings under a script of this body, and the notes with their lines."""
+    model = tmp_path / "model.py"
+    model.write_text("import torch\n\ndef build_model():\n    return torch.nn.Linear(8, 8)\n")
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + body)
+    found, notes = join([str(script)], [f"{model}:build_model"], settings or Settings())
+    lines = (HEAD + body).splitlines()
+    return found, [f"{note.what} | {lines[note.site.line - 1].strip()}" for note in notes if note.site]
+
+
+TRAIN = """
+def train(model, dataset):
+    optimizer = torch.optim.{optimizer}
+    loader = DataLoader(dataset, batch_size={batch}, shuffle=True)
+    for x, y in loader:
+        with {autocast}:
+            loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def script(
+    optimizer: str = "AdamW(model.parameters())",
+    batch: str = "64",
+    autocast: str = 'torch.autocast("cuda", torch.bfloat16)',
+) -> str:
+    return TRAIN.format(optimizer=optimizer, batch=batch, autocast=autocast)
+
+
+def test_precision_batch_and_optimizer_come_from_the_script(tmp_path: Path) -> None:
+    settings, notes = joined(tmp_path, script("SGD(model.parameters(), 0.1, momentum=0.9, fused=True)"))
+    assert (settings.precision, settings.batch, settings.optimizer) == ("bf16", 64, "sgd-momentum-fused")
+    assert len(notes) == 3
+    assert any(note.startswith("precision bf16") and "torch.autocast" in note for note in notes)
+    assert any(note.startswith("batch 64") and "DataLoader(dataset" in note for note in notes)
+
+
+def test_flags_win_and_the_difference_is_said(tmp_path: Path) -> None:
+    flags = Settings(precision="fp16", batch=32, explicit=frozenset({"precision", "batch"}))
+    settings, notes = joined(tmp_path, script(), flags)
+    assert (settings.precision, settings.batch) == ("fp16", 32)
+    assert any("fp16 as set; the script says autocast in bfloat16" in note for note in notes)
+
+
+def test_a_setting_that_differs_from_the_default_wins_without_a_flag(tmp_path: Path) -> None:
+    assert joined(tmp_path, script(), Settings(precision="tf32"))[0].precision == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("lines", "precision"),
+    [
+        ("", "fp32"),
+        ('torch.set_float32_matmul_precision("high")', "tf32"),
+        ('torch.set_float32_matmul_precision("highest")', "fp32"),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "tf32"),
+        ("torch.backends.cuda.matmul.allow_tf32 = False", "fp32"),
+    ],
+)
+def test_without_autocast_the_tf32_switch_decides(tmp_path: Path, lines: str, precision: str) -> None:
+    plain = script().replace('with torch.autocast("cuda", torch.bfloat16):', "if True:")
+    assert joined(tmp_path, f"{lines}\n{plain}")[0].precision == precision
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Which one is used is known at run time only.
+        script(batch="args.batch_size").replace("torch.bfloat16", "dtype"),
+        # Evaluation in bf16 says nothing about training.
+        "import accelerate\n"
+        + script(batch="n").replace('with torch.autocast("cuda", torch.bfloat16):', "if 1:"),
+        # No training loop.
+        "loader = DataLoader([], batch_size=7)\nmodel = torch.compile(nn.Linear(8, 8))\n",
+    ],
+)
+def test_what_cannot_be_decided_is_left_alone(tmp_path: Path, body: str) -> None:
+    settings, _ = joined(tmp_path, body.replace("torch.optim.AdamW", "make_optimizer"))
+    assert (settings.precision, settings.batch, settings.compiled) == ("fp16", None, False)
+
+
+def test_compile_and_channels_last(tmp_path: Path) -> None:
+    body = script().replace(
+        "    for x, y in loader:",
+        "    model = torch.compile(model.to(memory_format=torch.channels_last))\n    for x, y in loader:",
+    )
+    settings, notes = joined(tmp_path, body)
+    assert (settings.compiled, settings.layout) == (True, "channels_last")
+    assert sum("torch.compile(" in note for note in notes) == 2
+
+
+def test_compile_behind_an_option_is_not_assumed(tmp_path: Path) -> None:
+    body = script().replace(
+        "    for x, y in loader:",
+        "    if args.compile:\n        model = torch.compile(model)\n    for x, y in loader:",
+    )
+    assert not joined(tmp_path, body)[0].compiled
+
+
+def test_validation_loaders_do_not_count(tmp_path: Path) -> None:
+    body = script().replace(
+        "    for x, y in loader:",
+        "    val_loader = DataLoader(dataset, batch_size=256)\n    for x, y in loader:",
+    )
+    assert joined(tmp_path, body)[0].batch == 64
+
+
+def test_two_scripts_that_disagree_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(HEAD + script(batch="32"))
+    (tmp_path / "b.py").write_text(HEAD + script(batch="64"))
+    settings, notes = join([str(tmp_path)], ["missing.module:build"], Settings())
+    assert settings.batch is None
+    assert any("batch as the inputs have it" in note.what for note in notes)
+
+
+def test_the_report_shows_the_scripts_scenario() -> None:
+    pytest.importorskip("torch")
+    script_path = str(FIXTURES / "train_resnet50_amp.py")
+    report = check([f"{FIXTURES / 'resnet50.py'}:build_model", script_path], Settings(gpus=("a100",)))
+    [entry] = report.entries
+    assert report.settings.layout == "channels_last"
+    assert entry.precision == "fp16"
+    assert entry.inputs[0][2][0] == 64
+    said = [a.what for a in entry.assumptions if a.site and a.site.path == script_path]
+    assert {what.split(":")[0].split(" ")[0] for what in said} >= {
+        "precision",
+        "memory",
+        "batch",
+        "optimizer",
+    }
+    # In channels_last already.
+    assert "FMT001" not in {finding.code for finding in report.findings}
+    [metrics] = entry.metrics.values()
+    if entry.fixes_made:
+        assert metrics.step_time_fixed_us is not None
+        assert metrics.step_time_fixed_us < metrics.step_time_us
