@@ -19,6 +19,7 @@ FORMATS: dict[str, str] = {
     "markdown": "tclint.report.markdown",
     "sarif": "tclint.report.sarif",
     "openmetrics": "tclint.report.openmetrics",
+    "html": "tclint.report.html",
 }
 """Module of every format by the name that `--format` and `--output` take."""
 

@@ -65,6 +65,13 @@ def excerpt(location: Location, lines: SourceLines, width: int) -> list[str]:
     return [gutter + shown.rstrip(), blank + " " * caret_at + "^" * caret_columns]
 
 
+def marked(location: Location, source: str) -> tuple[str, str, str]:
+    """A source line as it can be shown: what is before the place, the place, and what is after it."""
+    first, last = _span(location, source)
+    cells = _cells(source)
+    return "".join(cells[:first]), "".join(cells[first : last + 1]), "".join(cells[last + 1 :])
+
+
 def _span(location: Location, source: str) -> tuple[int, int]:
     """First and last character to mark, as indices into the line."""
     blanks = len(source) - len(source.lstrip())

@@ -1,0 +1,398 @@
+"use strict";
+// Text from the report's data is only ever made into text nodes: see the head of tclint/report/html.py.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const PAGE = 50;
+  const PRINTED_AT_MOST = 200;
+  const CHILDREN_AT_MOST = 200;
+  const text = (position) => data.texts[position];
+
+  function make(tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
+    for (const child of children) if (child !== null) element.append(child);
+    return element;
+  }
+
+  /** `quoted` parts of a sentence as code. */
+  function prose(sentence) {
+    const element = make("span");
+    const parts = sentence.split("`");
+    const paired = parts.length % 2 === 1;
+    parts.forEach((part, index) => {
+      if (paired && index % 2) element.append(make("code", {}, part));
+      else element.append(index && !paired ? "`" + part : part);
+    });
+    return element;
+  }
+
+  function significant(value) {
+    if (!value) return "0";
+    const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+    return value.toFixed(Math.min(digits, 6));
+  }
+
+  function scaled(value, scales) {
+    if (value === null) return "unknown";
+    const [scale, unit] = scales.find(([least]) => value >= 0.9995 * least) || scales[scales.length - 1];
+    return `${significant(value / scale)} ${unit}`;
+  }
+  const time = (us) => scaled(us, [[1e6, "s"], [1e3, "ms"], [1, "us"]]);
+  const flops = (n) => scaled(n, [[1e15, "PFLOP"], [1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"], [1, "FLOP"]]);
+  const bytes = (n) => scaled(n, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
+  const percent = (share) => `${significant(share)} %`;
+
+  function choice(id, label, options, onChange) {
+    const select = make("select", { id });
+    for (const [value, shown] of options) select.append(new Option(shown, value));
+    select.addEventListener("change", onChange);
+    return make("label", { for: id }, label, select);
+  }
+
+  /** Buttons that page through `total()` items; `draw(from, to)` fills the list. */
+  function pager(id, total, draw) {
+    const before = make("button", { type: "button", id: `${id}-before` }, "Back");
+    const after = make("button", { type: "button", id: `${id}-after` }, "Next");
+    const shown = make("span", { id: `${id}-shown`, "aria-live": "polite" });
+    let first = 0;
+    function show(from, size = PAGE) {
+      first = Math.max(0, Math.min(from, total() - 1));
+      const last = Math.min(first + size, total());
+      draw(first, last);
+      shown.textContent = total() ? `${first + 1} to ${last} of ${total()}` : "none";
+      before.disabled = first === 0;
+      after.disabled = last >= total();
+    }
+    before.addEventListener("click", () => show(first - PAGE));
+    after.addEventListener("click", () => show(first + PAGE));
+    return { element: make("div", { class: "tools pages" }, before, after, shown), show, first: () => first };
+  }
+
+  // --- findings
+
+  function sourceLines(rows) {
+    const block = make("pre", { class: "source" });
+    for (const [number, ...parts] of rows) {
+      const line = make("span", {}, make("i", {}, String(number)));
+      if (parts.length === 1) line.append(text(parts[0]));
+      else line.append(text(parts[0]), make("mark", {}, text(parts[1])), text(parts[2]));
+      block.append(line);
+    }
+    return block;
+  }
+
+  function change([place, removed, added]) {
+    const block = make("pre", { class: "change" });
+    for (const line of removed) block.append(make("span", { class: "removed" }, `- ${text(line)}`));
+    for (const line of added) block.append(make("span", { class: "added" }, `+ ${text(line)}`));
+    return make("div", {}, make("div", { class: "where" }, text(place)), block);
+  }
+
+  function table(header, rows, numbers) {
+    const attributes = (index) => (numbers.has(index) ? { class: "number" } : {});
+    const head = make("tr", {}, ...header.map((name, index) => make("th", attributes(index), name)));
+    const body = rows.map((row) => make("tr", {}, ...row.map((cell, index) => make("td", attributes(index), cell))));
+    return make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
+  }
+
+  function details(finding) {
+    const body = make("div", { class: "body" });
+    if (finding.source && finding.source.length) body.append(sourceLines(finding.source));
+    if (finding.effect.length) {
+      const rows = finding.effect.map(([gpu, gain, share, steps, calibrated]) =>
+        [text(gpu) + (calibrated ? "" : " *"), text(gain), text(share), text(steps)]);
+      body.append(table(["GPU", "gain per step", "of the step", "step before -> after"], rows, new Set([1, 2, 3])));
+      if (finding.effect.some((row) => !row[4])) {
+        body.append(make("p", { class: "facts" }, "* priced with constants of that GPU's relatives"));
+      }
+    } else if ("unknown" in finding) {
+      body.append(make("p", { class: "facts" }, "Effect unknown: ", prose(text(finding.unknown))));
+    }
+    if ("advice" in finding) {
+      const safety = finding.safety === "advice" ? "" : ` (${finding.safety} fix, made by --fix)`;
+      body.append(make("p", {}, make("b", {}, "Fix: "), prose(text(finding.advice)), safety));
+    }
+    for (const one of finding.changes || []) body.append(change(one));
+    for (const [place, message] of finding.related || []) {
+      body.append(make("p", { class: "facts" }, make("span", { class: "where" }, text(place)), ": ", prose(text(message))));
+    }
+    const facts = [["confidence", finding.confidence], ["fingerprint", finding.fingerprint]];
+    if (text(finding.target)) facts.push(["model", text(finding.target)]);
+    for (const [name, value] of finding.evidence || []) facts.push([text(name), text(value)]);
+    const list = make("dl");
+    for (const [name, value] of facts) list.append(make("dt", {}, name), make("dd", {}, value));
+    body.append(make("details", {}, make("summary", { class: "facts" }, "Evidence"), list));
+    return body;
+  }
+
+  function card(finding, rank, open) {
+    const layer = text(finding.layer);
+    const gain = text(finding.gain);
+    const head = make("span", { class: "head" },
+      make("span", { class: "level" }, finding.level),
+      make("span", {}, `${rank}. ${text(finding.code)} ${text(finding.name)}`),
+      make("span", { class: "gain" }, gain ? `gain ${gain}` : ""),
+      make("span", { class: "message" }, prose(text(finding.message))),
+      make("span", { class: "where" }, text(finding.place) + (layer ? ` (${layer})` : "")));
+    const element = make("details", { class: `finding ${finding.level}` }, make("summary", {}, head));
+    // Of 5,000 findings few are opened: their details are made when they are.
+    const fill = () => { if (element.open && !element.querySelector(".body")) element.append(details(finding)); };
+    element.addEventListener("toggle", fill);
+    element.open = open;
+    fill();
+    return element;
+  }
+
+  function findings() {
+    const section = document.getElementById("findings");
+    section.hidden = false;
+    section.append(make("h2", {}, "Findings"));
+    if (!data.findings.length) {
+      section.append(make("p", {}, "None."));
+      return;
+    }
+    const ranked = data.findings.map((finding, index) => [finding, index + 1]);
+    const count = (key) => {
+      const counts = new Map();
+      for (const finding of data.findings) counts.set(key(finding), (counts.get(key(finding)) || 0) + 1);
+      return [["", "all"], ...[...counts].sort((a, b) => b[1] - a[1]).map(([name, n]) => [name, `${name} (${n})`])];
+    };
+    const list = make("div", { id: "finding-list" });
+    let chosen = ranked;
+    const pages = pager("finding", () => chosen.length, (from, to) => {
+      list.replaceChildren(...chosen.slice(from, to).map(([finding, rank]) => card(finding, rank, rank <= 3)));
+    });
+    const search = make("input", { id: "search", type: "search", placeholder: "file, layer or words" });
+    const update = () => {
+      const level = document.getElementById("level").value;
+      const rule = document.getElementById("rule").value;
+      const words = search.value.toLowerCase();
+      chosen = ranked.filter(([finding]) => (!level || finding.level === level)
+        && (!rule || text(finding.code) === rule)
+        && (!words || [finding.message, finding.place, finding.layer, finding.name, finding.target]
+          .some((position) => text(position).toLowerCase().includes(words))));
+      pages.show(0);
+    };
+    let waiting = 0;
+    search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 120); });
+    section.append(make("div", { class: "tools" },
+      choice("level", "Level", count((finding) => finding.level), update),
+      choice("rule", "Rule", count((finding) => text(finding.code)), update),
+      make("label", { for: "search" }, "Search", search)), list, pages.element);
+    if (data.findings_left_out) {
+      section.append(make("p", {}, `${data.findings_left_out} findings of lower rank left out: the JSON report has all.`));
+    }
+    pages.show(0);
+    let was = 0;
+    window.addEventListener("beforeprint", () => { was = pages.first(); pages.show(was, PRINTED_AT_MOST); });
+    window.addEventListener("afterprint", () => pages.show(was));
+  }
+
+  // --- one step: chart, modules, tiles
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  let chart = null;
+
+  function roofline(profile) {
+    const drawn = profile.ops.filter((op) => op[4] > 0 && op[5] > 0 && op[3] > 0);
+    const points = drawn.map((op) => ({ x: op[4] / op[5], y: op[4] / op[3] / 1e6, op }));
+    const longest = Math.max(...drawn.map((op) => op[3]), 1e-9);
+    for (const point of points) point.r = 2.5 + 18 * Math.sqrt(point.op[3] / longest);
+    const peak = Math.max(...profile.roofs.map((roof) => roof.tflops));
+    const ridge = (tflops) => 1000 * tflops / profile.dram_gb_per_s;
+    const left = Math.min(...points.map((point) => point.x), 0.1) / 2;
+    const right = Math.max(...points.map((point) => point.x), ridge(peak) * 4) * 2;
+    const line = (label, ends, dash) => ({
+      type: "line", label, data: ends, borderColor: colour("roof"), backgroundColor: colour("roof"), borderWidth: 1.5,
+      borderDash: dash, pointRadius: 0, pointHitRadius: 0, order: 2, pointStyle: "line",
+    });
+    const roofs = [
+      line(`memory, ${profile.dram_gb_per_s} GB/s`,
+        [{ x: left, y: left * profile.dram_gb_per_s / 1000 }, { x: ridge(peak), y: peak }], []),
+      ...profile.roofs.map((roof, index) => line(`${roof.name}, ${roof.tflops} TFLOP/s`,
+        [{ x: ridge(roof.tflops), y: roof.tflops }, { x: right, y: roof.tflops }], index ? [6, 4] : [])),
+    ];
+    const limited = data.limiters.map((limiter, index) => ({
+      type: "bubble", label: `limited by ${limiter}`, data: points.filter((point) => point.op[6] === index),
+      backgroundColor: `${colour(limiter)}99`, borderColor: colour(limiter), borderWidth: 1, order: 1, pointStyle: "circle",
+      clip: false,
+    }));
+    const axis = (title, extra) => ({
+      type: "logarithmic", title: { display: true, text: title, color: colour("text") },
+      grid: { color: colour("line") },
+      ticks: {
+        color: colour("dim"), maxRotation: 0,
+        callback: (value) => (Math.abs(Math.log10(value) % 1) < 1e-9 ? String(Number(value.toPrecision(1))) : ""),
+      },
+      ...extra,
+    });
+    const tooltip = ({ raw: { x, y, op } }) => [
+      `${text(op[0])}  ${text(op[1])}`,
+      `${time(op[3])}, ${percent(100 * op[3] / profile.step_time_us)} of the step`,
+      `${significant(y)} TFLOP/s at ${significant(x)} FLOP/byte`,
+      `${flops(op[4])}, ${bytes(op[5])} moved`,
+      `limited by ${data.limiters[op[6]]}; ${text(op[8])}`,
+      ...(text(op[2]) ? [text(op[2])] : []),
+    ];
+    if (chart) chart.destroy();
+    chart = new Chart(document.getElementById("roofline"), {
+      data: { datasets: [...limited, ...roofs] },
+      options: {
+        animation: false, maintainAspectRatio: false, parsing: false,
+        scales: { x: axis("FLOP per byte of DRAM traffic", { min: left, max: right }), y: axis("TFLOP/s", {}) },
+        plugins: {
+          legend: { position: "bottom", labels: { usePointStyle: true, color: colour("text"), boxHeight: 7 } },
+          tooltip: { filter: (item) => item.dataset.type === "bubble", callbacks: { title: () => "", label: tooltip } },
+        },
+      },
+    });
+    const still = profile.ops.length - drawn.length;
+    const notes = [`${drawn.length} ops, all kernels of an op together; the area is its time.`];
+    if (still) notes.push(`${still} ops do no arithmetic and are not drawn.`);
+    if (profile.ops_left_out) notes.push(`${profile.ops_left_out} ops that take less time are left out.`);
+    if (!profile.calibrated) notes.push("Constants of this GPU's relatives stand in for its own.");
+    document.getElementById("roofline-notes").textContent = notes.join(" ");
+  }
+
+  function tree(modules) {
+    const root = { name: "", time: 0, children: new Map() };
+    for (const [position, own] of modules) {
+      const path = text(position);
+      root.time += own;
+      let node = root;
+      const names = path === "" ? ["(model)"] : path.split(".");
+      for (const name of names) {
+        if (!node.children.has(name)) node.children.set(name, { name, time: 0, own: 0, children: new Map() });
+        node = node.children.get(name);
+        node.time += own;
+      }
+      node.own += own;
+    }
+    return root;
+  }
+
+  function branch(node, whole, open) {
+    // The path of modules that only hold one other is shown as one.
+    let name = node.name;
+    while (node.children.size === 1 && node.own < 0.005 * node.time) {
+      node = [...node.children.values()][0];
+      name += `.${node.name}`;
+    }
+    const bar = make("i");
+    bar.style.width = `${100 * node.time / whole}%`;
+    const row = [make("span", { class: "name" }, name), make("span", { class: "bar" }, bar),
+      make("span", { class: "time" }, `${time(node.time)}, ${percent(100 * node.time / whole)}`)];
+    if (!node.children.size) return make("div", { class: "leaf" }, ...row);
+    const element = make("details", { class: "node" }, make("summary", {}, ...row));
+    const fill = () => {
+      if (!element.open || element.childElementCount > 1) return;
+      const sorted = [...node.children.values()].sort((a, b) => b.time - a.time);
+      if (node.own > 0.005 * node.time) {
+        sorted.push({ name: "(itself)", time: node.own, own: node.own, children: new Map() });
+        sorted.sort((a, b) => b.time - a.time);
+      }
+      element.append(...sorted.slice(0, CHILDREN_AT_MOST).map((child) => branch(child, whole, false)));
+      if (sorted.length > CHILDREN_AT_MOST) {
+        element.append(make("div", { class: "leaf" }, `and ${sorted.length - CHILDREN_AT_MOST} more`));
+      }
+    };
+    element.addEventListener("toggle", fill);
+    element.open = open;
+    fill();
+    return element;
+  }
+
+  function modules(profile) {
+    const root = tree(profile.modules);
+    const sorted = [...root.children.values()].sort((a, b) => b.time - a.time).slice(0, CHILDREN_AT_MOST);
+    document.getElementById("modules").replaceChildren(
+      ...sorted.map((node, index) => branch(node, root.time || 1, index === 0)));
+  }
+
+  const COLUMNS = [["op", 0], ["layer", 1], ["kernel", 2], ["M x N x K", 3], ["tile", 4], ["time", 5], ["waves", 6],
+    ["tile eff.", 7], ["wave eff.", 8], ["of peak", 9]];
+
+  function kernels(profile) {
+    const holder = document.getElementById("kernels");
+    const rows = [...profile.kernels];
+    const show = (row, column) => {
+      const value = row[column];
+      if (column <= 4) return text(value);
+      if (value === null) return "unknown";
+      return column === 5 ? time(value) : column === 6 ? significant(value) : percent(value);
+    };
+    const body = make("div");
+    const draw = (from, to) => {
+      const header = COLUMNS.map(([name, column]) => {
+        const button = make("button", { type: "button", title: `sort by ${name}` }, name);
+        button.addEventListener("click", () => sort(column));
+        return button;
+      });
+      body.replaceChildren(table(header,
+        rows.slice(from, to).map((row) => COLUMNS.map(([, column]) => show(row, column))), new Set([5, 6, 7, 8, 9])));
+    };
+    const pages = pager("kernel", () => rows.length, draw);
+    let last = 5;
+    let sign = -1;
+    function sort(column) {
+      sign = column === last ? -sign : column === 5 ? -1 : 1;
+      last = column;
+      rows.sort((a, b) => sign * (column <= 4 ? text(a[column]).localeCompare(text(b[column])) : a[column] - b[column]));
+      pages.show(0);
+    }
+    holder.replaceChildren(body, pages.element);
+    if (profile.kernels_left_out) {
+      holder.append(make("p", { class: "facts" }, `${profile.kernels_left_out} kernels that take less time are left out.`));
+    }
+    pages.show(0);
+  }
+
+  function analysis() {
+    const section = document.getElementById("analysis");
+    if (data.profiles_left_out) {
+      section.hidden = false;
+      section.append(make("p", {}, `${data.profiles_left_out} models are too many for charts in one page.`));
+    }
+    if (!data.entries.length) return;
+    section.hidden = false;
+    const value = (id) => document.getElementById(id).value;
+    const profilesNow = () => data.entries[Number(value("entry"))].profiles;
+    const refill = (id, options) => {
+      const select = document.getElementById(id);
+      const was = select.value;
+      select.replaceChildren(...options.map((option) => new Option(option, option)));
+      if (options.includes(was)) select.value = was;
+    };
+    const update = () => {
+      refill("gpu", [...new Set(profilesNow().map((profile) => profile.gpu))]);
+      const ofGpu = profilesNow().filter((profile) => profile.gpu === value("gpu"));
+      refill("precision", ofGpu.map((profile) => profile.precision));
+      const profile = ofGpu.find((one) => one.precision === value("precision"));
+      const facts = profile.facts.map(([name, shown]) => `${name} ${shown}`);
+      if (!profile.is_run) facts.push("not the precision of this run");
+      document.getElementById("profile").textContent = facts.join(" · ");
+      roofline(profile);
+      modules(profile);
+      kernels(profile);
+    };
+    const entry = choice("entry", "Model", data.entries.map((one, index) => [String(index), text(one.target)]), update);
+    entry.hidden = data.entries.length < 2;
+    section.append(make("h2", {}, "Where the step's time goes"),
+      make("div", { class: "tools" }, entry, choice("gpu", "GPU", [], update), choice("precision", "Precision", [], update)),
+      make("p", { class: "facts", id: "profile" }),
+      make("h3", {}, "Roofline"),
+      make("div", { class: "chart" }, make("canvas", { id: "roofline", role: "img", "aria-label": "Roofline chart" })),
+      make("p", { class: "facts", id: "roofline-notes" }),
+      make("h3", {}, "Time by module"), make("div", { id: "modules" }),
+      make("h3", {}, "Tiles and waves"),
+      make("p", { class: "facts" }, "Tile efficiency: useful over computed results. Wave efficiency: waves over waves "
+        + "rounded up. Convolutions are tiled as the product that they imply."),
+      make("div", { id: "kernels" }));
+    update();
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
+    window.matchMedia("print").addEventListener("change", update);
+  }
+
+  findings();
+  analysis();
+})();
