@@ -1,0 +1,98 @@
+"""Rules about something missing look at the files that run together with the one they speak about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tclint_rules.cudnn_switches import CudnnBenchmarkMissing
+from tclint_rules.memory_format_source import InputChannelsLastModelNot
+from tclint_rules.precision import Tf32MatmulOff
+
+from tclint.config import Settings
+from tclint.rule import SourceRule
+from tclint.source import lint
+from tclint.source.neighbours import Neighbours
+
+TRAIN = """\
+import torch
+from torch import nn
+from torchvision.transforms import Resize
+from {helper} import prepare
+
+model = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 6).cuda()
+stem = nn.Conv2d(3, 64, 3).cuda()
+for images, labels in loader:
+    images = images.to("cuda", memory_format=torch.channels_last)
+    loss = criterion(model(stem(images)), labels.cuda())
+    loss.backward()
+    optimizer.step()
+"""
+RULES: list[SourceRule] = [CudnnBenchmarkMissing(), Tf32MatmulOff(), InputChannelsLastModelNot()]
+
+
+def project(folder: Path, files: dict[str, str]) -> Path:
+    (folder / "pyproject.toml").write_text("")
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def codes(path: Path) -> list[str]:
+    return sorted(finding.code for finding in lint([str(path)], RULES, Settings()).findings)
+
+
+def test_a_project_without_switches(tmp_path: Path) -> None:
+    root = project(tmp_path, {"train.py": TRAIN.format(helper="util"), "util.py": "def prepare(): pass\n"})
+    assert codes(root / "train.py") == ["FMT004", "PRC001", "RUN001"]
+
+
+@pytest.mark.parametrize("place", ["util.py", "lib/setup.py"])
+def test_an_imported_file_sets_them(tmp_path: Path, place: str) -> None:
+    switches = (
+        "import torch\ntorch.set_float32_matmul_precision('high')\n"
+        "torch.backends.cudnn.benchmark = True\nmodel.to(memory_format=torch.channels_last)\n"
+    )
+    chain = "from lib.setup import prepare\n" if place != "util.py" else ""
+    root = project(tmp_path, {"train.py": TRAIN.format(helper="util"), "util.py": chain, place: switches})
+    assert codes(root / "train.py") == []
+
+
+def test_the_program_that_imports_it_sets_them(tmp_path: Path) -> None:
+    main = "import train\nimport torch\ntorch.backends.cudnn.benchmark = True\n"
+    root = project(tmp_path, {"train.py": TRAIN.format(helper="util"), "main.py": main})
+    assert codes(root / "train.py") == ["FMT004", "PRC001"]
+
+
+def test_another_program_of_the_project_does_not_count(tmp_path: Path) -> None:
+    other = "import torch\ntorch.backends.cudnn.benchmark = True\n"
+    root = project(tmp_path, {"train.py": TRAIN.format(helper="util"), "other.py": other})
+    assert "RUN001" in codes(root / "train.py")
+
+
+def test_relative_imports(tmp_path: Path) -> None:
+    root = project(
+        tmp_path,
+        {
+            "pkg/__init__.py": "",
+            "pkg/a/__init__.py": "",
+            "pkg/a/one.py": "from ..b import two\nfrom . import three\n",
+            "pkg/b/__init__.py": "",
+            "pkg/b/two.py": "word = 1\n",
+            "pkg/a/three.py": "",
+            "pkg/b/four.py": "other = 1\n",
+        },
+    )
+    neighbours = Neighbours(str(root / "pkg/a/one.py"))
+    imported = {Path(path).name for path in neighbours.imported()}
+    assert {"two.py", "three.py"} <= imported
+    assert "four.py" not in imported
+    assert neighbours.mention(("word",)) == str(root / "pkg/b/two.py")
+    assert neighbours.mention(("other",)) is None
+
+
+def test_text_without_a_file_has_no_neighbours() -> None:
+    assert Neighbours("nowhere.py").known
+    assert Neighbours("nowhere.py").mention(("torch",)) is None
