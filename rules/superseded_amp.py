@@ -84,6 +84,7 @@ class DeprecatedCudaAmp(SourceRule):
         replacements = context.names.deprecated_amp
         for site, (name, old, function) in sorted(found.items()):
             new = replacements[old]
+            meaning = "" if name == old else f" ({old})"
             imported = self._import_site(context, function, name)
             where = (
                 context.related(imported, "imported here")
@@ -92,7 +93,7 @@ class DeprecatedCudaAmp(SourceRule):
             )
             yield self.finding(
                 context.location(site),
-                f"`{name}` is {old}, deprecated since torch 2.4 (FutureWarning); write `{new}`.",
+                f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new}`.",
                 related=(where,),
                 evidence={"name": old, "replacement": new, "written": name},
                 fix=Fix(f"Write `{new}`, imported from torch.amp."),
