@@ -13,8 +13,8 @@ from tclint.graph import Op
 from tclint.rule import Example, GraphRule
 
 _EARLY_STRIDE = 4
-_WORTH_PERCENT = 5.0
-"""Every network pools once after its stem; what is reported is more than that."""
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: every network pools once after its stem."""
 
 
 class EarlyStageExtras(GraphRule):
@@ -23,7 +23,7 @@ class EarlyStageExtras(GraphRule):
     What it does
     In networks on images, adds up pooling, squeeze-and-excite (a global mean that scales the channels) and
     layer or group norms whose images are at least a quarter as wide as the model's, and reports each kind
-    that takes more than 5 % of the step.
+    that takes at least five times --min-gain (5 % of the step).
 
     Why it costs
     Early stages have few channels on many positions: their convolutions are limited by memory already,
@@ -185,7 +185,11 @@ def example_inputs():
         for what, ops in _extras(context).items():
             early = [op for op in ops if _positions(op) * _EARLY_STRIDE**2 >= image]
             concerned = indices_of(early)
-            if not early or largest_share_percent(context, concerned) < _WORTH_PERCENT:
+            if (
+                not early
+                or largest_share_percent(context, concerned)
+                < _WORTH_SAYING * context.settings.min_gain_percent
+            ):
                 continue
             yield share_finding(
                 self,

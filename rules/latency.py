@@ -11,7 +11,8 @@ from tclint.finding import Effect, Finding, Fix
 from tclint.graph.op import GEMM_KINDS
 from tclint.rule import Example, GraphRule
 
-_LATENCY_PERCENT = 20.0
+_WORTH_SAYING = 20
+"""Times the gain that other findings need: every step has some small kernels."""
 _LARGER_BATCH = 4
 
 
@@ -20,7 +21,7 @@ class LatencyBoundLayers(GraphRule):
 
     What it does
     Adds up the kernels whose time is limited by latency - too little work for the GPU's processors,
-    whatever it is - and reports the model when they take more than 20 % of the step on some GPU, with the
+    whatever it is - and reports the model when they take twenty times --min-gain (20 % of the step), with the
     gain per sample of a batch four times as large.
 
     Why it costs
@@ -155,7 +156,7 @@ def example_inputs():
             step_us = estimate.step_time_us
             waiting_us = sum(row.time_us for row in rows)
             shares[estimate.gpu.id] = 100.0 * waiting_us / step_us if step_us else 0.0
-        if max(shares.values(), default=0.0) < _LATENCY_PERCENT:
+        if max(shares.values(), default=0.0) < _WORTH_SAYING * context.settings.min_gain_percent:
             return
         batches = tuple(group for group in context.dims.groups if group.is_batch)
         effect, words = Effect(unknown="the batch cannot be told from the inputs"), ""

@@ -22,8 +22,8 @@ from tclint.rule import Example, GraphRule
 DOMINATES_PERCENT = 70.0
 """From here on memory-bound-layers speaks of the model."""
 
-_WORTH_COMPILING_PERCENT = 10.0
-"""Compiling costs minutes at every start and again for every new shape."""
+_WORTH_COMPILING = 10
+"""Times the gain that other findings need: compiling costs minutes at every start and for every new shape."""
 
 
 class PointwiseChains(GraphRule):
@@ -31,7 +31,8 @@ class PointwiseChains(GraphRule):
 
     What it does
     Prices the step under torch.compile, which fuses chains of elementwise work, norms and softmax into
-    single kernels, and reports the model once where that gains at least 10 % of the step.
+    single kernels, and reports the model once where that gains at least ten times --min-gain
+    (10 % of the step).
 
     Why it costs
     Every eager operator reads its inputs from memory and writes its result there. A dropout, a residual
@@ -190,12 +191,13 @@ def example_inputs():
             return
         fusable = [op for op in ops if op.kind in ("elementwise", "norm", "softmax", "reduction")]
         concerned = indices_of(fusable)
+        least = _WORTH_COMPILING * context.settings.min_gain_percent
         share = largest_share_percent(context, concerned)
-        if share < _WORTH_COMPILING_PERCENT or share >= DOMINATES_PERCENT:
+        if share < least or share >= DOMINATES_PERCENT:
             return
         # What compiling does to products is not counted: padding them has rules of its own.
         effect = context.effect(concerned, change=compiled, only_concerned=True)
-        if (effect.best_gain_percent or 0.0) < _WORTH_COMPILING_PERCENT:
+        if (effect.best_gain_percent or 0.0) < least:
             return
         shares = share_percent(context, concerned)
         yield self.finding(
