@@ -85,6 +85,7 @@ def _page(report: Report) -> tuple[str, str]:
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
         f"script-src '{_hash(chart)}' '{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
+    licence = escape(_asset("chart.LICENSE.md"))
     targets = [entry.target for entry in report.entries]
     title = targets[0] if len(targets) == 1 else plural(len(targets), "model") if targets else "sources"
     before = f"""<!doctype html>
@@ -110,7 +111,7 @@ the text report (<code>--format text</code>) has the findings without it.</p></n
 </main>
 <footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements; \
 +- is the mean error that predictions of such kernels had on shapes not fitted to.</p>
-<details><summary>Licence of the charts' library</summary><pre>{escape(_asset("chart.LICENSE.md"))}</pre></details>
+<details><summary>Licence of the charts' library</summary><pre>{licence}</pre></details>
 </footer>
 <script type="application/json" id="data">"""
     after = f"</script>\n<script>{chart}</script>\n<script>{script}</script>\n</body>\n</html>\n"

@@ -52,9 +52,7 @@ def _finding(
         "fingerprint": finding.fingerprint,
     }
     if finding.effect.unknown is not None or not finding.effect.per_gpu:
-        found["unknown"] = texts.of(
-            shortened(finding.effect.unknown or "not priced", MESSAGE_CHARACTERS)
-        )
+        found["unknown"] = texts.of(shortened(finding.effect.unknown or "not priced", MESSAGE_CHARACTERS))
     if finding.related:
         found["related"] = [
             [texts.of(_place(item.location)), texts.of(shortened(item.message, MESSAGE_CHARACTERS))]
@@ -115,6 +113,9 @@ def _source(location: Location, texts: Texts, lines: SourceLines) -> list[list[i
             continue
         if number == location.line:
             before, place, after = marked(location, line)
+            if location.end_column is None:
+                # Only where it begins is known: a mark on one character would be lost on a page.
+                place, after = place + after, ""
             if len(before) > LINE_CHARACTERS:
                 before = "..." + before[-LINE_CHARACTERS // 3 :]
             shown = [before, shortened(place, LINE_CHARACTERS), shortened(after, LINE_CHARACTERS)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tclint.config import PRECISIONS
-from tclint.graph.work import Attention, Convolution, Gemm, Traffic
+from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 from tclint.pipeline import relative_path
 from tclint.report.units import percent_text, time_text, uncertainty_text
 from tclint.terminal import printable
@@ -83,7 +83,7 @@ def _profile(
     gpu, precision = estimate.gpu, estimate.scenario.precision
     ops = _ops(estimate)
     listed_ops = sorted(ops, key=lambda op: -op.time_us)[: limits.ops]
-    tiled = sorted((row for row in estimate.rows if row.tile is not None), key=lambda row: -row.time_us)
+    kernels = _kernels(estimate)
     return {
         "gpu": gpu.id,
         "gpu_name": gpu.name,
@@ -107,8 +107,8 @@ def _profile(
         ],
         "ops": [op.to_json(graph, texts) for op in listed_ops],
         "ops_left_out": len(ops) - len(listed_ops),
-        "kernels": [_kernel(row, texts) for row in tiled[: limits.kernels]],
-        "kernels_left_out": max(len(tiled) - limits.kernels, 0),
+        "kernels": [_kernel(rows, texts) for rows in kernels[: limits.kernels]],
+        "kernels_left_out": max(len(kernels) - limits.kernels, 0),
         "modules": _modules(ops, graph, texts, limits.modules),
     }
 
@@ -167,18 +167,30 @@ def _ops(estimate: Estimate) -> list[_OpTotal]:
     return list(totals.values())
 
 
-def _kernel(row: Row, texts: Texts) -> list[Any]:
-    """[name, module, role, sizes, tile, time, waves, tile %, wave %, peak %]."""
+def _kernels(estimate: Estimate) -> list[list[Row]]:
+    """Kernels that are tiled, equal ones together: the twelve layers of a transformer are one row."""
+    equal: dict[tuple[str, str, Work], list[Row]] = {}
+    for row in estimate.rows:
+        if row.tile is not None:
+            equal.setdefault((row.name, row.role, row.work), []).append(row)
+    return sorted(equal.values(), key=lambda rows: -sum(row.time_us for row in rows))
+
+
+def _kernel(rows: Sequence[Row], texts: Texts) -> list[Any]:
+    """[name, modules, role, sizes, tile, number, time of all, waves, tile %, wave %, peak %]."""
+    row = rows[0]
+    others = len({row.module_path for row in rows}) - 1
     tile = "x".join(str(size) for size in row.tile or ())
     if row.split_k > 1:
         tile += f", K split {row.split_k} ways"
     return [
         texts.of(row.name),
-        texts.of(row.module_path or ROOT),
+        texts.of((row.module_path or ROOT) + (f" and {others} more" if others else "")),
         texts.of(row.role),
         texts.of(sizes_text(row)),
         texts.of(tile),
-        _short(row.time_us),
+        len(rows),
+        _short(sum(row.time_us for row in rows)),
         _short(row.waves),
         _percent(row.tile_efficiency),
         _percent(row.wave_efficiency),

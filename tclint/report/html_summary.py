@@ -76,8 +76,7 @@ def _model(entry: Entry) -> str:
         for name, dtype, shape in entry.inputs
     )
     lines = "".join(
-        f"<li>{text(line)}</li>"
-        for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry))
+        f"<li>{text(line)}</li>" for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry))
     )
     cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
     return (

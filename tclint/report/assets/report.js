@@ -5,6 +5,7 @@
   const PAGE = 50;
   const PRINTED_AT_MOST = 200;
   const CHILDREN_AT_MOST = 200;
+  const TIPS_AT_MOST = 3;
   const text = (position) => data.texts[position];
 
   function make(tag, attributes, ...children) {
@@ -26,9 +27,9 @@
     return element;
   }
 
-  function significant(value) {
+  function significant(value, most = 3) {
     if (!value) return "0";
-    const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+    const digits = Math.max(0, most - 1 - Math.floor(Math.log10(Math.abs(value))));
     return value.toFixed(Math.min(digits, 6));
   }
 
@@ -40,7 +41,7 @@
   const time = (us) => scaled(us, [[1e6, "s"], [1e3, "ms"], [1, "us"]]);
   const flops = (n) => scaled(n, [[1e15, "PFLOP"], [1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"], [1, "FLOP"]]);
   const bytes = (n) => scaled(n, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
-  const percent = (share) => `${significant(share)} %`;
+  const percent = (share) => (share < 0.005 ? "0 %" : `${significant(share, 2)} %`);
 
   function choice(id, label, options, onChange) {
     const select = make("select", { id });
@@ -62,10 +63,12 @@
       shown.textContent = total() ? `${first + 1} to ${last} of ${total()}` : "none";
       before.disabled = first === 0;
       after.disabled = last >= total();
+      before.hidden = after.hidden = total() <= PAGE;
     }
     before.addEventListener("click", () => show(first - PAGE));
     after.addEventListener("click", () => show(first + PAGE));
-    return { element: make("div", { class: "tools pages" }, before, after, shown), show, first: () => first };
+    const element = make("div", { class: "tools pages" }, before, after, shown);
+    return { element, show, first: () => first };
   }
 
   // --- findings
@@ -219,7 +222,7 @@
     }));
     const axis = (title, extra) => ({
       type: "logarithmic", title: { display: true, text: title, color: colour("text") },
-      grid: { color: colour("line") },
+      grid: { color: ({ tick }) => (tick && tick.label ? colour("line") : "transparent") },
       ticks: {
         color: colour("dim"), maxRotation: 0,
         callback: (value) => (Math.abs(Math.log10(value) % 1) < 1e-9 ? String(Number(value.toPrecision(1))) : ""),
@@ -234,15 +237,21 @@
       `limited by ${data.limiters[op[6]]}; ${text(op[8])}`,
       ...(text(op[2]) ? [text(op[2])] : []),
     ];
+    let under = 0;
+    const first = (item, index, items) => {
+      under = items.length;
+      return item.dataset.type === "bubble" && index < TIPS_AT_MOST;
+    };
+    const footer = () => (under > TIPS_AT_MOST ? `and ${under - TIPS_AT_MOST} more ops here` : "");
     if (chart) chart.destroy();
     chart = new Chart(document.getElementById("roofline"), {
       data: { datasets: [...limited, ...roofs] },
       options: {
-        animation: false, maintainAspectRatio: false, parsing: false,
+        animation: false, maintainAspectRatio: false,
         scales: { x: axis("FLOP per byte of DRAM traffic", { min: left, max: right }), y: axis("TFLOP/s", {}) },
         plugins: {
           legend: { position: "bottom", labels: { usePointStyle: true, color: colour("text"), boxHeight: 7 } },
-          tooltip: { filter: (item) => item.dataset.type === "bubble", callbacks: { title: () => "", label: tooltip } },
+          tooltip: { filter: first, callbacks: { title: () => "", label: tooltip, footer } },
         },
       },
     });
@@ -309,35 +318,39 @@
       ...sorted.map((node, index) => branch(node, root.time || 1, index === 0)));
   }
 
-  const COLUMNS = [["op", 0], ["layer", 1], ["kernel", 2], ["M x N x K", 3], ["tile", 4], ["time", 5], ["waves", 6],
-    ["tile eff.", 7], ["wave eff.", 8], ["of peak", 9]];
+  const COLUMNS = ["op", "layers", "kernel", "M x N x K", "tile", "kernels", "time", "waves", "tile eff.", "wave eff.",
+    "of peak"];
+  const [COUNT, TIME, WAVES] = [5, 6, 7];
+  const isText = (column) => column < COUNT;
 
   function kernels(profile) {
     const holder = document.getElementById("kernels");
     const rows = [...profile.kernels];
     const show = (row, column) => {
       const value = row[column];
-      if (column <= 4) return text(value);
+      if (isText(column)) return text(value);
       if (value === null) return "unknown";
-      return column === 5 ? time(value) : column === 6 ? significant(value) : percent(value);
+      if (column === COUNT) return String(value);
+      return column === TIME ? time(value) : column === WAVES ? significant(value) : percent(value);
     };
     const body = make("div");
     const draw = (from, to) => {
-      const header = COLUMNS.map(([name, column]) => {
+      const header = COLUMNS.map((name, column) => {
         const button = make("button", { type: "button", title: `sort by ${name}` }, name);
         button.addEventListener("click", () => sort(column));
         return button;
       });
       body.replaceChildren(table(header,
-        rows.slice(from, to).map((row) => COLUMNS.map(([, column]) => show(row, column))), new Set([5, 6, 7, 8, 9])));
+        rows.slice(from, to).map((row) => COLUMNS.map((name, column) => show(row, column))),
+      new Set([5, 6, 7, 8, 9, 10])));
     };
     const pages = pager("kernel", () => rows.length, draw);
-    let last = 5;
+    let last = TIME;
     let sign = -1;
     function sort(column) {
-      sign = column === last ? -sign : column === 5 ? -1 : 1;
+      sign = column === last ? -sign : column === TIME || column === COUNT ? -1 : 1;
       last = column;
-      rows.sort((a, b) => sign * (column <= 4 ? text(a[column]).localeCompare(text(b[column])) : a[column] - b[column]));
+      rows.sort((a, b) => sign * (isText(column) ? text(a[column]).localeCompare(text(b[column])) : a[column] - b[column]));
       pages.show(0);
     }
     holder.replaceChildren(body, pages.element);
@@ -385,7 +398,7 @@
       make("p", { class: "facts", id: "roofline-notes" }),
       make("h3", {}, "Time by module"), make("div", { id: "modules" }),
       make("h3", {}, "Tiles and waves"),
-      make("p", { class: "facts" }, "Tile efficiency: useful over computed results. Wave efficiency: waves over waves "
+      make("p", { class: "facts" }, "Equal kernels in one row, with their time together. Tile efficiency: useful over computed results. Wave efficiency: waves over waves "
         + "rounded up. Convolutions are tiled as the product that they imply."),
       make("div", { id: "kernels" }));
     update();
