@@ -70,6 +70,7 @@ class _Renderer:
         if self.style.verbosity > 0:
             yield from self._counted("below --min-gain", self.report.below_min_gain)
             yield from self._counted("suppressed", self.report.suppressed)
+            yield from self._counted("accepted by the baseline", self.report.baselined)
         if self.style.statistics:
             yield from self._statistics()
         if self.style.verbosity >= 0:
@@ -99,7 +100,7 @@ class _Renderer:
             "related place",
         )
         if finding.fix is not None:
-            note = "" if finding.fix.safety == "safe" or not finding.fix.edits else " (unsafe)"
+            note = f" ({finding.fix.safety})" if finding.fix.edits else ""
             yield from _wrapped(f"fix{note}: {finding.fix.advice}", "  ", "    ")
         if self.style.verbosity > 0:
             target = f", {finding.target}" if finding.target else ""
@@ -251,6 +252,8 @@ class _Renderer:
             rest.append(f"{unpriced} without a predicted effect")
         if report.suppressed:
             rest.append(f"{len(report.suppressed)} suppressed")
+        if report.baselined:
+            rest.append(f"{len(report.baselined)} accepted by the baseline")
         if report.skipped:
             rest.append(f"{plural(len(report.skipped), 'file')} skipped")
         if report.errors:
