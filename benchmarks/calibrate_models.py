@@ -56,8 +56,6 @@ TRAFFIC_KEYS: dict[str, tuple[str, ...]] = {
 START: dict[str, tuple[float, float, float]] = {
     # 1.12 is 1.9 GHz, which the cards of this datasheet rate hold.
     "sustained": (1.0, 0.8, 1.12),
-    "bmm.prologue_us": (0.5, 0.1, 2.0),
-    "bmm.occupancy": (0.5, 0.25, 2.0),
     **{f"{key}.dram_efficiency": (0.85, 0.2, 0.95) for key in TRAFFIC_KEYS},
     "conv.forward_factor": (0.98, 0.5, 1.5),
     "conv.dgrad_factor": (1.1, 0.5, 2.0),
@@ -138,11 +136,10 @@ class Times:
         unit = unit_class(self.gpu, "float16", tf32=False)
         assert unit is not None
         gpu = replace(self.gpu, sustained={"half": x["sustained"]})
-        if part in ("gemm", "bmm"):
-            constants = replace(self.gemm, **_named(x, "bmm.")) if part == "bmm" else self.gemm
+        if part == "gemm":
             products = [work for work in works if isinstance(work, Gemm)]
             repeats = np.array([work.repeats for work in products])
-            times: FloatArray = gemm_times(gemm_shapes(products), gpu, unit, constants).time_us * repeats
+            times: FloatArray = gemm_times(gemm_shapes(products), gpu, unit, self.gemm).time_us * repeats
             return times
         if part == "conv":
             convolution = ConvolutionConstants(**TAKEN_OVER, **_named(x, "conv."))
@@ -165,7 +162,7 @@ def _named(x: Constants, prefix: str) -> dict[str, float]:
 
 def _touches(name: str, part: str) -> bool:
     if name == "sustained":
-        return part in ("gemm", "bmm", "conv")
+        return part in ("gemm", "conv")
     return name.split(".", maxsplit=1)[0] == part
 
 
@@ -180,7 +177,7 @@ def _part(work: Work) -> str:
     if getattr(work, "dtype", "") not in HALF:
         return "fixed"
     if isinstance(work, Gemm):
-        return "bmm" if work.batch > 1 else "gemm"
+        return "gemm"
     return "conv" if isinstance(work, Convolution) else "fixed"
 
 
@@ -214,7 +211,7 @@ def fit(rows: Rows, times: Times, rounds: int) -> dict[str, float]:
     return dict(zip(names, np.exp(found.x).tolist(), strict=True))
 
 
-def tables(gpu: Gpu, x: Constants, n: int, held_out: FloatArray) -> str:
+def tables(x: Constants, n: int, held_out: FloatArray) -> str:
     """TOML of the fit."""
     absolute = np.abs(held_out)
     found: list[tuple[str, str, dict[str, float], Sequence[str]]] = []
@@ -223,9 +220,6 @@ def tables(gpu: Gpu, x: Constants, n: int, held_out: FloatArray) -> str:
         for name in (key, "batch_norm_backward") if key == "batch_norm" else (key,):
             found.append(("traffic", name, values, tuple(TRAFFIC_TAKEN_OVER)))
     found.append(("conv", "half", {**_named(x, "conv."), **TAKEN_OVER}, tuple(TAKEN_OVER)))
-    half = dict(gpu.calibrations["gemm", "half"].constants)
-    fitted = _named(x, "bmm.")
-    found.append(("gemm", "half_batched", {**half, **fitted}, tuple(set(half) - set(fitted))))
     text = [
         "# What large products sustain relative to the datasheet, found with the constants below: cards may\n"
         "# boost above the clock that its datasheet's rate is for.\n"
@@ -233,9 +227,7 @@ def tables(gpu: Gpu, x: Constants, n: int, held_out: FloatArray) -> str:
     ]
     for kind, key, values, taken in found:
         path = f"calibration.{kind}.{key}"
-        remark = "Not fitted, because whole models do not show them: " + (
-            "all but prologue_us and occupancy" if kind == "gemm" else ", ".join(taken)
-        )
+        remark = f"Not fitted, because whole models do not show them: {', '.join(taken)}"
         text.append(
             f"[{path}]\n"
             'fitted_on = "timm: throughput of whole models in AMP, on this GPU"\n'
@@ -291,7 +283,7 @@ def main() -> int:
         print(
             f"# {name}: n {chosen.sum()}, {absolute.mean():.1f}/{np.median(absolute):.1f} %", file=sys.stderr
         )
-    text = tables(times.gpu, x, len(rows.rows), errors[rows.held_out])
+    text = tables(x, len(rows.rows), errors[rows.held_out])
     if arguments.write:
         write(Path(tclint.gpu.__file__).parent / f"{gpu.id}.toml", text)
     else:

@@ -122,7 +122,7 @@ def test_the_fit_prices_works_as_the_product_does(folders: tuple[Path, Path]) ->
     shipped: dict[str, float] = {"sustained": gpu.sustained["half"]}
     for name in calibrate_models.START:
         part, _, constant = name.partition(".")
-        kind, key = {"conv": ("conv", "half"), "bmm": ("gemm", "half_batched")}.get(part, ("traffic", part))
+        kind, key = ("conv", "half") if part == "conv" else ("traffic", part)
         if constant:
             shipped[name] = gpu.calibrations[kind, key].constants[constant]
     times = calibrate_models.Times(calibrate_models.without_own(gpu), works).us(shipped)
