@@ -38,6 +38,12 @@ def no_attention_weights(document: Document, finding: Finding) -> Proposal | Non
     return _with_argument(document, finding, "need_weights", "False")
 
 
+@codemod("DIM008")
+def pad_to_multiple(document: Document, finding: Finding) -> Proposal | None:
+    """Pad sequences to a multiple of 8."""
+    return _with_argument(document, finding, "pad_to_multiple_of", "8")
+
+
 @codemod("RUN008")
 def copy_asynchronously(document: Document, finding: Finding) -> Proposal | None:
     """Copy from pinned memory without waiting."""
