@@ -91,7 +91,7 @@ def _report(say: Callable[..., None], case: Case, with_inference: bool, with_cou
         if os.environ.get("ZOO_TRACEBACKS"):
             with open(os.environ["ZOO_TRACEBACKS"], "a", encoding="utf-8") as stream:
                 stream.write(f"=== {case.name}\n{traceback.format_exc()}\n")
-        cause = error.__cause__ or error.__context__ or error
+        cause = (error.__cause__ or error) if type(error).__name__ == "TargetError" else error
         stage = "forward" if built else "build"
         if cause.__class__.__name__ == "NoInputs":
             stage, status = "not run", "no inputs"

@@ -89,7 +89,10 @@ def _is_two_tower(config: Any) -> bool:
 def setting(config: Any, *names: str, default: Any = None) -> Any:
     """The first of the named values that the configuration, or a part of it, has."""
     for name in names:
-        value = getattr(config, name, None)
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # some configurations refuse to tell what differs between layers
+            continue
         if value is not None:
             return value
     for part_name in _PARTS:
