@@ -116,7 +116,7 @@ def test_repricing_takes_milliseconds(context: GraphContext) -> None:
 @pytest.fixture
 def report(graph: Any) -> Report:
     settings = Settings(gpus=("a100", "v100"), compare=COMPARISONS)
-    entry, _ = _check_graph(TraceResult("model.py:Net", graph, None, {}, ""), [], settings)
+    entry, *_ = _check_graph(TraceResult("model.py:Net", graph, None, {}, ""), [], settings)
     return Report(settings, entries=(entry,))
 
 
