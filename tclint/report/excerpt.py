@@ -86,6 +86,8 @@ def _span(location: Location, source: str) -> tuple[int, int]:
 
 def _cells(source: str) -> list[str]:
     """What the terminal shows for every character of the line."""
+    if source.isascii() and source.isprintable():
+        return list(source)
     cells = []
     at = 0
     for character in source:

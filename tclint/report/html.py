@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tclint import __version__
 from tclint.report import html_summary
 from tclint.report.html_findings import findings_json
-from tclint.report.html_profile import LIMITERS, Limits, Texts, profiles
+from tclint.report.html_profile import LIMITERS, Limits, Profile, Texts, profiles
 from tclint.report.html_summary import text
 from tclint.report.units import plural
 
@@ -29,22 +31,44 @@ if TYPE_CHECKING:
 SIZE_LIMIT_BYTES = 5_000_000
 """Of the whole page: what mail and code hosts still show."""
 
-FINDINGS_AT_MOST = 20_000
-_LEVELS_OF_DETAIL = ((24_000, 1.0, True), (8_000, 0.5, True), (2_000, 0.5, False), (400, 0.1, False))
-"""Ops drawn in all profiles together, share of FINDINGS_AT_MOST, and whether source lines are shown: the
-first level that fits is taken."""
+ENTRIES_AT_MOST = 100
+"""Models with charts: each is priced on every GPU and in every precision for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    rows: int
+    """Ops in all profiles together, and kernels."""
+    findings: int
+    source: bool
+    """Whether findings come with source lines."""
+
+
+_DETAILS = (
+    _Detail(24_000, 20_000, True),
+    _Detail(8_000, 10_000, True),
+    _Detail(2_000, 5_000, False),
+    _Detail(400, 1_000, False),
+    _Detail(0, 100, False),
+)
+"""The first that fits is taken, else the last."""
 
 
 def render(report: Report) -> str:
     """The report as one HTML document of at most SIZE_LIMIT_BYTES; what did not fit is counted in it."""
     before, after = _page(report)
     room = SIZE_LIMIT_BYTES - len(before.encode("utf-8")) - len(after.encode("utf-8"))
+    steps = [
+        (entry.target, profiles(entry, report.settings))
+        for entry in report.entries[:ENTRIES_AT_MOST]
+        if entry.graph is not None
+    ]
     data = ""
-    for rows, share, with_source in _LEVELS_OF_DETAIL:
-        data = island(_data(report, rows, int(share * FINDINGS_AT_MOST), with_source=with_source))
+    for detail in _DETAILS:
+        data = island(_data(report, steps, detail))
         if len(data) <= room:
-            return before + data + after
-    return before + island(_data(report, 0, 100, with_source=False)) + after
+            break
+    return before + data + after
 
 
 def island(value: Any) -> str:
@@ -53,23 +77,21 @@ def island(value: Any) -> str:
     return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _data(report: Report, rows: int, findings_at_most: int, *, with_source: bool) -> dict[str, Any]:
+def _data(report: Report, steps: Sequence[tuple[str, list[Profile]]], detail: _Detail) -> dict[str, Any]:
     texts = Texts()
-    traced = [entry for entry in report.entries if entry.graph is not None]
-    # Four precisions at most on every GPU, for every model.
-    each = max(rows // max(4 * len(report.settings.gpus) * len(traced), 1), 10)
+    each = max(detail.rows // max(sum(len(drawn) for _, drawn in steps), 1), 10)
     limits = Limits(ops=each, kernels=each, modules=max(each, 50))
-    entries = traced if rows else []
-    listed = report.findings[:findings_at_most]
+    drawn = steps if detail.rows else []
+    listed = report.findings[: detail.findings]
     return {
         "limiters": list(LIMITERS),
         "entries": [
-            {"target": texts.of(entry.target), "profiles": profiles(entry, report.settings, texts, limits)}
-            for entry in entries
+            {"target": texts.of(target), "profiles": [one.to_json(texts, limits) for one in drawn_here]}
+            for target, drawn_here in drawn
         ],
-        "profiles_left_out": len(traced) - len(entries),
+        "profiles_left_out": sum(entry.graph is not None for entry in report.entries) - len(drawn),
         "findings": findings_json(
-            listed, {entry.target: entry for entry in report.entries}, texts, with_source=with_source
+            listed, {entry.target: entry for entry in report.entries}, texts, with_source=detail.source
         ),
         "findings_left_out": len(report.findings) - len(listed),
         "texts": texts.listed,

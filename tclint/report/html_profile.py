@@ -51,16 +51,12 @@ class Limits:
     modules: int
 
 
-def profiles(entry: Entry, settings: Settings, texts: Texts, limits: Limits) -> list[dict[str, Any]]:
-    """One JSON object per GPU of the run and precision of its units; none where no graph was kept.
-
-    Times are microseconds, traffic is bytes, rates 1e12 FLOP/s and 1e9 bytes/s; text is a position in
-    `texts`.
-    """
+def profiles(entry: Entry, settings: Settings) -> list[Profile]:
+    """One per GPU of the run and precision of its units; none where no graph was kept."""
     if entry.graph is None:
         return []
     return [
-        _profile(estimate, entry.graph, texts, limits, is_run=estimate.scenario.precision == entry.precision)
+        Profile.of(estimate, entry.graph, is_run=estimate.scenario.precision == entry.precision)
         for estimate in _estimates(entry.graph, settings)
     ]
 
@@ -77,40 +73,55 @@ def _estimates(graph: Graph, settings: Settings) -> Iterator[Estimate]:
                 yield context.estimate(replace(scenario, precision=precision))
 
 
-def _profile(
-    estimate: Estimate, graph: Graph, texts: Texts, limits: Limits, *, is_run: bool
-) -> dict[str, Any]:
-    gpu, precision = estimate.gpu, estimate.scenario.precision
-    ops = _ops(estimate)
-    listed_ops = sorted(ops, key=lambda op: -op.time_us)[: limits.ops]
-    kernels = _kernels(estimate)
-    return {
-        "gpu": gpu.id,
-        "gpu_name": gpu.name,
-        "precision": precision,
-        "is_run": is_run,
-        "calibrated": gpu.calibrated(precision),
-        "dram_gb_per_s": gpu.dram_gb_per_s,
-        "roofs": [
-            {"name": name, "tflops": gpu.peak_tflops[key]}
-            for key, name in _roofs(precision)
-            if key in gpu.peak_tflops
-        ],
-        "step_time_us": _short(estimate.step_time_us),
-        "facts": [
-            ["step", f"{time_text(estimate.step_time_us)} {uncertainty_text(estimate.uncertainty_percent)}"],
-            ["ready", percent_text(estimate.readiness_percent)],
-            ["on Tensor Cores", percent_text(estimate.tensor_core_time_percent)],
-            ["forward", time_text(estimate.forward_time_us)],
-            ["backward", time_text(estimate.backward_time_us)],
-            ["optimizer", time_text(estimate.optimizer_time_us)],
-        ],
-        "ops": [op.to_json(graph, texts) for op in listed_ops],
-        "ops_left_out": len(ops) - len(listed_ops),
-        "kernels": [_kernel(rows, texts) for rows in kernels[: limits.kernels]],
-        "kernels_left_out": max(len(kernels) - limits.kernels, 0),
-        "modules": _modules(ops, graph, texts, limits.modules),
-    }
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A step on one GPU in one precision: its ops and kernels, the longest first."""
+
+    head: dict[str, Any]
+    ops: list[_OpTotal]
+    kernels: list[list[Row]]
+    graph: Graph
+
+    @classmethod
+    def of(cls, estimate: Estimate, graph: Graph, *, is_run: bool) -> Profile:
+        gpu, precision = estimate.gpu, estimate.scenario.precision
+        head = {
+            "gpu": gpu.id,
+            "precision": precision,
+            "is_run": is_run,
+            "calibrated": gpu.calibrated(precision),
+            "dram_gb_per_s": gpu.dram_gb_per_s,
+            "roofs": [
+                {"name": name, "tflops": gpu.peak_tflops[key]}
+                for key, name in _roofs(precision)
+                if key in gpu.peak_tflops
+            ],
+            "step_time_us": _short(estimate.step_time_us),
+            "facts": [
+                [
+                    "step",
+                    f"{time_text(estimate.step_time_us)} {uncertainty_text(estimate.uncertainty_percent)}",
+                ],
+                ["ready", percent_text(estimate.readiness_percent)],
+                ["on Tensor Cores", percent_text(estimate.tensor_core_time_percent)],
+                ["forward", time_text(estimate.forward_time_us)],
+                ["backward", time_text(estimate.backward_time_us)],
+                ["optimizer", time_text(estimate.optimizer_time_us)],
+            ],
+        }
+        return cls(head, _ops(estimate), _kernels(estimate), graph)
+
+    def to_json(self, texts: Texts, limits: Limits) -> dict[str, Any]:
+        """Times are microseconds, traffic is bytes, rates 1e12 FLOP/s and 1e9 bytes/s; text is a position
+        in `texts`."""
+        return {
+            **self.head,
+            "ops": [op.to_json(self.graph, texts) for op in self.ops[: limits.ops]],
+            "ops_left_out": max(len(self.ops) - limits.ops, 0),
+            "kernels": [_kernel(rows, texts) for rows in self.kernels[: limits.kernels]],
+            "kernels_left_out": max(len(self.kernels) - limits.kernels, 0),
+            "modules": _modules(self.ops, self.graph, texts, limits.modules),
+        }
 
 
 def _roofs(precision: str) -> tuple[tuple[str, str], ...]:
@@ -164,7 +175,7 @@ def _ops(estimate: Estimate) -> list[_OpTotal]:
     totals: dict[int, _OpTotal] = {}
     for row in estimate.rows:
         totals.setdefault(row.op_index, _OpTotal(row.op_index)).add(row)
-    return list(totals.values())
+    return sorted(totals.values(), key=lambda op: -op.time_us)
 
 
 def _kernels(estimate: Estimate) -> list[list[Row]]:

@@ -376,11 +376,13 @@
       select.replaceChildren(...options.map((option) => new Option(option, option)));
       if (options.includes(was)) select.value = was;
     };
+    let current = null;
     const update = () => {
       refill("gpu", [...new Set(profilesNow().map((profile) => profile.gpu))]);
       const ofGpu = profilesNow().filter((profile) => profile.gpu === value("gpu"));
       refill("precision", ofGpu.map((profile) => profile.precision));
       const profile = ofGpu.find((one) => one.precision === value("precision"));
+      current = profile;
       const facts = profile.facts.map(([name, shown]) => `${name} ${shown}`);
       if (!profile.is_run) facts.push("not the precision of this run");
       document.getElementById("profile").textContent = facts.join(" · ");
@@ -402,8 +404,8 @@
         + "rounded up. Convolutions are tiled as the product that they imply."),
       make("div", { id: "kernels" }));
     update();
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
-    window.matchMedia("print").addEventListener("change", update);
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => roofline(current));
+    window.matchMedia("print").addEventListener("change", () => roofline(current));
   }
 
   findings();
