@@ -208,5 +208,12 @@ def test_prints(traced: Report, show: Callable[[Report], Any], browser: Any) -> 
         assert ask(browser, "getComputedStyle(document.querySelector('.pages')).display") == "none"
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_script(
+        "window.addEventListener('beforeprint', () => {"
+        "  window.bodies = document.querySelectorAll('.finding[open] > .body').length })"
+    )
+    for element in ask(browser, "[...document.querySelectorAll('.finding')]"):
+        browser.execute_script("arguments[0].open = false", element)
     assert len(browser.execute_cdp_cmd("Page.printToPDF", {})["data"]) > 20_000
+    assert ask(browser, "window.bodies") == 3
     assert ask(browser, "document.querySelectorAll('.finding').length") == 3

@@ -139,10 +139,11 @@
       make("span", { class: "where" }, text(finding.place) + (layer ? ` (${layer})` : "")));
     const element = make("details", { class: `finding ${finding.level}` }, make("summary", {}, head));
     // Of 5,000 findings few are opened: their details are made when they are.
-    const fill = () => { if (element.open && !element.querySelector(".body")) element.append(details(finding)); };
-    element.addEventListener("toggle", fill);
+    const fill = () => { if (!element.querySelector(".body")) element.append(details(finding)); };
+    element.addEventListener("toggle", () => { if (element.open) fill(); });
     element.open = open;
-    fill();
+    if (open) fill();
+    element.fill = fill;
     return element;
   }
 
@@ -187,7 +188,14 @@
     }
     pages.show(0);
     let was = 0;
-    window.addEventListener("beforeprint", () => { was = pages.first(); pages.show(was, PRINTED_AT_MOST); });
+    window.addEventListener("beforeprint", () => {
+      was = pages.first();
+      pages.show(was, PRINTED_AT_MOST);
+      for (const element of list.children) {
+        element.open = true;
+        element.fill(); // the event that would do it comes after the print
+      }
+    });
     window.addEventListener("afterprint", () => pages.show(was));
   }
 
