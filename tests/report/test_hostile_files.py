@@ -71,7 +71,7 @@ def test_sarif_addresses_the_very_files(folder: Path) -> None:
     assert all(":" in value for value in hashes)
 
 
-@pytest.mark.parametrize("name", ["text", "json", "jsonl", "markdown", "openmetrics"])
+@pytest.mark.parametrize("name", ["text", "json", "jsonl", "markdown", "openmetrics", "html"])
 def test_output_steers_no_terminal(name: str, folder: Path) -> None:
     text = run(folder, name)
     assert "\x1b" not in text
