@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tclint.config import Settings
 from tclint.config_keys import KEYS
+from tclint.declared import ENTRY_KEYS
 from tclint.registry import all_rules
 from tclint.report.rule_text import rule_markdown
 from tclint.rule import GraphRule, Rule
@@ -81,6 +82,8 @@ def _configuration() -> str:
         default = _toml(getattr(defaults, key.field)).replace("|", "\\|")
         lines.append(f"| `{key.name}` | {default} | {key.help.replace('|', chr(92) + '|')} |")
     lines += [
+        '| `models` | | Models that `--models` lints: `"model.py:build"`, or a table with `target` and '
+        f"its own {', '.join(f'`{name}`' for name in ENTRY_KEYS)}; files are relative to this one. |",
         "| `extend` | | Another file whose settings come first, relative to this one. |",
         "",
         OVERRIDES,

@@ -79,6 +79,10 @@ def cli() -> None:
 @flag("compare", multiple=True, metavar="KIND")
 @flag("min-gain", metavar="PERCENT")
 @flag("fail-on", metavar="error|warning|info|never")
+@click.option(
+    "--models", "declared", is_flag=True, help="Lint the models that the configuration file declares."
+)
+@click.option("--no-cache", is_flag=True, help="With --models, trace what has not changed again.")
 @flag("baseline", metavar="FILE")
 @click.option(
     "--keep-baseline",
@@ -128,6 +132,8 @@ def check(
     unsafe_fixes: bool,
     diff: bool,
     keep_baseline: bool,
+    declared: bool,
+    no_cache: bool,
     config: str | None,
     isolated: bool,
     quiet: bool,
@@ -148,6 +154,8 @@ def check(
     """
     refuse_command_names(ctx, targets)
     check_format(format_name)
+    if declared and (targets or fix_them or diff):
+        raise UsageError("--models takes no targets, --fix or --diff; run tclint a second time for those.")
     files = _outputs(outputs)
     settings, config_file = read_settings(config, isolated, flags)
     if verbose and config_file is not None:
@@ -156,7 +164,12 @@ def check(
     from tclint.pipeline import check as run
 
     with contextlib.nullcontext() if quiet else ProgressLine() as progress:
-        report = run(targets, settings, on_progress=progress)
+        if declared:
+            report = cli_models.check_declared(
+                settings, config_file, flags, progress, use_cache=not no_cache, verbose=bool(verbose)
+            )
+        else:
+            report = run(targets, settings, on_progress=progress)
 
     fixed = None
     if fix_them or diff:

@@ -1,6 +1,12 @@
-"""The command `models`: what in a path can be linted as a model, and how. It runs nothing."""
+"""The command `models`: what in a path can be linted as a model, and how. It runs nothing.
+
+`check_declared` is what `tclint check --models` does: it lints the models that the project declares.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,6 +14,9 @@ from tclint.command_group import say
 from tclint.config import Settings
 from tclint.errors import UsageError, closest
 from tclint.terminal import write_stdout
+
+if TYPE_CHECKING:
+    from tclint.pipeline import Progress, Report
 
 
 @click.command()
@@ -58,3 +67,26 @@ def _quoted(text: str) -> str:
     import shlex
 
     return shlex.quote(text)
+
+
+def check_declared(
+    settings: Settings,
+    config_file: Path | None,
+    flags: dict[str, Any],
+    progress: Progress | None,
+    *,
+    use_cache: bool,
+    verbose: bool,
+) -> Report:
+    """Lint the models of `[tool.tclint] models`; with none declared, say so and report nothing."""
+    from tclint.declared import check_declared as run
+    from tclint.trace_cache import TraceCache
+
+    if not settings.models:
+        where = "[tool.tclint] of pyproject.toml" if config_file is None else str(config_file)
+        say(f'note: no models are declared in {where}: add models = ["model.py:build_model"] to lint some.')
+    cache = None
+    if use_cache and config_file is not None:
+        cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
+    given = {field for field, value in flags.items() if value is not None and value != ()}
+    return run(settings, flags=given, cache=cache, on_progress=progress)

@@ -60,6 +60,18 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredModel:
+    """One entry of `models`: what `--models` lints (tclint.declared)."""
+
+    target: str
+    """As it is written; a file is relative to `root`."""
+    values: tuple[tuple[str, object], ...] = ()
+    """Fields of Settings that hold for this model only."""
+    root: str = ""
+    """Folder of the configuration file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that changes what a run reports; frozen, so that it can be part of cache keys."""
 
@@ -117,6 +129,8 @@ class Settings:
     """Folders or files with local rules."""
     overrides: tuple[Override, ...] = ()
     """Other rules for some paths, in order: the last word counts."""
+    models: tuple[DeclaredModel, ...] = ()
+    """Models that belong to the project: what `--models` lints."""
     baseline: str = ""
     """File with findings that are accepted for now (tclint.baseline); empty: none."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)

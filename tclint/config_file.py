@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tclint.config import Override, Settings
+from tclint.config import DeclaredModel, Override, Settings
 from tclint.config_keys import KEYS_BY_NAME, Key, parse_patterns, sentence
+from tclint.declared import parse_models
 from tclint.errors import UsageError, closest
 from tclint.terminal import printable
 
 FILE_NAME = "pyproject.toml"
 
-_STRUCTURE = ("extend", "overrides")
+_STRUCTURE = ("extend", "models", "overrides")
 _OVERRIDE_KEYS = ("paths", "select", "extend-select", "ignore")
 
 
@@ -86,6 +87,8 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
         if key is None:
             raise reader.unknown(name, (*KEYS_BY_NAME, *_STRUCTURE))
         values[key.field] = reader.parse(key, value)
+    if "models" in section:
+        values["models"] = reader.models(section["models"])
     if "exclude" in values:
         values["exclude_root"] = str(file.parent)
     if values.get("baseline"):
@@ -109,6 +112,12 @@ class _Reader:
             return key.parse(value)
         except ValueError as error:
             raise self.error(key.name, str(error), value, header, nth) from None
+
+    def models(self, value: object) -> tuple[DeclaredModel, ...]:
+        try:
+            return parse_models(value, str(self.file.parent))
+        except ValueError as error:
+            raise self.error("models", str(error), None) from None
 
     def overrides(self, tables: object) -> tuple[Override, ...]:
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

@@ -258,8 +258,9 @@ KEYS: tuple[Key, ...] = (
         parse_names,
     ),
 )
-"""Every key of `[tool.tclint]` but `extend` (another file whose settings come first) and `overrides`
-(an array of tables with `paths`, `select`, `extend-select`, `ignore`: other rules for some paths)."""
+"""Every key of `[tool.tclint]` but `extend` (another file whose settings come first), `models` (an array
+of what `--models` lints, see tclint.declared) and `overrides` (an array of tables with `paths`, `select`,
+`extend-select`, `ignore`: other rules for some paths)."""
 
 KEYS_BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

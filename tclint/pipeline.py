@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tclint.graph import Assumption, Graph
     from tclint.graph.work import Gap
     from tclint.source import Skipped
+    from tclint.trace_cache import TraceCache
     from tclint.tracing import TraceResult
     from tclint.what_if import BatchLimits, Comparison
 
@@ -166,6 +167,7 @@ def check(
     on_progress: Progress | None = None,
     *,
     contents: Mapping[str, bytes] | None = None,
+    cache: TraceCache | None = None,
 ) -> Report:
     """Lint models and sources.
 
@@ -175,6 +177,7 @@ def check(
         settings: None: the defaults.
         on_progress: called with one line about what is being done.
         contents: by absolute path, bytes that stand for source files on the disk.
+        cache: where traced models are kept; None: trace every model.
 
     Raises:
         UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
@@ -195,7 +198,7 @@ def check(
     contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
-    for result in _trace(models, settings, on_progress):
+    for result in _trace(models, settings, on_progress, cache):
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
@@ -274,9 +277,13 @@ def _with_known_gpus(settings: Settings) -> Settings:
     return replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
 
 
-def _trace(models: Sequence[str], settings: Settings, on_progress: Progress | None) -> Iterable[TraceResult]:
+def _trace(
+    models: Sequence[str], settings: Settings, on_progress: Progress | None, cache: TraceCache | None
+) -> Iterable[TraceResult]:
     if not models:
         return ()
+    if cache is not None:
+        return cache.trace(models, settings, on_progress)
     from tclint.tracing import trace_targets
 
     return trace_targets(models, settings, on_progress=on_progress)

@@ -60,6 +60,7 @@ def run_target(request: dict[str, Any]) -> None:
 
     from tclint.tracing.entry import TraceOptions, trace_target
     from tclint.tracing.inputs import parse_arguments, parse_input_set, parse_inputs
+    from tclint.tracing.read_files import watch
     from tclint.tracing.sites import SiteFinder
     from tclint.tracing.targets import describe, is_out_of_memory, where_in_user_code
 
@@ -69,6 +70,7 @@ def run_target(request: dict[str, Any]) -> None:
     sys.argv = [target.rpartition(":")[0]]
     folder = os.path.dirname(os.path.abspath(sys.argv[0]))
     _prepare_environment(request)
+    files = watch(folder)
     seconds: dict[str, float] = {}
     runs: list[Run] = []
     try:
@@ -79,6 +81,10 @@ def run_target(request: dict[str, Any]) -> None:
             batch=request["batch"],
         )
         runs.extend(trace_target(target, options, seconds))
+        read = files()
+        for run in runs:
+            if run.graph is not None:
+                run.graph.metadata["source_files"] = read
     except BaseException as error:
         if isinstance(error, TargetError):
             run = Run(error=str(error), details=error.details, seconds=seconds)

@@ -104,7 +104,7 @@ frameworks = "house.toml"
 
 
 def test_every_field_of_settings_has_a_key() -> None:
-    assert {key.field for key in KEYS} | {"overrides", "exclude_root", "explicit"} == set(
+    assert {key.field for key in KEYS} | {"models", "overrides", "exclude_root", "explicit"} == set(
         Settings.__dataclass_fields__
     )
 
