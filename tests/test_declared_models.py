@@ -125,26 +125,43 @@ def test_only_models_whose_files_changed_are_traced_again(
         (lambda p: [f.write_bytes(b"") for f in _records(p)], "damaged"),
     ],
 )
-def test_why_a_model_is_traced_again(project: Path, spoil, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_why_a_model_is_traced_again(  # type: ignore[no-untyped-def]
+    project: Path, monkeypatch: pytest.MonkeyPatch, spoil, reason: str
+) -> None:
     _declare(project, '["model.py:build"]')
     _check(project)
     spoil(project)
-    _, said = _check(project)
-    assert len(said) == 1
-    assert "is traced" in said[0]
-    assert reason in said[0]
+    (said,) = _looked_up(project, monkeypatch)
+    assert "is traced" in said
+    assert reason in said
+
+
+def test_a_damaged_record_is_replaced(project: Path) -> None:
+    _declare(project, '["model.py:build"]')
+    _check(project)
+    (record,) = _records(project)
+    record.write_bytes(b"")
+    _check(project)
     assert _check(project)[1] == ["cache: model.py:build is unchanged"]
 
 
 def test_another_tool_or_torch_is_a_reason(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _declare(project, '["alone.py:build"]', 'input = "8,64"\n')
+    _declare(project, '["model.py:build"]')
     _check(project)
     real = trace_cache._environment()
     for name, reason in (("tclint", "new tclint"), ("torch", "another torch"), ("packages", "packages")):
         monkeypatch.setattr(trace_cache, "_environment", lambda name=name: {**real, name: "other"})
-        assert reason in _check(project)[1][0]
-        monkeypatch.setattr(trace_cache, "_environment", lambda: real)
-        _check(project)
+        (said,) = _looked_up(project, monkeypatch)
+        assert reason in said
+
+
+def _looked_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a run says about its models, without tracing any."""
+    monkeypatch.setattr(trace_cache, "trace_targets", lambda *_, **__: iter(()))
+    said: list[str] = []
+    settings = load_config(project / "pyproject.toml")
+    check_declared(settings, cache=TraceCache(str(project), said.append))
+    return said
 
 
 def test_rules_and_prices_are_never_cached(project: Path) -> None:
