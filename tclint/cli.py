@@ -82,7 +82,7 @@ def cli() -> None:
 @click.option(
     "--models", "declared", is_flag=True, help="Lint the models that the configuration file declares."
 )
-@click.option("--no-cache", is_flag=True, help="With --models, trace what has not changed again.")
+@click.option("--cache/--no-cache", default=None, help=KEYS_BY_NAME["cache"].help)
 @flag("baseline", metavar="FILE")
 @click.option(
     "--keep-baseline",
@@ -133,7 +133,6 @@ def check(
     diff: bool,
     keep_baseline: bool,
     declared: bool,
-    no_cache: bool,
     config: str | None,
     isolated: bool,
     quiet: bool,
@@ -166,7 +165,7 @@ def check(
     with contextlib.nullcontext() if quiet else ProgressLine() as progress:
         if declared:
             report = cli_models.check_declared(
-                settings, config_file, flags, progress, use_cache=not no_cache, verbose=bool(verbose)
+                settings, config_file, flags, progress, use_cache=settings.cache, verbose=bool(verbose)
             )
         else:
             report = run(targets, settings, on_progress=progress)

@@ -106,6 +106,8 @@ class Settings:
     """'name=value' for the callable of every model target."""
     network: bool = False
     """Let the code of model targets use the network."""
+    cache: bool = True
+    """Keep parsed files and traced models between runs, and use what is kept."""
     select: tuple[str, ...] = ()
     """Codes, code prefixes or names; empty: the rules that are on by default."""
     extend_select: tuple[str, ...] = ()

@@ -227,6 +227,12 @@ KEYS: tuple[Key, ...] = (
     Key("arg", "arguments", "An argument of the model's callable: width=64; may be repeated.", parse_names),
     Key("network", "network", "Let the code of models use the network.", _parse_bool),
     Key(
+        "cache",
+        "cache",
+        "Use what earlier runs kept: files that were parsed, models that were traced for --models.",
+        _parse_bool,
+    ),
+    Key(
         "min-gain",
         "min_gain_percent",
         "List a finding if its fix is predicted to gain at least this percentage of the step.",

@@ -50,27 +50,16 @@ class Span(NamedTuple):
 
 @dataclass
 class Parsed:
-    """One file's tables; the tree is kept only to find positions, and only while the file is looked at."""
+    """One file's tables, and how to find positions: a tree is kept only while the file is looked at."""
 
     text: str
     tables: Tables
-    _module: cst.Module = field(repr=False)
-    _nodes: list[cst.CSTNode] = field(repr=False)
+    _find_spans: Callable[[], tuple[Span, ...]] = field(repr=False)
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
         """Position of every site. Costs about as much as parsing did: only files with a finding ask."""
-        from libcst.metadata import MetadataWrapper, PositionProvider
-
-        # The parser makes no node twice, so the wrapper need not copy the tree.
-        wrapper = MetadataWrapper(self._module, unsafe_skip_copy=True)
-        positions = wrapper.resolve(PositionProvider)
-        spans = []
-        for node in self._nodes:
-            position = positions[node]
-            start, end = position.start, position.end
-            spans.append(Span(start.line, start.column + 1, end.line, end.column + 1))
-        return tuple(spans)
+        return self._find_spans()
 
     @cached_property
     def lines(self) -> list[str]:
@@ -121,7 +110,20 @@ def parse(text: str) -> Parsed:
         tables, nodes = walk(module)
     except RecursionError:
         raise NotPython(_TOO_DEEP) from None
-    return Parsed(text, tables, module, nodes)
+    return Parsed(text, tables, lambda: _spans_of(module, nodes))
+
+
+def _spans_of(module: cst.Module, nodes: list[cst.CSTNode]) -> tuple[Span, ...]:
+    from libcst.metadata import MetadataWrapper, PositionProvider
+
+    # The parser makes no node twice, so the wrapper need not copy the tree.
+    positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
+    spans = []
+    for node in nodes:
+        position = positions[node]
+        start, end = position.start, position.end
+        spans.append(Span(start.line, start.column + 1, end.line, end.column + 1))
+    return tuple(spans)
 
 
 def _may_be_deep(text: str) -> bool:

@@ -10,10 +10,10 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tclint.config import Settings
 from tclint.source.prefilter import MAX_SOURCE_BYTES
 
 if TYPE_CHECKING:
-    from tclint.config import Settings
     from tclint.source.context import SourceContext
     from tclint.source.parse import Parsed
     from tclint.source.tables import Function
@@ -49,7 +49,7 @@ class Project:
         path = self._file_of(module) if module else None
         if path is None or depth <= 0:
             return None
-        parsed = _parsed(path, holding)
+        parsed = _parsed(path, holding, self._settings.cache)
         if parsed is None:
             return None
         from tclint.source.context import SourceContext
@@ -93,7 +93,7 @@ def _module_file(folder: str, parts: list[str]) -> str | None:
     return None
 
 
-def _parsed(path: str, holding: tuple[bytes, ...]) -> Parsed | None:
+def _parsed(path: str, holding: tuple[bytes, ...], cached: bool) -> Parsed | None:
     try:
         if os.stat(path).st_size > MAX_SOURCE_BYTES:
             return None
@@ -104,14 +104,16 @@ def _parsed(path: str, holding: tuple[bytes, ...]) -> Parsed | None:
     is_package = os.path.basename(path) == "__init__.py"
     if holding and not is_package and not any(token in data for token in holding):
         return None
-    return _parse(data)
+    return _parse(data, cached)
 
 
 @lru_cache(maxsize=64)
-def _parse(data: bytes) -> Parsed | None:
+def _parse(data: bytes, cached: bool) -> Parsed | None:
+    from tclint.source.cache import TablesCache
     from tclint.source.parse import NotPython, decode, parse
 
+    cache = TablesCache.of(Settings(cache=cached))
     try:
-        return parse(decode(data))
+        return cache.parse(decode(data)) if cache is not None else parse(decode(data))
     except NotPython:
         return None

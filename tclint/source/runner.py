@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tclint.config import Settings
 from tclint.finding import Finding, Location
@@ -14,6 +14,9 @@ from tclint.rule import SourceRule, apply_rule
 from tclint.source.discovery import Skipped, discover
 from tclint.source.frameworks import extended, names
 from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
+
+if TYPE_CHECKING:
+    from tclint.source.cache import TablesCache
 
 _RECURSION_LIMIT = 6_000
 """A sum of a thousand terms nests a thousand levels, at up to five frames each."""
@@ -31,7 +34,7 @@ class SourceResult:
     files: int = 0
     """Python files looked at, those that no rule concerns included."""
     parsed: int = 0
-    """Files that had to be parsed."""
+    """Files whose tables were needed, parsed now or in an earlier run."""
     paths: tuple[str, ...] = ()
     """The files looked at, absolute."""
     marked: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +69,7 @@ def lint(
     contents = contents or {}
     rules = [rule for rule in rules if rule.applies(settings)]
     prefilter = Prefilter.of(rules)
+    cache = None
     findings: list[Finding] = []
     parsed_files = 0
     marked: dict[str, str] = {}
@@ -81,7 +85,9 @@ def lint(
             digests[path] = hashlib.sha256(data).digest()
         if not prefilter.passes(data):
             continue
-        outcome = _lint_file(path, data, applicable(rules, data), settings, finish)
+        if not parsed_files:
+            cache = _cache_of(settings)
+        outcome = _lint_file(path, data, applicable(rules, data), settings, finish, cache)
         if isinstance(outcome, Skipped):
             skipped.append(outcome)
         else:
@@ -89,7 +95,15 @@ def lint(
             findings.extend(outcome)
             if outcome:
                 digests[path] = hashlib.sha256(data).digest()
+    if cache is not None:
+        cache.limit()
     return SourceResult(findings, skipped, len(files), parsed_files, tuple(files), marked, digests)
+
+
+def _cache_of(settings: Settings) -> TablesCache | None:
+    from tclint.source.cache import TablesCache
+
+    return TablesCache.of(settings)
 
 
 def _read(path: str) -> bytes:
@@ -98,9 +112,16 @@ def _read(path: str) -> bytes:
 
 
 def lint_text(
-    text: str, rules: Sequence[SourceRule], settings: Settings, path: str = "<text>"
+    text: str,
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    path: str = "<text>",
+    cache: TablesCache | None = None,
 ) -> list[Finding]:
     """Findings of one program given as text.
+
+    Args:
+        cache: where its tables may be kept; None: nowhere.
 
     Raises:
         NotPython: it cannot be parsed.
@@ -108,11 +129,12 @@ def lint_text(
     from tclint.source.context import SourceContext
     from tclint.source.parse import parse
 
+    parse_text = cache.parse if cache is not None else parse
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
         with extended(settings.frameworks):
-            context = SourceContext.of(path, parse(text), settings)
+            context = SourceContext.of(path, parse_text(text), settings)
             found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     finally:
         sys.setrecursionlimit(limit)
@@ -120,7 +142,12 @@ def lint_text(
 
 
 def _lint_file(
-    path: str, data: bytes, rules: Sequence[SourceRule], settings: Settings, finish: Finish | None
+    path: str,
+    data: bytes,
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    finish: Finish | None,
+    cache: TablesCache | None,
 ) -> list[Finding] | Skipped:
     from tclint.source.parse import NotPython, decode
 
@@ -128,7 +155,7 @@ def _lint_file(
         return Skipped(path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed")
     try:
         text = decode(data)
-        found = lint_text(text, rules, settings, path)
+        found = lint_text(text, rules, settings, path, cache)
         return finish(path, text, found) if finish is not None and found else found
     except NotPython as error:
         return Skipped(path, str(error))

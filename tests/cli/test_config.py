@@ -57,6 +57,7 @@ input = ["a", "b"]
 input-set = "a;b"
 arg = ["width=64", "depth=2"]
 network = true
+cache = false
 min-gain = "2.5%"
 fail-on = "error"
 timeout = 60
@@ -85,6 +86,7 @@ frameworks = "house.toml"
         input_sets=("a;b",),
         arguments=("width=64", "depth=2"),
         network=True,
+        cache=False,
         select=("DIM", "vocab-misaligned"),
         extend_select=("AMP016",),
         ignore=("DIM010",),
