@@ -1400,9 +1400,10 @@ RULES: tuple[type[Rule], ...] = (
 
 
 def _unscales_by_hand(context: SourceContext) -> bool:
-    """The file asks for the scale, or divides gradients itself: `clip(..., limit * scaler.get_scale())`."""
+    """It computes with the scale, or divides gradients itself: `clip(..., limit * scaler.get_scale())`."""
     return (
-        bool({"get_scale", "_scale", "inv_scale"} & context.tables.identifiers)
+        bool({"_scale", "inv_scale"} & context.tables.identifiers)
+        or context.amp.computes_with_scale
         or context.amp.rescales_gradients
     )
 

@@ -26,10 +26,17 @@ from tclint.source.tables import (
     Tables,
     dotted,
     method_of,
+    parts_of,
     render,
 )
 
 _DEPTH = 6
+
+_PRODUCTS = ("*", "/", "//", "**")
+_ARITHMETIC = (*_PRODUCTS, "+", "-")
+
+_RESCALING_WORDS = ("clip", "grad", "norm", "unscale", "mul", "div")
+"""In the names of functions that may use a loss scale they are given as a factor."""
 
 _DTYPES = {
     "float16": "float16",
@@ -375,6 +382,38 @@ class Amp:
         return False
 
     @cached_property
+    def computes_with_scale(self) -> bool:
+        """The file multiplies or divides by a scaler's scale, or hands it to what may: unscaling by hand.
+
+        Comparing the scale before and after `update()`, to skip a scheduler's step, and logging it are
+        neither.
+        """
+        held: set[str] = set()
+        for function in self.tables.functions:
+            for event in function.events:
+                if isinstance(event, Assignment) and not event.operator and _has_scale(event.value, held):
+                    held.update(event.targets)
+        for function in self.tables.functions:
+            for event in function.events:
+                if isinstance(event, Assignment):
+                    if event.operator in _PRODUCTS and _has_scale(event.value, held):
+                        return True
+                    if _is_factor(event.value, held):
+                        return True
+                elif isinstance(event, Return):
+                    if _has_scale(event.value, held):
+                        return True
+                elif isinstance(event, CallEvent):
+                    called = render(event.call.function).lower()
+                    rescales = any(word in called for word in _RESCALING_WORDS)
+                    for argument in event.call.arguments:
+                        if rescales and _has_scale(argument.value, held):
+                            return True
+                        if _is_factor(argument.value, held):
+                            return True
+        return False
+
+    @cached_property
     def steps_optimizer(self) -> bool:
         """The file calls `step` on something that looks like an optimizer: it trains."""
         for function in self.tables.functions:
@@ -506,3 +545,22 @@ def _merged(found: list[Autocast]) -> Autocast:
         enabled=enabled.pop() if len(enabled) == 1 else None,
         conditions=(),
     )
+
+
+def _has_scale(expression: Expression, held: set[str]) -> bool:
+    """Whether it contains `scaler.get_scale()` or a name that holds it, outside of comparisons."""
+    if isinstance(expression, Call):
+        if method_of(expression)[1] == "get_scale":
+            return True
+    elif isinstance(expression, Operation) and expression.operator not in _ARITHMETIC:
+        return False
+    elif dotted(expression) in held:
+        return True
+    return any(_has_scale(part, held) for part in parts_of(expression))
+
+
+def _is_factor(expression: Expression, held: set[str]) -> bool:
+    """Whether a product or a quotient in it has the scale as an operand."""
+    if isinstance(expression, Operation) and expression.operator in _PRODUCTS:
+        return any(_has_scale(operand, held) for operand in expression.operands)
+    return any(_is_factor(part, held) for part in parts_of(expression))
