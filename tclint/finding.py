@@ -53,6 +53,11 @@ class GpuEffect:
     calibrated: bool = True
     """False where the GPU's constants are inherited from its generation."""
 
+    @property
+    def is_within_error(self) -> bool:
+        """Whether the gain is smaller than the error of the times it is a difference of."""
+        return abs(self.gain_us) < self.cost_us * self.uncertainty_percent / 100.0
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:

@@ -21,7 +21,7 @@ from tclint.report.step_json import comparisons, step_metrics
 if TYPE_CHECKING:
     from tclint.pipeline import Entry, Metrics, Report
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.0"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -206,6 +206,7 @@ def _effect(effect: Effect) -> dict[str, Any]:
             "gain_percent": _rounded(priced.gain_percent),
             "uncertainty_percent": _rounded(priced.uncertainty_percent),
             "calibrated": priced.calibrated,
+            "gain_within_error": priced.is_within_error,
         }
         for gpu, priced in effect.per_gpu.items()
     }

@@ -12,7 +12,7 @@ from tclint.report.jsonlines import LISTS, document_of
 from tclint.terminal import printable
 
 SUFFIXES = (".json", ".jsonl")
-_OLDEST_WITH_METRICS = (1, 1)
+_KNOWN_MAJOR = 1
 
 
 def load_report(path: str | Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _check(document: dict[str, Any], name: str) -> None:
     match = re.fullmatch(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
     if match is None or not isinstance(document.get("tool"), dict):
         raise UsageError(f"{name!r} is no tclint report: write one with --output json=FILE.")
-    if int(match[1]) != 1 or (int(match[1]), int(match[2])) < _OLDEST_WITH_METRICS:
+    if int(match[1]) != _KNOWN_MAJOR:
         raise UsageError(
             f"{name!r} has the schema version {version}, which this tclint does not read; "
             "write it again with this version."

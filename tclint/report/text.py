@@ -119,7 +119,10 @@ class _Renderer:
         )
         yield header
         for row, priced in zip(rows, effect.per_gpu.values(), strict=True):
-            yield row if priced.calibrated else f"{row}, inherited constants"
+            notes = ("" if priced.calibrated else ", inherited constants") + (
+                ", gain within the error" if priced.is_within_error else ""
+            )
+            yield row + notes
 
     # --- entries
 

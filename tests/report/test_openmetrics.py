@@ -60,7 +60,7 @@ def test_whole_report_in_base_units(report: Report) -> None:
     assert found[of("tclint_target_errors")] == 1
     build = next(dict(labels) for name, labels in found if name == "tclint_build_info")
     assert build["version"] == __version__
-    assert build["schema_version"] == "1.1"
+    assert build["schema_version"] == "1.0"
 
 
 def test_unavailable_metrics_have_no_sample(report: Report) -> None:
