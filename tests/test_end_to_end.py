@@ -185,8 +185,7 @@ def test_models_and_scripts_mix_in_one_command_and_comments_silence_both(project
 
 def test_the_command_line_imports_nothing_heavy() -> None:
     code = (
-        "import sys, tclint.cli; "
-        "print([m for m in ('torch', 'libcst', 'rich', 'numpy') if m in sys.modules])"
+        "import sys, tclint.cli; print([m for m in ('torch', 'libcst', 'rich', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

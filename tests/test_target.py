@@ -32,9 +32,7 @@ def test_paths(text: str) -> None:
     assert not is_model_target(text)
 
 
-def test_a_file_of_exactly_this_name_is_read_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_exactly_this_name_is_read_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.py:build").write_text("")
     assert not is_model_target("m.py:build")
