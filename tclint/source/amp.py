@@ -82,6 +82,10 @@ class Region(NamedTuple):
     autocast: Autocast
     site: int
 
+    @property
+    def on_cuda(self) -> bool:
+        return self.autocast.devices is None or "cuda" in self.autocast.devices
+
 
 @dataclass
 class Amp:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tclint_rules.reduced_precision import BceUnderAutocast
+from tclint_rules.bce_under_autocast import BceUnderAutocast
 from tclint_rules.superseded_amp import DeprecatedCudaAmp
 
 from tclint.config import Settings

@@ -1,0 +1,271 @@
+"""Loss scalers where the gradients are bfloat16."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.tables import Expression, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.amp import Region
+    from tclint.source.context import SourceContext
+    from tclint.source.flow import Backward
+
+_AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_DTYPE_WORDS = re.compile(r"bf16|bfloat|float16|fp16|half|dtype|precision|prec\b")
+
+
+class ScalerWithBf16(SourceRule):
+    """Loss scaling for bfloat16 autocast.
+
+    What it does
+    Finds `scaler.scale(loss)` on a loss that comes from bfloat16 autocast only, with a scaler that is
+    always on, or on by a test that has nothing to do with the dtype.
+
+    Why it costs
+    bfloat16 has the exponent range of float32, so no gradient underflows for want of scaling. A scaler
+    then only adds work in every step: scaling, a pass over all gradients to unscale them, and a
+    synchronisation to look for inf.
+
+    Example
+        scaler = torch.amp.GradScaler("cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    Use instead
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        loss.backward()
+        optimizer.step()
+
+    or switch the scaler off: `torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)`.
+
+    When it does not apply
+    A dtype chosen at run time, a scaler that is disabled or whose `enabled` depends on the dtype or the
+    precision, a scaler that comes from elsewhere.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp): float16 uses autocast and GradScaler together.
+    """
+
+    code = "AMP008"
+    name = "scaler-with-bf16"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (f"{_AMP_PACKAGE}: Autocasting, Gradient Scaling",)
+    triggers = ("bfloat16",)
+    requires = ("autocast", ".scale(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for flow in context.flows:
+            for scaled in flow.scaled:
+                receiver, _ = method_of(scaled.call)
+                if receiver is None or not context.scaling.is_scaler(flow.function, receiver):
+                    continue
+                region = _only_bf16(scaled)
+                name = dotted(receiver)
+                made, others = context.scaling.origins(flow.function, name)
+                if region is None or not made or others:
+                    continue
+                if any(
+                    item.enabled is False
+                    or (item.enabled is None and _DTYPE_WORDS.search(_enabled_text(item.arguments)))
+                    for item in made
+                ):
+                    continue
+                conditions = context.amp.conditions(flow.function, scaled.block)
+                if any(_DTYPE_WORDS.search(condition.text.lower()) for condition in conditions):
+                    continue
+                line = context.location(region.site).line
+                yield self.finding(
+                    context.location(scaled.call.site),
+                    f"`{render(scaled.loss)}` comes from the bfloat16 autocast of line {line}; bfloat16 has "
+                    f"float32's range and needs no loss scaling, `{name}` only costs time.",
+                    related=(
+                        context.related(region.site, "bfloat16 autocast"),
+                        context.related(made[0].site, "the scaler is made here"),
+                    ),
+                    evidence={
+                        "loss": render(scaled.loss),
+                        "autocast": context.excerpt(region.autocast.site),
+                        "scaler": context.excerpt(made[0].site),
+                        "enabled": "always" if made[0].enabled else "decided at run time",
+                    },
+                    fix=Fix(
+                        "Drop the scaler (`loss.backward()`, `optimizer.step()`), or make it with "
+                        "`enabled=dtype == torch.float16`."
+                    ),
+                    identity=f"{flow.function.qualified_name}:{render(scaled.loss)}",
+                )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="float16 needs it",
+        ),
+        Example(
+            source="""\
+import torch
+
+dtype = "bfloat16"
+scaler = torch.amp.GradScaler("cuda", enabled=(dtype == "float16"))
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="off for bfloat16",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=args.dtype == "fp16")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="depends on the dtype at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[args.dtype]
+with torch.autocast("cuda", dtype=dtype):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="the dtype is chosen at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+def step(model, batch, scaler):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+""",
+            note="the scaler comes from elsewhere and may be off",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+if args.precision == "fp16":
+    scaler.scale(loss).backward()
+else:
+    loss.backward()
+""",
+            note="scaled for float16 only",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="always on",
+        ),
+        Example(
+            source="""\
+import torch
+
+AMP_DTYPE = torch.bfloat16
+scaler = torch.cuda.amp.GradScaler(enabled=args.amp)
+for batch in loader:
+    with torch.autocast("cuda", dtype=AMP_DTYPE, enabled=args.amp):
+        outputs = model(batch)
+        loss = criterion(outputs)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="on wherever mixed precision is",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def loss(self, batch):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.model(batch)
+
+    def step(self, batch):
+        loss = self.loss(batch)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="the loss comes from a method",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, scaler):
+    for batch in loader:
+        with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+def main():
+    train(model, loader, optimizer, scaler=torch.amp.GradScaler("cuda"))
+
+scaler = torch.amp.GradScaler("cuda")
+train(model, loader, optimizer, scaler)
+""",
+            note="the scaler is an argument made in this file",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScalerWithBf16,)
+
+
+def _only_bf16(scaled: Backward) -> Region | None:
+    """A bfloat16 region that a loss comes from; None when it may come from any other."""
+    regions = sorted(scaled.origin.regions, key=lambda region: (region.function, region.block))
+    if regions and all(
+        region.autocast.dtype == "bfloat16" and region.autocast.enabled is not False for region in regions
+    ):
+        return regions[0]
+    return None
+
+
+def _enabled_text(arguments: Mapping[str, Expression]) -> str:
+    expression = arguments.get("enabled")
+    return render(expression).lower() if expression is not None else ""

@@ -1,0 +1,249 @@
+"""Optimizers that step past the scaler of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.scaling import Op, View
+
+_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
+
+
+class StepBypassesScaler(SourceRule):
+    """`optimizer.step()` on gradients that a scaler has scaled.
+
+    What it does
+    Finds an optimizer that is stepped directly after `scaler.scale(loss).backward()`.
+
+    Why it costs
+    The gradients are still multiplied by the loss scale, so that the optimizer takes steps that are tens
+    of thousands of times too long (or, with Adam, ignores its epsilon), and a step with inf or NaN
+    gradients, which a scaler skips, ruins the weights.
+
+    Example
+        scaler.scale(loss).backward()
+        optimizer.step()
+
+    Use instead
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    When it does not apply
+    The branch without a scaler, an optimizer that was unscaled explicitly, optimizers whose own loss went
+    backward unscaled, optimizers of frameworks (Accelerate's steps through the scaler), disabled scalers.
+
+    References
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    """
+
+    code = "AMP005"
+    name = "optimizer-step-bypasses-scaler"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = (f"{_EXAMPLES_DOCUMENT}: Typical Mixed Precision Training",)
+    triggers = ("scaler", "Scaler")
+    requires = (".step(", ".scale(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if context.amp.framework or unscales_by_hand(context):
+            return
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for step in view.of("step"):
+                backward = scaled_by(context, view, step)
+                if backward is None or step.site in seen:
+                    continue
+                seen.add(step.site)
+                yield self._report(context, view, step, backward)
+
+    def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
+        return self.finding(
+            context.location(step.site),
+            f"`{step.optimizer}.step()` applies gradients that `{backward.scaler}` multiplied by the loss "
+            f"scale on line {context.location(backward.site).line}, without unscaling them and without "
+            "skipping steps that overflowed.",
+            related=(context.related(backward.site, "the loss is scaled here"),),
+            evidence=scaler_evidence(context, view, step=step, backward=backward),
+            fix=Fix(
+                f"Replace it by `{backward.scaler}.step({step.optimizer})` and `{backward.scaler}.update()`."
+            ),
+            identity=f"{view.function.qualified_name}:{step.optimizer}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    scheduler.step()
+""",
+            note="stepped through the scaler; schedulers are no optimizers",
+        ),
+        Example(
+            source="""\
+def train(model, loader, optimizer, scaler=None):
+    for batch in loader:
+        loss = model(batch)
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+""",
+            note="the branch without a scaler",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.cuda.amp.GradScaler()
+for batch in loader:
+    loss = model(batch)
+    if use_amp:
+        scaler.scale(loss).backward()
+    else:
+        loss.backward()
+    if args.half_precision:
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.step()
+""",
+            note="another branch of the same decision steps through the scaler",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.unscale_(optimizer)
+    if all_finite(model):
+        optimizer.step()
+    scaler.update()
+""",
+            note="unscaled explicitly",
+        ),
+        Example(
+            source="""\
+from accelerate import Accelerator
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    optimizer.step()
+""",
+            note="the framework's optimizer steps through its scaler",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(rate_loss(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    quantile_loss(model).backward()
+    aux_optimizer.step()
+""",
+            note="the second optimizer's own loss is not scaled",
+        ),
+        Example(
+            source="""\
+def finish(loss, optimizer, scaler=None):
+    if scaler is None:
+        loss.backward()
+    else:
+        scaler.scale(loss).backward()
+    optimizer.step() if scaler is None else scaler.step(optimizer)
+    scaler is not None and scaler.update()
+""",
+            note="decided in one statement",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    optimizer.step()
+    scaler.update()
+""",
+            note="scaled gradients applied as they are",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    loss = model(batch)
+    if use_amp:
+        scaler.scale(loss).backward()
+    else:
+        loss.backward()
+    optimizer.step()
+""",
+            note="right without mixed precision only",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(encoder_optimizer)
+    decoder_optimizer.step()
+    scaler.update()
+""",
+            note="one of two optimizers forgotten",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def backward(self, loss):
+        self.scaler.scale(loss).backward()
+
+    def train_step(self, batch):
+        self.backward(self.model(batch))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+""",
+            note="scaled in one method, stepped in another",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (StepBypassesScaler,)

@@ -1,0 +1,65 @@
+"""What several rules on scaled steps ask about a function's scaler calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.scaling import Op, View
+
+
+def unscales_by_hand(context: SourceContext) -> bool:
+    """It computes with the scale, or divides gradients itself: `clip(..., limit * scaler.get_scale())`."""
+    return (
+        bool({"_scale", "inv_scale"} & context.tables.identifiers)
+        or context.amp.computes_with_scale
+        or context.amp.rescales_gradients
+    )
+
+
+def tail(scaler: str) -> str:
+    """`scaler` of `self.scaler`: two names in one file that end alike may be one object."""
+    return scaler.rpartition(".")[2]
+
+
+def either_apart(view: View, one: Op, other: Op) -> bool:
+    return view.apart(one, other) or view.apart(other, one)
+
+
+def scaler_evidence(context: SourceContext, view: View, **ops: Op | None) -> dict[str, object]:
+    evidence: dict[str, object] = {"function": view.function.qualified_name}
+    scaler = ""
+    for role, op in ops.items():
+        if op is not None:
+            evidence[role] = context.excerpt(op.site)
+            evidence[f"{role}_line"] = context.location(op.site).line
+            scaler = scaler or op.scaler
+    made, _ = context.scaling.origins(view.function, scaler)
+    if made:
+        evidence["scaler"] = context.excerpt(made[0].site)
+        evidence["enabled"] = {True: "always", None: "decided at run time"}.get(made[0].enabled, "never")
+    else:
+        evidence["scaler"] = "comes from elsewhere"
+    return evidence
+
+
+def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
+    """The backward pass whose scaled gradients a plain step applies as they are."""
+    scaled = next(iter(view.before(step, "scaled_backward")), None)
+    if scaled is None or context.scaling.is_off(view, scaled) or view.before(step, "escape"):
+        return None
+    for other in view.of("backward", "other_backward"):
+        # The optimizer may own what this one computed.
+        if not either_apart(view, other, scaled) and not view.apart(other, step):
+            return None
+    if view.before(step, "unscale") or view.decided_by_precision(step, scaled):
+        return None
+    for other in view.of("scaler_step"):
+        if other.optimizer != step.optimizer:
+            continue
+        # `optimizer.step() if scaler is None else scaler.step(optimizer)` is one statement.
+        one_statement = context.location(other.site).line == context.location(step.site).line
+        if one_statement or either_apart(view, other, step):
+            return None
+    return scaled

@@ -1,0 +1,40 @@
+"""16-bit casts of models that are trained, and names that say who keeps float32 copies of their weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tclint.source.casts import ModelCast
+    from tclint.source.context import SourceContext
+
+MASTER_WEIGHTS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim")
+"""Identifiers, in lower case, of optimizers that update float32 masters of 16-bit weights."""
+
+
+def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
+    """16-bit casts of models that an optimizer gets and that stay so -> (cast, the optimizer's site)."""
+    casts = (*context.casts.model_casts, *context.casts.loaded_in_half)
+    for cast in casts:
+        if cast.dtype not in ("float16", "bfloat16") or cast.name not in context.casts.trained:
+            continue
+        scope, optimizer = context.casts.trained[cast.name]
+        is_attribute = cast.name.startswith("self.")
+        if scope != cast.function and not is_attribute:
+            continue
+        function = context.tables.functions[cast.function]
+        if not context.amp.gradients_on(function, cast.block):
+            continue
+        undone = any(
+            later.name == cast.name
+            and later.site > cast.site
+            and later.dtype in ("float32", "float64")
+            and later.function == cast.function
+            for later in casts
+        )
+        in_loop = any(function.blocks[block].kind == "loop" for block in function.enclosing(cast.block))
+        after = cast.function == scope and cast.site > optimizer and in_loop
+        if not undone and not after:
+            yield cast, optimizer
