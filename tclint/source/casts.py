@@ -45,6 +45,19 @@ _OF_MODULES = frozenset(
     )
 )
 
+_ADAPTERS = (
+    "peft",
+    "lora",
+    "adapter",
+    "requires_grad",
+    "freeze",
+    "load_in_",
+    "quantiz",
+    "bitsandbytes",
+    "8bit",
+)
+"""Identifiers of programs that train other parameters than those of the loaded checkpoint."""
+
 
 class ModelCast(NamedTuple):
     """All parameters of a model change their dtype."""
@@ -132,6 +145,44 @@ class Casts:
         return tuple(sorted(found, key=lambda cast: cast.site))
 
     @cached_property
+    def loaded_in_half(self) -> tuple[ModelCast, ...]:
+        """Models whose checkpoint is loaded in float16: `X.from_pretrained(name, torch_dtype=torch.float16)`.
+
+        Not those whose trained parameters may be others: adapters, quantized or partly frozen models.
+        """
+        if any(word in name.lower() for name in self.tables.identifiers for word in _ADAPTERS):
+            return ()
+        found = []
+        for function in self.tables.functions:
+            bound = [
+                target
+                for event in function.events
+                if isinstance(event, Assignment)
+                for target in event.targets
+            ]
+            for event in function.events:
+                if not isinstance(event, Assignment) or event.unpacked or len(event.targets) != 1:
+                    continue
+                name = event.targets[0]
+                load = _load(event.value)
+                if load is None or name not in self.models or bound.count(name) > 1:
+                    continue
+                if self.chain(function, event.value)[1] is None and self._asks_half(function, load):
+                    found.append(ModelCast(name, "float16", function.index, event.block, load.site))
+        return tuple(sorted(found, key=lambda cast: cast.site))
+
+    def _asks_half(self, function: Function, load: Call) -> bool:
+        for argument in load.arguments:
+            if argument.keyword in ("torch_dtype", "dtype"):
+                possible = self.resolver.evaluate(function, argument.value)
+                return (
+                    possible.certain
+                    and isinstance(possible.values[0], Symbol)
+                    and _DTYPES.get(possible.values[0].qualified) == "float16"
+                )
+        return False
+
+    @cached_property
     def trained(self) -> dict[str, tuple[int, int]]:
         """Models whose parameters the file gives to an optimizer of torch.optim -> (function, site)."""
         found: dict[str, tuple[int, int]] = {}
@@ -174,3 +225,15 @@ def _receivers(function: Function) -> Iterator[int]:
             receiver, _ = method_of(event.call)
             if isinstance(receiver, Call):
                 yield receiver.site
+
+
+def _load(expression: Expression) -> Call | None:
+    """The call of `from_pretrained` that a chain of method calls starts with."""
+    while isinstance(expression, Call):
+        receiver, method = method_of(expression)
+        if method == "from_pretrained":
+            return None if any(argument.star for argument in expression.arguments) else expression
+        if receiver is None:
+            return None
+        expression = receiver
+    return None
