@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="also parse every file with libcst, once")
     options = parser.parse_args(arguments)
 
-    settings = Settings()
+    settings = Settings(cache=False)  # parsing is what is compared
     rules = [rule for rule in load_rules(settings) if isinstance(rule, SourceRule)]
     prefilter = Prefilter.of(rules)
     try:
