@@ -16,7 +16,7 @@ MASTER_WEIGHTS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim
 
 def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
     """16-bit casts of models that an optimizer gets and that stay so -> (cast, the optimizer's site)."""
-    casts = context.casts.model_casts
+    casts = (*context.casts.model_casts, *context.casts.loaded_in_half)
     for cast in casts:
         if cast.dtype not in ("float16", "bfloat16") or cast.name not in context.casts.trained:
             continue
