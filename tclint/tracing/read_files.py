@@ -23,6 +23,8 @@ def watch(folder: str) -> Callable[[], list[str]]:
     """
     roots = tuple(os.path.join(os.path.realpath(root), "") for root in (folder, os.getcwd()))
     opened: set[str] = set()
+    # Made now: the code under test may remove the working directory, and then nobody can ask for it.
+    finder = SiteFinder()
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" or not isinstance(arguments[0], str | bytes):
@@ -35,15 +37,14 @@ def watch(folder: str) -> Callable[[], list[str]]:
             opened.add(os.path.abspath(os.fsdecode(arguments[0])))
 
     sys.addaudithook(note)
-    return lambda: _files(opened, roots)
+    return lambda: _files(opened, roots, finder)
 
 
-def _files(opened: set[str], roots: tuple[str, ...]) -> list[str]:
-    finder = SiteFinder()
+def _files(opened: set[str], roots: tuple[str, ...], finder: SiteFinder) -> list[str]:
     found = {
-        os.path.abspath(file)
+        os.path.normpath(file)
         for module in list(sys.modules.values())
-        if isinstance(file := getattr(module, "__file__", None), str)
+        if isinstance(file := getattr(module, "__file__", None), str) and os.path.isabs(file)
     }
     found |= {path for path in set(opened) if os.path.realpath(path).startswith(roots)}
     return sorted(
