@@ -223,9 +223,16 @@ def test_torch_is_installed_only_for_models_and_only_where_missing(tmp_path: Pat
         folder.mkdir()
         runner = Runner(folder, has_torch)
         runner.run(targets="", models=models)
-        torch_calls = [call for call in runner.installed() if "--index-url" in call]
+        torch_calls = [call for call in runner.installed() if call[-1] == "torch"]
         assert len(torch_calls) == expected
-        assert all(call[-1] == "torch" for call in torch_calls)
+        assert all("--index-url" not in call for call in torch_calls)
+
+
+def test_torch_comes_from_the_index_that_is_named(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, has_torch=False)
+    runner.run(targets="", models="model.py:build_model", torch_index_url="https://index.example/a b")
+    [call] = [call for call in runner.installed() if call[-1] == "torch"]
+    assert call[call.index("--index-url") + 1] == "https://index.example/a b"
 
 
 def test_model_gives_readiness(runner: Runner) -> None:
