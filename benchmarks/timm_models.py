@@ -224,7 +224,7 @@ def _lower(rows: Sequence[ModelRow], traces: Traces) -> list[Counter[Work]]:
 def _code_hash() -> str:
     """Of what decides which kernels a step runs."""
     package = Path(tclint.__file__).parent
-    names = ("precision.py", "autocast.toml", "layout.py", "optimizer.py", "optimizers.toml")
+    names = ("precision.py", "layout.py", "optimizer.py", "optimizers.toml")
     files = sorted((*package.glob("graph/*.py"), *package.glob("graph/*.toml")))
     digest = hashlib.sha256()
     for path in (*files, *(package / "cost" / name for name in names)):

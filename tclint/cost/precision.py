@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
-from typing import Literal
+from dataclasses import replace
 
 from tclint.config import Mode, Precision
+from tclint.graph.autocast import Policy, autocast_lists
 from tclint.graph.graph import Graph
 from tclint.graph.op import Cast, Op
 from tclint.graph.spec import TensorSpec
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-Policy = Literal["lower_precision", "fp32", "fp32_result", "promote", "banned", "none"]
 
 AUTOCAST_DTYPE: dict[Precision, str] = {"fp16": "float16", "bf16": "bfloat16"}
 
 _ELIGIBLE_WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2}
 _WIDTH = {**_ELIGIBLE_WIDTH, "float64": 3}
-
-
-@dataclass(frozen=True)
-class AutocastLists:
-    """torch's operator lists, from autocast.toml."""
-
-    policies: dict[str, Policy]
-    """By ATen base name; an op that is missing takes its inputs as they come."""
-    first_input: frozenset[str]
-    """Ops whose result follows their first input's dtype."""
-
-    def policy(self, op_name: str) -> Policy:
-        return self.policies.get(op_name, "none")
-
-
-@cache
-def autocast_lists() -> AutocastLists:
-    """Read the lists, once."""
-    text = resources.files("tclint.cost").joinpath("autocast.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
-    policies: dict[str, Policy] = {}
-    names: tuple[Policy, ...] = ("lower_precision", "fp32", "fp32_result", "promote", "banned")
-    for policy in names:
-        for name in (*data.get(policy, ()), *data["composite"].get(policy, ())):
-            policies[name] = policy
-    return AutocastLists(policies, frozenset(data["first_input"]["names"]))
 
 
 def apply_precision(graph: Graph, precision: Precision, mode: Mode) -> Graph:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from cost_support import GraphBuilder
 
-from tclint.cost.precision import apply_precision, autocast_lists
+from tclint.cost.precision import apply_precision
 from tclint.graph import Graph
+from tclint.graph.autocast import autocast_lists
 
 torch = pytest.importorskip("torch")
 
