@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tclint_rules.loss_scaling import RULES
+from tclint_rules import backward_under_autocast, loss_scaling
 
 from tclint.config import Settings
 from tclint.finding import Finding
@@ -19,6 +19,7 @@ from tclint.rule import CRASH_CODE, SourceRule
 from tclint.source import SourceContext, lint
 from tclint.source.prefilter import MAX_SOURCE_BYTES
 
+RULES = (*loss_scaling.RULES, *backward_under_autocast.RULES)
 LOOP = """\
 import torch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tclint_rules.cudnn_switches import CudnnBenchmarkMissing
-from tclint_rules.memory_format_source import InputChannelsLastModelNot
-from tclint_rules.precision import Tf32MatmulOff
+from tclint_rules.cudnn_benchmark_missing import CudnnBenchmarkMissing
+from tclint_rules.layout_of_model import InputChannelsLastModelNot
+from tclint_rules.tf32_matmul_off import Tf32MatmulOff
 
 from tclint.config import Settings
 from tclint.rule import SourceRule

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tclint_rules.bce_under_autocast import BceUnderAutocast
-from tclint_rules.superseded_amp import DeprecatedCudaAmp
+from tclint_rules.deprecated_cuda_amp import DeprecatedCudaAmp
 
 from tclint.config import Settings
 from tclint.finding import Finding

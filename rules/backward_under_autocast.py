@@ -1,0 +1,274 @@
+"""A rule on backward passes inside of autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.tables import CallEvent, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class BackwardUnderAutocast(SourceRule):
+    """Backward called inside an autocast region.
+
+    What it does
+    Finds calls of `Tensor.backward` that run inside a `with autocast(...)` block or in a function
+    decorated with autocast.
+
+    Why it costs
+    Backward ops run in the dtype that autocast chose for the forward op, whether or not the region is
+    still open. What the region adds is autocasting of everything else that runs during backward: hooks,
+    custom autograd functions without custom_bwd, recomputed activations. These can then run in a lower
+    precision than their forward did. PyTorch's documentation says that backward passes under autocast are
+    not recommended.
+
+    Example
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = criterion(model(images), labels)
+            loss.backward()
+
+    Use instead
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = criterion(model(images), labels)
+        loss.backward()
+
+    When it does not apply
+    A region that is known to be disabled, also by an inner `autocast(enabled=False)`; a branch that runs
+    only when it is disabled; functions and lambdas that are merely defined inside the region; `backward`
+    methods of engines, trainers and models.
+
+    References
+    PyTorch, Automatic Mixed Precision recipe, "Adding torch.autocast".
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    """
+
+    code = "AMP006"
+    name = "backward-under-autocast"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch recipes, Automatic Mixed Precision: Adding torch.autocast",
+        "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
+    )
+    triggers = ("autocast",)
+    requires = (".backward(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        amp = context.amp
+        for function in context.tables.functions:
+            if not amp.regions(function):
+                continue
+            for event in function.events:
+                if not isinstance(event, CallEvent) or not _is_backward(context, function.index, event):
+                    continue
+                region = amp.effective(function, event.block)
+                if region is None:
+                    continue
+                start = context.location(region.site)
+                what = render(event.call.function)
+                how = "decorator" if region.block == 0 else "region"
+                when = "" if region.autocast.enabled else ", where it is enabled"
+                yield self.finding(
+                    context.location(event.call.site),
+                    f"`{what}()` runs inside the autocast {how} of line {start.line}{when}; leave the region "
+                    "before going backward.",
+                    related=(context.related(region.site, f"the autocast {how} begins here"),),
+                    evidence={
+                        "call": context.excerpt(event.call.site),
+                        "function": function.qualified_name,
+                        "autocast": context.excerpt(region.autocast.site),
+                        "autocast_line": start.line,
+                        "enabled": {True: "always", None: "decided at run time"}[
+                            region.autocast.enabled or None
+                        ],
+                    },
+                    fix=Fix(
+                        "Compute only the forward pass and the loss in a `with autocast(...)` block and call "
+                        "backward after it."
+                        if how == "decorator"
+                        else f"Move `{what}()` and what follows it out of the `with` block, to the block's "
+                        "own indentation."
+                    ),
+                    identity=f"{function.qualified_name}:{what}",
+                )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+""",
+            note="backward comes after the region",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = criterion(model(images), labels)
+    with torch.autocast("cuda", enabled=False):
+        loss.float().backward()
+""",
+            note="the inner region switches autocast off",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", enabled=False):
+    loss = criterion(model(images), labels)
+    loss.backward()
+""",
+            note="autocast is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = criterion(model(images), labels)
+
+    def finish():
+        loss.backward()
+
+finish()
+""",
+            note="the function is defined inside and called outside",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.profiler.record_function("step"):
+    loss = criterion(model(images), labels)
+    loss.backward()
+
+@torch.compile
+def step(images, labels):
+    loss = criterion(model(images), labels)
+    loss.backward()
+    torch.autocast("cuda")
+""",
+            note="other contexts and decorators; an autocast that is never entered",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", enabled=use_amp):
+    loss = criterion(model(images), labels)
+    if not use_amp:
+        loss.backward()
+""",
+            note="this branch runs only when autocast is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = engine(images, labels)
+    engine.backward(loss)
+    self.backward()
+""",
+            note="methods of an engine and of a trainer, not Tensor.backward",
+        ),
+        Example(
+            source="""\
+from mylib.precision import autocast
+
+with autocast("cuda"):
+    loss = criterion(model(images), labels)
+    loss.backward()
+""",
+            note="another library's autocast may do anything",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+        loss.backward()
+    optimizer.step()
+""",
+            note="any dtype and device",
+        ),
+        Example(
+            source="""\
+from torch.cuda.amp import autocast, GradScaler
+
+scaler = GradScaler()
+for images, labels in loader:
+    with autocast():
+        loss = criterion(model(images), labels)
+        if loss.isfinite():
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+""",
+            note="scaled, but inside the region all the same",
+        ),
+        Example(
+            source="""\
+import torch
+
+@torch.autocast(device_type="cuda")
+def train_step(model, batch):
+    loss = model(**batch).loss
+    loss.backward()
+    return loss.item()
+""",
+            note="the decorator makes the whole function a region",
+        ),
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+class Trainer:
+    def __init__(self, amp):
+        self.context = torch.autocast("cuda") if amp else nullcontext()
+
+    def step(self, batch):
+        with torch.profiler.record_function("step"), self.context:
+            self.loss = self.model(batch)
+            self.loss.sum().backward()
+""",
+            note="the region is an attribute; where amp is on",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", enabled=False):
+    prepare()
+    with torch.autocast("cuda"):
+        torch.autograd.backward([model(images).sum()])
+""",
+            note="the inner region switches autocast on again",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (BackwardUnderAutocast,)
+
+
+def _is_backward(context: SourceContext, function: int, event: CallEvent) -> bool:
+    owner = context.tables.functions[function]
+    if "torch.autograd.backward" in context.resolver.called(owner, event.call):
+        return True
+    return context.amp.is_tensor_backward(owner, event.call)

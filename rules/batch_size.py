@@ -1,0 +1,247 @@
+"""A rule on mini-batches that are no multiple of 8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
+from tclint.source.program import has_star, is_test_path, keyword, words
+from tclint.source.tables import (
+    Literal,
+    Name,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.program import Called
+
+_TOKENS = words("tokenizer tokens vocab ids seq llm gpt bert lm")
+
+
+class BatchMultipleOf8(SourceRule):
+    """A training batch size that is not a multiple of 8 under mixed precision.
+
+    What it does
+    Finds `DataLoader(..., batch_size=n)` for training in a file that uses autocast, a loss scaler or 16-bit
+    weights, where n is known, larger than 8 and not a multiple of 8.
+
+    Why it costs
+    In linear layers the batch is a dimension of the matrix products of forward, activation gradient and
+    weight gradient. 16-bit Tensor Core kernels are most efficient when every dimension is a multiple of 8
+    (of 64 on A100), and need it before cuBLAS 11.
+
+    Example
+        loader = DataLoader(dataset, batch_size=100, shuffle=True)
+
+    Use instead
+        loader = DataLoader(dataset, batch_size=96, shuffle=True)   # or 104, or 128
+
+    When it does not apply
+    Language models, where batch times sequence length counts; evaluation loaders; batch samplers; batches of
+    8 and fewer, which memory dictates; batch sizes that are known only at run time.
+
+    References
+    NVIDIA, Train With Mixed Precision, "Satisfying Tensor Core Shape Constraints".
+    NVIDIA, Linear/Fully-Connected Layers User's Guide, "Batch Size".
+    """
+
+    code = "RUN009"
+    name = "batch-multiple-of-8"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "NVIDIA, Train With Mixed Precision: Satisfying Tensor Core Shape Constraints",
+        "NVIDIA, Linear/Fully-Connected Layers User's Guide: Batch Size",
+        "NVIDIA, Convolutional Layers User's Guide: Batch Size, Height And Width",
+    )
+    triggers = ("batch_size", "DataLoader")
+    requires = ("DataLoader",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not _mixed_precision(context) or program.words & _TOKENS:
+            return
+        if not (program.trainings or "backward" in context.tables.identifiers):
+            return
+        for loader in program.calls(*LOADERS):
+            if feeds_evaluation(context, loader) or not _trains(context, loader):
+                continue
+            if keyword(loader.call, "batch_sampler") is not None or has_star(loader.call):
+                continue
+            given = keyword(loader.call, "batch_size", 1)
+            if given is None:
+                continue
+            possible = program.resolver.evaluate(loader.function, given)
+            if not possible.values and isinstance(given, Name) and "." in given.dotted:
+                # `args` often comes as a parameter; the parser is in the file all the same.
+                possible = program.resolver.argparse_default(given.dotted.rpartition(".")[2])
+            sizes = possible.values
+            if len(sizes) != 1 or not isinstance(sizes[0], int) or isinstance(sizes[0], bool):
+                continue
+            size = sizes[0]
+            if size <= 8 or size % 8 == 0:
+                continue
+            default = "" if possible.certain else " by default"
+            below, above = size - size % 8, size - size % 8 + 8
+            yield self.finding(
+                context.location(loader.call.site),
+                f"This loader's batch size is {size}{default}, not a multiple of 8, under mixed precision.",
+                evidence={"batch_size": size, "multiple": 8, "remainder": size % 8},
+                fix=Fix(f"Use {below} or {above}; multiples of 64 are best on A100 and newer."),
+                identity=f"{loader.function.qualified_name}:{size}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=128, shuffle=True)
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a multiple of 8",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+val_loader = DataLoader(dataset, batch_size=100)
+train_loader = DataLoader(dataset, batch_sampler=Buckets(dataset, 100))
+for images, labels in train_loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="an evaluation loader and a batch sampler",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+tokenizer = build_tokenizer()
+loader = DataLoader(dataset, batch_size=12, shuffle=True)
+for input_ids in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(input_ids).loss
+    loss.backward()
+    optimizer.step()
+""",
+            note="a language model: 12 times the sequence length counts",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=100, shuffle=True)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="no 16-bit work",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=total // world_size, shuffle=True)
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="known only at run time",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=100, shuffle=True)
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="100 is 12 times 8 and 4",
+        ),
+        Example(
+            source="""\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=50)
+args = parser.parse_args()
+scaler = torch.amp.GradScaler("cuda")
+train_loader = DataLoader(dataset, batch_size=args.batch_size)
+for images, labels in train_loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="an option's default",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+BATCH_SIZE = 4 * 5
+train_loader = DataLoader(dataset, BATCH_SIZE, shuffle=True)
+for images, labels in train_loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="a constant",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (BatchMultipleOf8,)
+
+
+def _trains(context: SourceContext, loader: Called) -> bool:
+    """A loader for training: shuffled, named so, or read by a loop that goes backward."""
+    shuffle = keyword(loader.call, "shuffle", 2)
+    if (shuffle is not None and shuffle != Literal(False)) or keyword(loader.call, "sampler") is not None:
+        return True
+    if any("train" in name.lower() for name in targets_of(loader)):
+        return True
+    return any(True for _ in training_loops(context, loader))
+
+
+def _mixed_precision(context: SourceContext) -> bool:
+    """Some autocast region of the file can be on, or losses are scaled."""
+    amp = context.amp
+    if amp.scaler_name:
+        return True
+    return any(
+        region.autocast.enabled is not False and region.autocast.dtype in ("float16", "bfloat16", None)
+        for function in context.tables.functions
+        for region in amp.regions(function)
+    )

@@ -1,0 +1,241 @@
+"""A rule on convolutional training that leaves cudnn.benchmark off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.cudnn_switches import VARIABLE_SIZE
+from tclint.source.program import is_test_path
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_FIXED_SIZE = (
+    "Resize",
+    "RandomResizedCrop",
+    "CenterCrop",
+    "RandomCrop",
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "FashionMNIST",
+    "STL10",
+    "SVHN",
+    "image_size",
+    "img_size",
+    "imsize",
+    "crop_size",
+    "patch_size",
+    "load_size",
+)
+
+
+class CudnnBenchmarkMissing(SourceRule):
+    """Convolutions on inputs of one size trained without cudnn.benchmark.
+
+    What it does
+    Finds training loops on CUDA with convolutional layers and inputs of a fixed size in programs that never
+    touch `torch.backends.cudnn.benchmark`.
+
+    Why it costs
+    cuDNN has several algorithms per convolution, and its heuristic does not always pick the fastest. With
+    `benchmark` it times them once per shape and keeps the best; the first steps take longer.
+
+    Example
+        model = torchvision.models.resnet50().cuda()
+        for images, labels in loader:
+            ...
+
+    Use instead
+        torch.backends.cudnn.benchmark = True
+
+    When it does not apply
+    Inputs whose sizes change (detection, speech), which would be timed again and again; runs that must be
+    reproducible; programs that set it in another file, or that use a training framework.
+
+    References
+    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
+    NVIDIA, Convolutional Layers User's Guide, "Autotuning And cuDNN Heuristics".
+    """
+
+    code = "RUN001"
+    name = "cudnn-benchmark-missing"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",
+        "NVIDIA, Convolutional Layers User's Guide: Autotuning And cuDNN Heuristics",
+    )
+    triggers = (".backward(",)
+    requires = ("cuda", ".step(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        identifiers = context.tables.identifiers
+        if identifiers & {"benchmark", "deterministic", "use_deterministic_algorithms"}:
+            return
+        if is_test_path(context.path) or context.amp.framework or not program.trainings:
+            return
+        if not program.on_cuda or program.words & VARIABLE_SIZE:
+            return
+        sized = next((word for word in _FIXED_SIZE if word in identifiers), None)
+        layers = _convolutions(context)
+        if sized is None or not layers:
+            return
+        if context.neighbours.mention(("cudnn", "use_deterministic_algorithms")):
+            return
+        training = program.trainings[0]
+        yield self.finding(
+            context.location(training.backward.call.site),
+            f"This loop trains convolutions ({layers}) on inputs of one size (`{sized}`), and nothing sets "
+            "torch.backends.cudnn.benchmark.",
+            related=(context.related(training.step.call.site, "the optimizer steps here: this file trains"),),
+            evidence={
+                "function": training.function.qualified_name,
+                "convolutions": layers,
+                "fixed_size": sized,
+            },
+            fix=Fix("Set `torch.backends.cudnn.benchmark = True` once before training."),
+            identity=training.function.qualified_name,
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision.transforms import RandomResizedCrop
+
+torch.backends.cudnn.benchmark = True
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="set",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+from torchvision.transforms import Resize
+
+model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)).cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="no convolution",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision.transforms import Resize
+
+model = torchvision.models.detection.fasterrcnn_resnet50_fpn().cuda()
+for images, boxes in loader:
+    loss = sum(model(images, boxes).values())
+    loss.backward()
+    optimizer.step()
+""",
+            note="detection: sizes change",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision.transforms import Resize
+
+torch.use_deterministic_algorithms(True)
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="deterministic on purpose",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision import transforms
+
+transform = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTensor()])
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="a convolutional network on crops of one size",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+from torchvision.datasets import CIFAR10
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 3)
+        self.head = nn.Linear(64, 10)
+
+def train(model, loader, optimizer, device="cuda"):
+    for images, labels in loader:
+        loss = criterion(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+""",
+            note="CIFAR-10 images are 32 by 32",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn as nn
+from torchvision import transforms
+
+image_size = 64
+transform = transforms.Compose([transforms.Resize(image_size), transforms.CenterCrop(image_size)])
+netD = nn.Sequential(nn.Conv2d(3, 64, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(64, 1, 4)).to("cuda")
+for data in dataloader:
+    errD = criterion(netD(data.to("cuda")), label)
+    errD.backward()
+    optimizerD.step()
+""",
+            note="a GAN",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (CudnnBenchmarkMissing,)
+
+
+def _convolutions(context: SourceContext) -> str:
+    """A convolutional layer or network of the program, or ''."""
+    program = context.program
+    for layer in program.all_layers():
+        last = layer.qualified.rpartition(".")[2]
+        if last in ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d"):
+            return last
+    for function in context.tables.functions:
+        for item in function.imports:
+            if item.qualified.startswith("torchvision.models"):
+                return "torchvision.models"
+    if any(name in context.tables.identifiers for name in ("torchvision",)):
+        for _, event, _ in program.methods(
+            "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "densenet121"
+        ):
+            return str(getattr(event.call.function, "dotted", "torchvision.models"))
+    neighbours = context.neighbours
+    return "Conv2d" if neighbours.imported() and neighbours.count(("nn.Conv2d(",)) >= 2 else ""

@@ -1,0 +1,185 @@
+"""A rule on torch's debugging aids left on in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.program import any_word, has_star, is_test_path, keyword
+from tclint.source.tables import (
+    Call,
+    Function,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_DEBUG_FILES = ("debug", "profil", "bench", "nan", "anomaly", "example", "tutorial", "demo")
+_ANOMALY = (
+    "torch.autograd.set_detect_anomaly",
+    "torch.autograd.anomaly_mode.set_detect_anomaly",
+    "torch.autograd.detect_anomaly",
+    "torch.autograd.anomaly_mode.detect_anomaly",
+)
+_NVTX = ("torch.autograd.profiler.emit_nvtx", "torch.autograd.profiler.emit_itt")
+
+
+class DebugApisOn(SourceRule):
+    """Autograd's debugging switched on in training.
+
+    What it does
+    Finds `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` or
+    `emit_nvtx()` that always run, in files that train.
+
+    Why it costs
+    Anomaly detection records a stack trace for every forward op and looks for NaN after every backward op,
+    each with a wait for the GPU; steps take several times as long. emit_nvtx costs an annotation per op.
+
+    Example
+        torch.autograd.set_detect_anomaly(True)
+
+    Use instead
+        torch.autograd.set_detect_anomaly(args.debug)
+
+    When it does not apply
+    Switches behind a flag, tests, scripts for profiling or debugging.
+
+    References
+    PyTorch, Performance Tuning Guide, "Disable debugging APIs".
+    """
+
+    code = "RUN005"
+    name = "debug-apis-on"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = ("PyTorch recipes, Performance Tuning Guide: Disable debugging APIs",)
+    triggers = ("detect_anomaly", "emit_nvtx")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or any_word(context.path.rpartition("/")[2], _DEBUG_FILES[:5]):
+            return
+        for called in program.calls(*_ANOMALY, *_NVTX):
+            if not program.unconditional(called.function, called.block) or any(
+                any_word(function.name, _DEBUG_FILES[:5])
+                for function in program.outer_functions(called.function)
+            ):
+                continue
+            last = called.qualified.rpartition(".")[2]
+            if last == "set_detect_anomaly":
+                given = keyword(called.call, "mode", 0)
+                on = given is not None and context.resolver.evaluate(called.function, given)
+                if not on or not on.certain or on.values[0] is not True or has_star(called.call):
+                    continue
+            elif not _entered(called.function, called.call):
+                continue
+            if (
+                not any(
+                    training.function.index == called.function.index or not called.function.index
+                    for training in program.trainings
+                )
+                and "backward" not in context.tables.identifiers
+                and last != "set_detect_anomaly"
+            ):
+                continue
+            cost = (
+                "annotates every op"
+                if "emit" in last
+                else "checks every backward op for NaN and waits for it"
+            )
+            yield self.finding(
+                context.location(called.call.site),
+                f"`{context.excerpt(called.call.site)}` always runs: it {cost}.",
+                evidence={"call": called.qualified, "function": called.function.qualified_name},
+                fix=Fix("Remove it, or switch it on by a debugging flag only."),
+                identity=f"{called.function.qualified_name}:{last}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(args.debug)
+""",
+            note="a flag decides",
+        ),
+        Example(
+            source="""\
+import torch
+
+if DEBUG:
+    torch.autograd.set_detect_anomaly(True)
+""",
+            note="behind a condition",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(False)
+# torch.autograd.set_detect_anomaly(True)
+""",
+            note="off",
+        ),
+        Example(
+            source="""\
+import torch
+
+def find_nan(model, batch):
+    with torch.autograd.detect_anomaly():
+        model(batch).sum().backward()
+""",
+            note="a debugging helper",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(True)
+train()
+""",
+            note="always on",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        with torch.autograd.detect_anomaly():
+            loss = model(batch).mean()
+            loss.backward()
+        optimizer.step()
+""",
+            note="around every step",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import autograd
+
+if __name__ == "__main__":
+    autograd.set_detect_anomaly(True)
+    main()
+""",
+            note="in the main part of a script",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (DebugApisOn,)
+
+
+def _entered(function: Function, call: Call) -> bool:
+    """The call is the context of a with block."""
+    return any(
+        isinstance(item.value, Call) and item.value.site == call.site
+        for block in function.blocks
+        for item in block.items
+    )

@@ -1,0 +1,32 @@
+"""What rules on cuDNN's switches share: where a switch stands, and words that explain its value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tclint.source.program import words
+
+if TYPE_CHECKING:
+    from tclint.source.program import Program, Switch
+
+VARIABLE_SIZE = words(
+    "detection bbox bboxes boxes coco speech audio mel wav waveform asr tts vocoder pad_sequence collate "
+    "captions ocr multiscale lengths anchor anchors rcnn yolo ragged"
+)
+SEEDING = ("seed", "determin", "reprod")
+CUDNN_ENABLED = "torch.backends.cudnn.enabled"
+
+
+def in_any_with(switch: Switch) -> bool:
+    return any(
+        switch.function.blocks[index].kind == "with" for index in switch.function.enclosing(switch.block)
+    )
+
+
+def inside_named(program: Program, switch: Switch, parts: tuple[str, ...]) -> bool:
+    """A function or class around the switch has one of these in its name."""
+    return any(
+        part in function.name.lower()
+        for function in program.outer_functions(switch.function)
+        for part in parts
+    )
