@@ -10,11 +10,12 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint import __version__, cli_fix, cli_models, cli_reports
+from tclint import __version__, cli_fix, cli_init, cli_models, cli_reports
 from tclint.cli_options import (
     config_options,
     debug_option,
@@ -30,7 +31,9 @@ from tclint.report import FORMATS, Style, check_format, render
 from tclint.terminal import (
     ProgressLine,
     check_writable,
+    report_width,
     wants_colour,
+    wants_links,
     write_atomically,
     write_stdout,
 )
@@ -176,17 +179,22 @@ def check(
         report = fixed.report
     cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
     verbosity = -1 if quiet else min(verbose, 1)
-    style = Style(statistics=statistics, verbosity=verbosity)
+    plain = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
-        write_atomically(file, render(report, name, style))
+        write_atomically(file, render(report, name, plain))
     if format_name != "text":
         _say_errors(report)
     if debug:
         _say_details(report)
     if fixed is not None and diff:
         return 2 if report.errors else fixed.exit_code(diff=True)
-    colour = Style(wants_colour(sys.stdout, no_color), statistics, verbosity)
-    write_stdout(render(report, format_name, colour))
+    style = replace(
+        plain,
+        colour=wants_colour(sys.stdout, no_color),
+        links=wants_links(sys.stdout, no_color),
+        width=report_width(sys.stdout),
+    )
+    write_stdout(render(report, format_name, style))
     if format_name == "github":
         _append_job_summary(report)
     if fixed is not None and fixed.refused:
@@ -369,6 +377,7 @@ def _is_json(format_name: str) -> bool:
 for _command in (
     cli_fix.fix_command,
     cli_fix.baseline,
+    cli_init.init,
     cli_models.models,
     cli_reports.schema,
     cli_reports.diff,

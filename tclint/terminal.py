@@ -64,6 +64,51 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
+def wants_links(stream: TextIO, no_color: bool = False) -> bool:
+    """True where the terminal is known to follow OSC 8 links; FORCE_HYPERLINK=1 or 0 decides for all others.
+
+    Known by what each sets: VTE 0.50 and newer, Konsole, iTerm2, WezTerm, Ghostty, VS Code, Windows Terminal,
+    kitty, foot, Alacritty. Inside tmux and screen the outer terminal is unknown.
+    """
+    forced = os.environ.get("FORCE_HYPERLINK")
+    if forced is not None:
+        return forced not in ("", "0")
+    if not wants_colour(stream, no_color) or os.environ.get("CI"):
+        return False
+    kind = os.environ.get("TERM", "")
+    if kind.startswith(("screen", "tmux")) or os.environ.get("TMUX"):
+        return False
+    vte = os.environ.get("VTE_VERSION", "")
+    return (
+        (vte.isdigit() and int(vte) >= 5000)
+        or any(name in os.environ for name in ("WT_SESSION", "KONSOLE_VERSION"))
+        or os.environ.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm", "ghostty", "vscode")
+        or kind in ("xterm-kitty", "xterm-ghostty", "foot", "foot-extra", "alacritty")
+    )
+
+
+def hyperlink(text: str, path: str, line: int) -> str:
+    """`text` as an OSC 8 link to a line of a file; terminals without links show the text alone.
+
+    The host is part of the address, as the proposal for OSC 8 asks: over ssh the file is not here.
+    """
+    import socket
+    from urllib.parse import quote
+
+    try:
+        place = quote(os.fsencode(os.path.abspath(path)))
+    except (UnicodeEncodeError, ValueError):  # no name that a file can have
+        return text
+    return f"\x1b]8;;file://{quote(socket.gethostname())}{place}#{line}\x1b\\{text}\x1b]8;;\x1b\\"
+
+
+def report_width(stream: TextIO) -> int:
+    """The usual width, or what a narrower terminal has, but never below 40 columns."""
+    from tclint.report import WIDTH
+
+    return max(40, min(WIDTH, _terminal_width(stream))) if is_terminal(stream) else WIDTH
+
+
 def write_stdout(text: str) -> bool:
     """Write `text` to stdout; characters that its encoding lacks are escaped.
 

@@ -24,11 +24,19 @@ FORMATS: dict[str, str] = {
 """Module of every format by the name that `--format` and `--output` take."""
 
 
+WIDTH = 80
+"""Columns of a report for people, unless the terminal is narrower."""
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """How a report for people looks; formats for machines do not change with it."""
 
     colour: bool = False
+    links: bool = False
+    """Places are links to their files (OSC 8)."""
+    width: int = WIDTH
+    """Columns to wrap at where words allow it."""
     statistics: bool = False
     """Counts per rule as well."""
     verbosity: int = 0

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from tclint.gpu import Calibration, Gpu
-from tclint.report import Style
-from tclint.report.text import WIDTH, table
+from tclint.report import WIDTH, Style
+from tclint.report.text import table
 from tclint.report.units import percent_text
 from tclint.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, GraphRule, Rule
 from tclint.suppressions import UNUSED_CODE, UNUSED_NAME

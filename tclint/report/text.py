@@ -17,12 +17,11 @@ from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.json import LEVELS, statistics
 from tclint.report.step_text import comparison_table, fixed_lines, launch_lines, memory_lines
 from tclint.report.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
-from tclint.terminal import columns, printable
+from tclint.terminal import columns, hyperlink, printable
 
 if TYPE_CHECKING:
     from tclint.pipeline import Entry, Report
 
-WIDTH = 80
 LISTED_AT_MOST = 5
 """Assumptions, gaps and skipped files beyond this are counted; -v lists them."""
 
@@ -45,7 +44,7 @@ LEGEND = (
 
 
 def render(report: Report, style: Style | None = None) -> str:
-    """The whole report, at most 80 columns wide where words allow it."""
+    """The whole report, as wide as its style says where words allow it."""
     renderer = _Renderer(report, style or Style())
     return "".join(f"{line}\n" for line in renderer.lines())
 
@@ -62,7 +61,7 @@ class _Renderer:
                 yield from self._entry(entry)
                 yield ""
             if self.report.entries:
-                yield from _wrapped(LEGEND, "")
+                yield from self._wrapped(LEGEND, "")
                 yield ""
         yield from self._errors()
         if self.style.verbosity >= 0:
@@ -90,9 +89,10 @@ class _Renderer:
         rule = f"{self._paint(finding.code, bold=True)} {finding.name}"
         module_path = finding.location.module_path
         layer = f" ({printable(module_path)})" if module_path else ""
-        yield f"{self._paint(place, bold=True)}: {level} {rule}{layer}"
-        yield from _wrapped(finding.message, "  ")
-        for line in excerpt(finding.location, source, WIDTH - 4):
+        shown = self._linked(self._paint(place, bold=True), finding.location)
+        yield f"{shown}: {level} {rule}{layer}"
+        yield from self._wrapped(finding.message, "  ")
+        for line in excerpt(finding.location, source, self.style.width - 4):
             yield f"    {line}"
         yield from self._effect(finding.effect)
         yield from self._some(
@@ -101,17 +101,19 @@ class _Renderer:
         )
         if finding.fix is not None:
             note = f" ({finding.fix.safety})" if finding.fix.edits else ""
-            yield from _wrapped(f"fix{note}: {finding.fix.advice}", "  ", "    ")
+            yield from self._wrapped(f"fix{note}: {finding.fix.advice}", "  ", "    ")
         if self.style.verbosity > 0:
             target = f", {finding.target}" if finding.target else ""
-            yield from _wrapped(
+            yield from self._wrapped(
                 f"confidence {finding.confidence}, fingerprint {finding.fingerprint}{target}", "  "
             )
 
     def _effect(self, effect: Effect) -> Iterator[str]:
         if effect.unknown is not None or not effect.per_gpu:
             if self.style.verbosity > 0:
-                yield from _wrapped(f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    ")
+                yield from self._wrapped(
+                    f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    "
+                )
             return
         header, *rows = table(
             ("predicted per step", "costs", "fix gains", "of step", "error"),
@@ -139,7 +141,7 @@ class _Renderer:
         )
         for name, dtype, shape in entry.inputs:
             size = "x".join(str(extent) for extent in shape) or "scalar"
-            yield from _wrapped(f"input {name or '(unnamed)'}: {dtype} {size}", "  ", "    ")
+            yield from self._wrapped(f"input {name or '(unnamed)'}: {dtype} {size}", "  ", "    ")
         yield from table(
             ("GPU", "predicted step", "ready", "on TC", "ceiling"),
             [
@@ -156,7 +158,7 @@ class _Renderer:
         if any(not metrics.calibrated for metrics in entry.metrics.values()):
             yield "  * inherited constants: not measured on this GPU but on one like it"
         for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry)):
-            yield from _wrapped(line, "  ", "    ")
+            yield from self._wrapped(line, "  ", "    ")
         yield from self._comparisons(entry)
         assumed = []
         for assumption in entry.assumptions:
@@ -175,7 +177,7 @@ class _Renderer:
         )
         if self.style.verbosity > 0 and entry.seconds:
             parts = (f"{step} {seconds:.2f} s" for step, seconds in entry.seconds.items())
-            yield from _wrapped("took " + ", ".join(parts), "  ", "    ")
+            yield from self._wrapped("took " + ", ".join(parts), "  ", "    ")
         yield from self._printed(entry.captured_output)
 
     def _comparisons(self, entry: Entry) -> Iterator[str]:
@@ -184,10 +186,10 @@ class _Renderer:
             yield ""
             yield f"  {title}"
             if comparison.unavailable is not None:
-                yield from _wrapped(f"none: {comparison.unavailable}", "    ")
+                yield from self._wrapped(f"none: {comparison.unavailable}", "    ")
             yield from table(header, rows)
             for note in notes:
-                yield from _wrapped(note, "  ", "    ")
+                yield from self._wrapped(note, "  ", "    ")
 
     # --- what is not a finding
 
@@ -213,7 +215,7 @@ class _Renderer:
     def _counted(self, why: str, findings: Iterable[Finding]) -> Iterator[str]:
         for finding in findings:
             text = f"{why}: {_place(finding.location)}: {finding.code} {finding.name}: {finding.message}"
-            yield from _wrapped(text, "", "  ")
+            yield from self._wrapped(text, "", "  ")
 
     def _statistics(self) -> Iterator[str]:
         rows = [
@@ -261,16 +263,29 @@ class _Renderer:
             rest.append(f"{plural(len(report.skipped), 'file')} skipped")
         if report.errors:
             rest.append(f"{plural(len(report.errors), 'target')} failed")
-        yield from _wrapped("; ".join([head, *rest]) + ".", "")
+        yield from self._wrapped("; ".join([head, *rest]) + ".", "")
 
     # --- helpers
 
     def _some(self, items: list[str], noun: str, nouns: str = "", indent: str = "  ") -> Iterator[str]:
         shown = items if self.style.verbosity > 0 else items[:LISTED_AT_MOST]
         for item in shown:
-            yield from _wrapped(item, indent, indent + "  ")
+            yield from self._wrapped(item, indent, indent + "  ")
         if len(shown) < len(items):
             yield f"{indent}... {plural(len(items) - len(shown), noun, nouns)} more (-v lists all)"
+
+    def _wrapped(self, text: str, indent: str, hanging: str | None = None) -> list[str]:
+        return textwrap.wrap(
+            printable(text),
+            self.style.width,
+            initial_indent=indent,
+            subsequent_indent=indent if hanging is None else hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def _linked(self, text: str, location: Location) -> str:
+        return hyperlink(text, location.path, location.line) if self.style.links else text
 
     def _paint(self, text: str, *, fg: str | None = None, bold: bool = False) -> str:
         return click.style(text, fg=fg, bold=bold) if self.style.colour else text
@@ -299,17 +314,6 @@ def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
 
 def _ceiling(speed_up: float) -> str:
     return f"{speed_up:.2f}x" if math.isfinite(speed_up) and speed_up < 1000 else "none"
-
-
-def _wrapped(text: str, indent: str, hanging: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if hanging is None else hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def table(

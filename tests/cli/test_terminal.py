@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tclint.errors import UsageError
-from tclint.terminal import ProgressLine, check_writable, columns, printable, write_atomically
+from tclint.terminal import (
+    ProgressLine,
+    check_writable,
+    columns,
+    hyperlink,
+    printable,
+    report_width,
+    wants_links,
+    write_atomically,
+)
 
 
 @given(st.text(st.characters(categories=None), max_size=40))
@@ -127,3 +136,50 @@ def test_progress_is_silent_for_quick_work_and_without_a_terminal() -> None:
         progress("slow")
         time.sleep(0.05)
     assert screen.getvalue() == file.getvalue() == ""
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "links"),
+    [
+        ({}, False),
+        ({"TERM_PROGRAM": "vscode"}, True),
+        ({"TERM_PROGRAM": "Apple_Terminal"}, False),
+        ({"VTE_VERSION": "7200"}, True),
+        ({"VTE_VERSION": "4800"}, False),
+        ({"TERM": "xterm-kitty"}, True),
+        ({"TERM": "tmux-256color", "VTE_VERSION": "7200"}, False),
+        ({"TERM_PROGRAM": "vscode", "NO_COLOR": "1"}, False),
+        ({"TERM_PROGRAM": "vscode", "CI": "true"}, False),
+        ({"TERM_PROGRAM": "vscode", "FORCE_HYPERLINK": "0"}, False),
+        ({"FORCE_HYPERLINK": "1"}, True),
+    ],
+)
+def test_links_only_where_a_terminal_is_known_to_have_them(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], links: bool
+) -> None:
+    for name in ("CI", "NO_COLOR", "TERM_PROGRAM", "VTE_VERSION", "TMUX", "WT_SESSION", "FORCE_HYPERLINK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert wants_links(Terminal()) is links
+    assert wants_links(io.StringIO()) is (variables.get("FORCE_HYPERLINK") == "1")
+
+
+@given(st.text(st.characters(categories=None), max_size=40))
+def test_a_link_holds_nothing_that_could_end_it(path: str) -> None:
+    link = hyperlink("text", path, 3)
+    assert link.isascii()
+    assert link.count("\x1b") in (0, 4)
+
+
+def test_width_without_a_terminal_is_the_usual_one() -> None:
+    assert report_width(io.StringIO()) == 80
+    assert report_width(Terminal()) == 80

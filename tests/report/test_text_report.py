@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -131,11 +134,24 @@ def test_hostile_text_never_reaches_the_terminal(text: str, colour: bool) -> Non
         below_min_gain=(replace(BELOW, message=text),),
         errors=(EntryError(text, text, captured_output=text),),
     )
-    printed = render(report, "text", Style(verbosity=1, statistics=True, colour=colour))
+    printed = render(report, "text", Style(verbosity=1, statistics=True, colour=colour, links=colour))
+    printed = re.sub(r"\x1b\]8;;(file://[-\w.~%/]*#7)?\x1b\\", "", printed)
     # click's own sequences are ESC [ digits m; nothing else may steer the terminal.
     for sequence in ("\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[36m"):
         printed = printed.replace(sequence, "") if colour else printed
     assert all(line.isprintable() for line in printed.split("\n"))
+
+
+def test_links_and_width_follow_the_style(report: Report) -> None:
+    linked = render(report, "text", Style(links=True))
+    location = report.findings[0].location
+    address = f"file://{quote(socket.gethostname())}{quote(os.path.abspath(location.path))}#{location.line}"
+    shown = f"{location.path}:{location.line}:{location.column}"
+    assert f"\x1b]8;;{address}\x1b\\{shown}\x1b]8;;\x1b\\: " in linked
+    narrow = render(report, "text", Style(width=50)).splitlines()
+    prose = [line for line in narrow if line.startswith(("Times are", "one step", "  fix:", "    rather"))]
+    assert prose
+    assert max(map(len, prose)) <= 50
 
 
 def test_colour_is_off_unless_asked_for(report: Report) -> None:
