@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint import __version__, cli_fix, cli_init, cli_models, cli_reports
+from tclint import __version__, cli_fix, cli_init, cli_models, cli_reports, completion
 from tclint.cli_options import (
     config_options,
     debug_option,
@@ -60,7 +60,7 @@ def cli() -> None:
 
 
 @cli.command(no_args_is_help=False)
-@click.argument("targets", nargs=-1, metavar="TARGET...")
+@click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=completion.targets)
 @flag("select", multiple=True, metavar="RULES")
 @flag("extend-select", multiple=True, metavar="RULES")
 @flag("ignore", multiple=True, metavar="RULES")
@@ -101,6 +101,7 @@ def cli() -> None:
     default="text",
     metavar="FORMAT",
     help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
+    shell_complete=completion.formats,
 )
 @click.option(
     "--output",
@@ -266,7 +267,7 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 
 
 @cli.command()
-@click.argument("rule")
+@click.argument("rule", shell_complete=completion.rules)
 @list_format_option
 @config_options
 @click.option("--verbose", "-v", is_flag=True, help="Show every example.")
@@ -308,7 +309,7 @@ def gpus(format_name: str, verbose: bool) -> int:
 
 
 @cli.command("explain-cost")
-@click.argument("target")
+@click.argument("target", shell_complete=completion.targets)
 @click.option(
     "--op",
     "op_name",

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tclint import completion
 from tclint.config import Settings
 from tclint.config_file import find_config, load_config, with_flags
 from tclint.config_keys import KEYS, KEYS_BY_NAME, Key, parse_flag
@@ -19,7 +20,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def flag(name: str, **options: Any) -> Callable[[Command], Command]:
     """An option that says what the key of that name in [tool.tclint] says."""
     key = KEYS_BY_NAME[name]
-    return click.option(f"--{name}", key.field, default=None, help=_help(key), **options)
+    return click.option(
+        f"--{name}",
+        key.field,
+        default=None,
+        help=_help(key),
+        shell_complete=completion.of_key(name),
+        **options,
+    )
 
 
 def _help(key: Key) -> str:
@@ -56,7 +64,12 @@ debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
 list_format_option = click.option(
-    "--format", "format_name", default="text", metavar="FORMAT", help="text or json.  [default: text]"
+    "--format",
+    "format_name",
+    default="text",
+    metavar="FORMAT",
+    help="text or json.  [default: text]",
+    shell_complete=completion.of_choices(("text", "json")),
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from tclint.errors import TclintError, UsageError, closest
 from tclint.target import is_model_target
@@ -38,6 +39,12 @@ class DefaultCommandGroup(click.Group):
         name = args[0]
         if os.path.exists(name) and (name != "check" or len(args) == 1):
             say(f"note: {name!r} is also a path here; 'tclint check {name}' lints it.")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands; where none begins like that, it is the first target that is being typed."""
+        found = super().shell_complete(ctx, incomplete)
+        targets = next(part for part in self.commands["check"].params if part.name == "targets")
+        return found or targets.shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
