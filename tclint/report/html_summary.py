@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from tclint.report.markup import shortened
-from tclint.report.step_text import fixed_lines, launch_lines, memory_lines
+from tclint.report.step_text import comparison_table, fixed_lines, launch_lines, memory_lines
 from tclint.report.units import (
     bytes_text,
     count,
@@ -24,6 +24,7 @@ from tclint.terminal import printable
 
 if TYPE_CHECKING:
     from tclint.pipeline import Entry, Metrics, Report
+    from tclint.what_if import Comparison
 
 ENTRIES_AT_MOST = 200
 LISTED_AT_MOST = 200
@@ -83,7 +84,29 @@ def _model(entry: Entry) -> str:
         f"<section class='model'><h2>{text(entry.target)}</h2>"
         f"<p class='facts'>{text(' · '.join(fact for fact in facts if fact))}</p>"
         + (f"<p class='facts'>{text(inputs)}</p>" if inputs else "")
-        + f"<div class='cards'>{cards}</div><ul class='notes'>{lines}</ul></section>"
+        + f"<div class='cards'>{cards}</div><ul class='notes'>{lines}</ul>"
+        f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</section>"
+    )
+
+
+def _comparison(comparison: Comparison) -> str:
+    """The step under other circumstances, as `--compare` asked for it."""
+    title, header, rows, notes = comparison_table(comparison)
+    if comparison.unavailable is not None:
+        notes = [f"none: {comparison.unavailable}"]
+    first, *others = header
+    heads = f"<th scope='col'>{text(first)}</th>"
+    heads += "".join(f"<th scope='col' class='number'>{text(cell)}</th>" for cell in others)
+    body = "".join(
+        f"<tr><th scope='row'>{text(row[0].strip())}</th>"
+        + "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
+    listed = "".join(f"<li>{text(note)}</li>" for note in notes)
+    return f"<h3>{text(title[:1].upper() + title[1:])}</h3><div class='scroll'>{table}</div>" + (
+        f"<ul class='notes'>{listed}</ul>" if listed else ""
     )
 
 

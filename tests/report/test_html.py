@@ -22,15 +22,16 @@ from tclint.report import html as html_format
 from tclint.report import render
 from tclint.report.html import SIZE_LIMIT_BYTES, island
 from tclint.terminal import printable
+from tclint.what_if import ComparedStep, Comparison
 
 OWN_ELEMENTS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "article",
     "noscript", "h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "div", "span", "b", "small", "meter",
-    "code", "details", "summary", "pre", "script",
+    "code", "details", "summary", "pre", "script", "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
 OWN_ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "id", "hidden", "type", "min", "max",
-    "value",
+    "value", "scope",
 }  # fmt: skip
 
 
@@ -44,6 +45,26 @@ def check_document(document: str) -> Page:
         "application/json", None, None,
     ]  # fmt: skip
     return page
+
+
+def test_tables_of_other_circumstances(report: Report) -> None:
+    steps = (
+        ComparedStep("fp16 <b>", 1500.0, 1.0, 512.0, 61.0, 80.0, 8.0, 2**30, True, True, present=True),
+        ComparedStep(
+            "fp32", 6000.0, 0.25, 128.0, 0.0, 0.0, 8.0, 2**31, False, False, note="runs on <CUDA> cores"
+        ),
+    )
+    tables = (
+        Comparison("precision", "a100-sxm4-80gb", steps),
+        Comparison("batch", None, unavailable="no batch"),
+    )
+    entry = replace(report.entries[0], comparisons=tables)
+    page = check_document(render(replace(report, entries=(entry,)), "html"))
+    for said in (
+        "The step in every precision (a100-sxm4-80gb)", "fp16 <b>", "1.50 ms", "0.25x", "2.00 GiB !",
+        "more than the GPU has", "runs on <CUDA> cores", "none: no batch",
+    ):  # fmt: skip
+        assert said in page.text
 
 
 def all_texts(page: Page) -> str:
