@@ -8,6 +8,7 @@ from tclint.advice.change import Change
 from tclint.advice.layers import gain_phrase, indices_of, rounded, share_percent, share_phrase
 from tclint.advice.scenarios import compiled
 from tclint.context import GraphContext
+from tclint.cost.scenario import Scenario
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Op
 from tclint.graph.op import GEMM_KINDS
@@ -20,8 +21,6 @@ _LAYERS = {
     "elementwise": "activations and other elementwise work",
     "reduction": "reductions",
 }
-_DOMINATES_PERCENT = 70.0
-"""Well-built convolutional networks spend half of a mixed-precision step in such layers, or a little more."""
 
 
 class MemoryBoundLayers(GraphRule):
@@ -29,8 +28,10 @@ class MemoryBoundLayers(GraphRule):
 
     What it does
     Adds up the predicted time of normalisation, pooling, softmax, activations and elementwise layers of a
-    model that does have matrix products, and reports the model when they take more than 70 % of the step
-    on some GPU. The step under torch.compile, which fuses such chains, is the priced alternative.
+    model that does have matrix products. The model is reported when on some GPU they take longer than all
+    its products and convolutions, by more than the error of the prediction, as they are and when fused by
+    torch.compile as well: then it is the architecture that is limited by memory, not its execution. The
+    step under torch.compile is the priced alternative.
 
     Why it costs
     These layers do a few operations per byte, Tensor Cores cannot help them, and Amdahl's law caps what
@@ -182,9 +183,10 @@ def example_inputs():
             return
         moving = [op for op in ops if op.kind in _LAYERS]
         concerned = indices_of(moving)
-        shares = share_percent(context, concerned)
-        if max(shares.values(), default=0.0) < _DOMINATES_PERCENT:
+        products = indices_of(op for op in ops if op.kind in GEMM_KINDS)
+        if not any(self._dominates(context, scenario, concerned, products) for scenario in context.scenarios):
             return
+        shares = share_percent(context, concerned)
         if context.settings.compiled:
             effect = Effect(unknown="priced as compiled already: what remains needs another architecture")
         else:
@@ -206,6 +208,17 @@ def example_inputs():
             identity="memory",
             change=None if effect.unknown else Change(scenario=compiled),
         )
+
+    def _dominates(
+        self, context: GraphContext, scenario: Scenario, moving: tuple[int, ...], products: tuple[int, ...]
+    ) -> bool:
+        """Longer than the products by more than the error, whether fused or not."""
+        for priced in (scenario, compiled(scenario)):
+            estimate = context.estimate(priced)
+            error = estimate.uncertainty_of_percent((*moving, *products)) / 100.0
+            if estimate.time_of_us(moving) <= estimate.time_of_us(products) * (1.0 + error):
+                return False
+        return True
 
     def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:
         """Share of each kind of layer on the first GPU, largest first."""

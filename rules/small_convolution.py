@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from math import prod
 
 from tclint.advice.alignment import SMALLEST_WIDTH, efficient_multiple
-from tclint.advice.layers import by_line, indices_of, worth_pricing
+from tclint.advice.latency import batch_is_assumed, latency_bound
+from tclint.advice.layers import by_line, indices_of, largest_share_percent, worth_pricing
 from tclint.advice.op_dims import convolutions, groups_of, width_dims
 from tclint.advice.resizing import best_batch
 from tclint.advice.sharing import share_finding
@@ -16,6 +17,8 @@ from tclint.graph import Op
 from tclint.rule import Example, GraphRule
 
 _FEWEST_CHANNELS = 32
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: what a wider layer gains has no price."""
 _SMALL_PRODUCT = 128
 """Edge of an ordinary tile: a product with a smaller side fills no tile in that direction."""
 
@@ -158,7 +161,8 @@ def example_inputs():
             return
         few = [op for op in _dense(context) if self._chosen(op, context)]
         for ops in by_line(few).values():
-            if not worth_pricing(context, indices_of(ops)):
+            least = _WORTH_SAYING * context.settings.min_gain_percent
+            if largest_share_percent(context, indices_of(ops)) < least:
                 continue
             channels = sorted({size for op in ops for size in self._chosen(op, context)})
             yield share_finding(
@@ -203,7 +207,8 @@ class SmallConvolution(GraphRule):
         nn.Conv2d(512, 512, 3, padding=1)      # batch 32 or more
 
     When it does not apply
-    Inference whose batch latency decides. Steps where such layers are a small part.
+    Inference whose batch latency decides, and inputs that tclint inferred: nobody chose their batch.
+    Steps where such layers are a small part. Models that wait as a whole: see latency-bound-layers.
 
     References
     NVIDIA, Convolutional Layers User's Guide, implicit GEMM dimensions.
@@ -237,11 +242,11 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.Sequential(*[nn.Conv1d(512, 512, 3, padding=1) for _ in range(4)])
+    return nn.Sequential(*[nn.Conv1d(4096, 4096, 3, padding=1) for _ in range(4)])
 
 
 def example_inputs():
-    return empty(2, 512, 20)
+    return empty(2, 4096, 20)
 """,
             "a short sequence",
             {"mode": "infer"},
@@ -309,6 +314,9 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
+        # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
+        if batch_is_assumed(context) or context.once(latency_bound) is not None:
+            return
         small = [op for op in _dense(context) if self._rows(op) < _SMALL_PRODUCT and self._waits(op, context)]
         concerned = indices_of(small)
         if not small or not worth_pricing(context, concerned):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tclint.advice.alignment import SMALLEST_WIDTH
 from tclint.advice.attention import attention_blocks
+from tclint.advice.latency import batch_is_assumed, latency_bound
 from tclint.advice.layers import (
-    by_line,
     costliest,
     gain_phrase,
     indices_of,
@@ -18,7 +18,7 @@ from tclint.advice.layers import (
     share_percent,
     worth_pricing,
 )
-from tclint.advice.op_dims import leaf_ops, width_dims
+from tclint.advice.op_dims import leaf_ops, operand_positions, width_dims
 from tclint.advice.resizing import best_batch
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
@@ -28,6 +28,8 @@ from tclint.rule import Example, GraphRule
 
 _SMALL = 128
 """Linear/Fully-Connected Layers User's Guide: below about 128 rows or outputs, V100 waits for memory."""
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: narrow layers have no price, and every model has some."""
 
 
 class SmallGemm(GraphRule):
@@ -36,7 +38,8 @@ class SmallGemm(GraphRule):
     What it does
     Finds linear layers with fewer than 128 rows (batch times tokens), inputs or outputs whose time is not
     limited by arithmetic, and reports those whose share of the step is worth it: once for the model where
-    the rows are few, with the gain per sample of a larger batch; per line where the layer is narrow.
+    the rows are few, with the gain per sample of a larger batch, and once where layers are narrow and take
+    five times --min-gain (5 % of the step).
 
     Why it costs
     A product of M x K with K x N does 2MNK operations on MK + KN + MN values. When one of the three is
@@ -50,8 +53,9 @@ class SmallGemm(GraphRule):
         nn.Linear(4096, 1024)      # called with a batch of 256; or several narrow layers as one
 
     When it does not apply
-    Inference with a batch given by latency. Products inside attention. Scores and other outputs of one
-    to four values. Layers that are a small part of the step.
+    Inference with a batch given by latency, and inputs that tclint inferred: nobody chose their batch.
+    Models that wait as a whole, which latency-bound-layers reports. Products inside attention. Scores and
+    other outputs of one to four values. Layers that are a small part of the step.
 
     References
     NVIDIA, Linear/Fully-Connected Layers User's Guide: batch and neuron counts above 128.
@@ -108,11 +112,11 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+    return nn.Sequential(nn.Linear(4096, 16384), nn.ReLU(), nn.Linear(16384, 4096))
 
 
 def example_inputs():
-    return empty(1, 1024)
+    return empty(1, 4096)
 """,
             "one row at a time, in inference",
             {"mode": "infer"},
@@ -188,14 +192,16 @@ def example_inputs():
             if product is None or product.batch > 1:
                 continue
             if product.m < _SMALL:
-                few_rows.append(op)
+                few_rows += [op] if _rows_follow_the_batch(op, context) else []
             elif _is_chosen(op, context):
                 narrow.append(op)
-        if few_rows and worth_pricing(context, indices_of(few_rows)):
+        # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
+        whole = batch_is_assumed(context) or context.once(latency_bound) is not None
+        if few_rows and not whole and worth_pricing(context, indices_of(few_rows)):
             yield self._few_rows(context, few_rows)
-        for ops in by_line(narrow).values():
-            if worth_pricing(context, indices_of(ops)):
-                yield self._narrow(context, ops)
+        shares = share_percent(context, indices_of(narrow))
+        if max(shares.values(), default=0.0) >= _WORTH_SAYING * context.settings.min_gain_percent:
+            yield self._narrow(context, narrow, shares)
 
     def _few_rows(self, context: GraphContext, ops: list[Op]) -> Finding:
         concerned = indices_of(ops)
@@ -234,22 +240,37 @@ def example_inputs():
             identity="rows",
         )
 
-    def _narrow(self, context: GraphContext, ops: list[Op]) -> Finding:
-        shares = share_percent(context, indices_of(ops))
+    def _narrow(self, context: GraphContext, ops: list[Op], shares: dict[str, float]) -> Finding:
         first = costliest(context, ops)
         product = _starved_product(first, context)
         assert product is not None
+        location = context.location(first)
         return self.finding(
-            context.location(first),
+            location,
             f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory: "
-            f"{product.k} x {product.n} is narrow.",
+            f"{'layers of ' if len(ops) > 1 else ''}{product.k} x {product.n} "
+            f"{'and the like are' if len(ops) > 1 else 'is'} narrow.",
             effect=Effect(unknown="a wider layer is another model"),
             evidence={"in_features": product.k, "out_features": product.n, "share_percent": rounded(shares)},
             fix=Fix(
                 "Join narrow layers that read the same input into one; prefer wider layers to more of them."
             ),
-            related=context.related(first),
+            related=(
+                *context.related(first),
+                *related_sites([op.construct_site for op in ops], location, "another narrow layer"),
+            ),
+            identity="narrow",
         )
+
+
+def _rows_follow_the_batch(op: Op, context: GraphContext) -> bool:
+    """False where the rows are known to be something else: positions of a table, a grid."""
+    positions = operand_positions(op)
+    if positions is None:
+        return True
+    shape = op.inputs[positions[0]].shape
+    groups = [context.dims.group_of_input(op.index, positions[0], axis) for axis in range(len(shape) - 1)]
+    return any(group is None or group.is_batch or group.unresolved for group in groups)
 
 
 def _is_chosen(op: Op, context: GraphContext) -> bool:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from tclint.config import Precision
+from tclint.precisions import PRECISION_FACTS
 
 # Matrix Multiplication Background, Table 1: "multiple of" below which cuBLAS >= 11 and cuDNN >= 7.6.3 lose
 # speed and older ones use no Tensor Cores. fp32 on CUDA cores has no such multiple.
-EFFICIENT_MULTIPLE: dict[Precision, int] = {"fp16": 8, "bf16": 8, "tf32": 4}
+EFFICIENT_MULTIPLE: dict[Precision, int] = {
+    name: facts.multiple for name, facts in PRECISION_FACTS.items() if facts.multiple is not None
+}
 
 # The same table, "on A100 most efficient": 128 bytes.
-AMPERE_MULTIPLE: dict[Precision, int] = {"fp16": 64, "bf16": 64, "tf32": 32}
+AMPERE_MULTIPLE: dict[Precision, int] = {
+    name: facts.largest_multiple
+    for name, facts in PRECISION_FACTS.items()
+    if facts.largest_multiple is not None
+}
 
 PADDING_MULTIPLES = (4, 8, 16, 32, 64, 128)
 """What padding is tried with; only those that the precision can profit from."""

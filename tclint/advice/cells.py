@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tclint.advice.edits import with_ops
-from tclint.advice.fusions import emptied
+from tclint.advice.edits import emptied, with_ops
 from tclint.graph import Graph, Op
 from tclint.graph.spec import contiguous_strides
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from tclint.advice.layers import consumers
 from tclint.graph import Graph, Op, TensorSpec
 from tclint.graph.spec import channels_last_strides, contiguous_strides
 
@@ -37,6 +38,14 @@ def with_ops(graph: Graph, changed: Mapping[int, Op]) -> Graph:
         if parameter.name not in dropped
     )
     return replace(graph, ops=ops, parameters=parameters)
+
+
+def emptied(op: Op) -> Op:
+    """The op as a view of its first input: same results, no work."""
+    inputs = tuple(spec for spec in op.inputs[:1] if spec.parameter is None)
+    return replace(
+        op, name="view", kind="view", inputs=inputs, input_names=("self",) * len(inputs), attributes={}
+    )
 
 
 def resized(spec: TensorSpec, axis: int, size: int) -> TensorSpec:
@@ -78,6 +87,49 @@ def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
         dense = with_input(op, "weight", resized(weight, 1, full))
         changed[op.index] = replace(dense, attributes={**op.attributes, "groups": 1})
     return with_ops(graph, changed)
+
+
+def with_fused_expansion(graph: Graph, ops: Iterable[Op]) -> Graph:
+    """Depthwise convolutions and the 1x1 convolutions that widen the image before them as one dense one.
+
+    Norm and activation in between go as well; a depthwise convolution that reads something else is left
+    as it is.
+    """
+    readers = consumers(graph.ops)
+    changed: dict[int, Op] = {}
+    for op in (graph.ops[op.index] for op in ops):
+        source, weight = op.input("input"), op.input("weight")
+        between = _expansion_before(graph, op, readers)
+        if source is None or weight is None or not between:
+            continue
+        image = between[-1].inputs[0]
+        fused = with_input(op, "input", image)
+        fused = with_input(fused, "weight", resized(weight, 1, image.shape[1]))
+        changed[op.index] = replace(fused, attributes={**op.attributes, "groups": 1})
+        changed |= {other.index: emptied(other) for other in between}
+    return with_ops(graph, changed)
+
+
+def _expansion_before(graph: Graph, op: Op, readers: Mapping[int, list[Op]]) -> list[Op]:
+    """The ops back to the 1x1 convolution whose only reader the op is; empty where there is none."""
+    between: list[Op] = []
+    position = op.input_names.index("input")
+    producer = op.inputs[position].producer
+    while producer is not None:
+        before = graph.ops[producer]
+        if len(readers.get(producer, ())) != 1:
+            return []
+        between.append(before)
+        if before.kind == "conv":
+            kernel = before.inputs[before.input_names.index("weight")].shape[2:]
+            stride = before.attributes.get("stride", 1)
+            steps = stride if isinstance(stride, list | tuple) else [stride]
+            is_expansion = before.attributes.get("groups", 1) == 1 and "transpose" not in before.name
+            return between if is_expansion and {*kernel, *steps} == {1} else []
+        if before.kind not in ("norm", "elementwise") or not before.inputs:
+            return []
+        producer = before.inputs[0].producer
+    return []
 
 
 def with_input_channels(graph: Graph, ops: Iterable[Op], channels: int) -> Graph:

@@ -7,18 +7,10 @@ from dataclasses import replace
 from math import prod
 
 from tclint.advice.attention import AttentionBlock
-from tclint.advice.edits import resized, with_ops
+from tclint.advice.edits import emptied, resized, with_ops
 from tclint.advice.op_dims import operand_positions
 from tclint.graph import Graph, Op, TensorSpec
 from tclint.graph.spec import contiguous_strides
-
-
-def emptied(op: Op) -> Op:
-    """The op as a view of its first input: same results, no work."""
-    inputs = tuple(spec for spec in op.inputs[:1] if spec.parameter is None)
-    return replace(
-        op, name="view", kind="view", inputs=inputs, input_names=("self",) * len(inputs), attributes={}
-    )
 
 
 def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
