@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.placement import unplaced
-from tclint.source.program import contains, has_star, is_test_path, keyword, names_in
+from tclint.source.queries import contains, has_star, is_test_path, keyword, names_in, unplaced
 from tclint.source.tables import (
     Assignment,
     Call,

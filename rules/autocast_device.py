@@ -67,7 +67,7 @@ class AutocastDeviceMismatch(SourceRule):
                     problem = self._argument(context, function, event.call)
                     if problem is not None:
                         yield self._report(context, function, event.call.site, *problem)
-            for region in context.amp.regions(function):
+            for region in context.amp.autocasts.regions(function):
                 if (
                     region.autocast.devices != ("cpu",)
                     or region.autocast.enabled is False

@@ -59,7 +59,7 @@ class AutocastFp32Dtype(SourceRule):
                 for qualified in context.resolver.called(function, event.call):
                     if qualified not in context.names.autocast:
                         continue
-                    autocast = context.amp.autocast(function, qualified, event.call)
+                    autocast = context.amp.autocasts.autocast(function, qualified, event.call)
                     if autocast.dtype not in ("float32", "float64") or autocast.enabled is False:
                         continue
                     yield self.finding(

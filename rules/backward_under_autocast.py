@@ -62,12 +62,12 @@ class BackwardUnderAutocast(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
         for function in context.tables.functions:
-            if not amp.regions(function):
+            if not amp.autocasts.regions(function):
                 continue
             for event in function.events:
                 if not isinstance(event, CallEvent) or not _is_backward(context, function.index, event):
                     continue
-                region = amp.effective(function, event.block)
+                region = amp.autocasts.effective(function, event.block)
                 if region is None:
                     continue
                 start = context.location(region.site)

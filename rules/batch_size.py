@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
-from tclint.source.program import has_star, is_test_path, keyword, words
+from tclint.source.queries import has_star, is_test_path, keyword, words
 from tclint.source.tables import (
     Literal,
     Name,
@@ -243,5 +243,5 @@ def _mixed_precision(context: SourceContext) -> bool:
     return any(
         region.autocast.enabled is not False and region.autocast.dtype in ("float16", "bfloat16", None)
         for function in context.tables.functions
-        for region in amp.regions(function)
+        for region in amp.autocasts.regions(function)
     )

@@ -10,7 +10,7 @@ from tclint.rule import Example, Rule, SourceRule
 from tclint.source.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
 
 if TYPE_CHECKING:
-    from tclint.source.amp import Region
+    from tclint.source.autocasts import Region
     from tclint.source.context import SourceContext
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
@@ -61,7 +61,7 @@ class BceUnderAutocast(SourceRule):
             for event in function.events:
                 if not isinstance(event, CallEvent):
                     continue
-                region = context.amp.effective(function, event.block)
+                region = context.amp.autocasts.effective(function, event.block)
                 if region is None or not region.on_cuda:
                     continue
                 for where, function_of_call, call in self._raising(context, function, event.call, 3):
@@ -82,7 +82,7 @@ class BceUnderAutocast(SourceRule):
             return
         for where, helper in _run_by(context, function, call):
             for event in helper.events:
-                if isinstance(event, CallEvent) and not where.amp.active(helper, event.block):
+                if isinstance(event, CallEvent) and not where.amp.autocasts.active(helper, event.block):
                     yield from self._raising(where, helper, event.call, depth - 1)
 
     def _is_bce(self, context: SourceContext, function: Function, call: Call) -> bool:

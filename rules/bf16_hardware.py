@@ -66,7 +66,7 @@ class Bf16OnPreAmpere(SourceRule):
         listed = ", ".join(gpus)
         uses: dict[int, str] = {}
         for function in context.tables.functions:
-            for region in context.amp.regions(function):
+            for region in context.amp.autocasts.regions(function):
                 autocast = region.autocast
                 if autocast.dtype == "bfloat16" and autocast.enabled is not False and region.on_cuda:
                     uses.setdefault(autocast.site, "autocast")

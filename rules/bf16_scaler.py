@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.conditions import conditions_of
 from tclint.source.tables import Expression, dotted, method_of, render
 
 if TYPE_CHECKING:
-    from tclint.source.amp import Region
+    from tclint.source.autocasts import Region
     from tclint.source.context import SourceContext
     from tclint.source.flow import Backward
 
@@ -81,7 +82,7 @@ class ScalerWithBf16(SourceRule):
                     for item in made
                 ):
                     continue
-                conditions = context.amp.conditions(flow.function, scaled.block)
+                conditions = conditions_of(flow.function, scaled.block)
                 if any(_DTYPE_WORDS.search(condition.text.lower()) for condition in conditions):
                     continue
                 line = context.location(region.site).line

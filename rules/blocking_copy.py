@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.loaders import LOADERS, copies_in_training
-from tclint.source.program import has_star, is_test_path, keyword, positional
+from tclint.source.queries import has_star, is_test_path, keyword, positional
 from tclint.source.tables import (
     Call,
     Literal,

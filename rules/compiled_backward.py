@@ -72,7 +72,7 @@ class CompileBackwardAutocast(SourceRule):
         for flow in context.flows:
             for backward in (*flow.scaled, *flow.backwards):
                 regions = sorted(backward.origin.regions)[:1] if backward.origin.regions else []
-                if not regions or context.amp.effective(flow.function, backward.block) is not None:
+                if not regions or context.amp.autocasts.effective(flow.function, backward.block) is not None:
                     continue
                 region = regions[0]
                 inside = self._compiled_inside(context, region.function, region.block, compiled)

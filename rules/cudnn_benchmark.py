@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.cudnn_switches import CUDNN_ENABLED, SEEDING, VARIABLE_SIZE, in_any_with, inside_named
-from tclint.source.program import is_test_path, words
+from tclint.source.queries import is_test_path, words
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.program import Program, Switch
+    from tclint.source.program import Program
+    from tclint.source.switches import Switch
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = (

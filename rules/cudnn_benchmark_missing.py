@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.cudnn_switches import VARIABLE_SIZE
-from tclint.source.program import is_test_path
+from tclint.source.queries import is_test_path
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -224,7 +224,7 @@ RULES: tuple[type[Rule], ...] = (CudnnBenchmarkMissing,)
 def _convolutions(context: SourceContext) -> str:
     """A convolutional layer or network of the program, or ''."""
     program = context.program
-    for layer in program.all_layers():
+    for layer in context.values.all_layers():
         last = layer.qualified.rpartition(".")[2]
         if last in ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d"):
             return last

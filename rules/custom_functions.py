@@ -117,7 +117,7 @@ class CustomFunctionNoCustomFwd(SourceRule):
                 if isinstance(event, CallEvent) and dotted(event.call.function).endswith(
                     f"{owner.name}.apply"
                 ):
-                    region = context.amp.effective(function, event.block)
+                    region = context.amp.autocasts.effective(function, event.block)
                     if region is not None:
                         return event.call, context.location(region.site).line
         return None

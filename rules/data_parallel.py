@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.program import any_word, is_test_path
+from tclint.source.queries import any_word, is_test_path
 from tclint.source.tables import (
     Function,
     render,

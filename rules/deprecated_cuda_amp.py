@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.conditions import conditions_of
 from tclint.source.tables import (
     Assignment,
     Call,
@@ -104,24 +105,21 @@ class DeprecatedCudaAmp(SourceRule):
         qualified = context.resolver.qualified(function, name)
         if not qualified or not all(candidate in known for candidate in qualified):
             return None
-        if self._guarded(context, function, block):
+        if self._guarded(function, block):
             return None
         for scope in context.resolver.scopes(function):
             for item in scope.imports:
-                if item.name == name.partition(".")[0] and self._guarded(context, scope, item.block, True):
+                if item.name == name.partition(".")[0] and self._guarded(scope, item.block, True):
                     return None
         return qualified[0]
 
-    def _guarded(
-        self, context: SourceContext, function: Function, block: int, is_import: bool = False
-    ) -> bool:
+    def _guarded(self, function: Function, block: int, is_import: bool = False) -> bool:
         """In a branch that depends on the version of torch, or in a fallback."""
         kinds = {function.blocks[index].kind for index in function.enclosing(block)}
         if "except" in kinds or (is_import and "try" in kinds):
             return True
         return any(
-            _VERSION_TEST.search(condition.text.lower())
-            for condition in context.amp.conditions(function, block)
+            _VERSION_TEST.search(condition.text.lower()) for condition in conditions_of(function, block)
         )
 
     def _import_site(self, context: SourceContext, function: Function, name: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.precision_switches import SCIENCE, imported_packages, training_evidence
-from tclint.source.program import is_test_path, keyword
+from tclint.source.queries import is_test_path, keyword
 from tclint.source.tables import Name, method_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Float64Model(SourceRule):
                     continue
             elif event.call.arguments:
                 continue
-            if program.kind_of(function, receiver) != "module":
+            if context.values.kind_of(function, receiver) != "module":
                 continue
             yield self.finding(
                 context.location(event.call.site),

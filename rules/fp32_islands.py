@@ -66,12 +66,12 @@ class Fp32IslandMissingFloat(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for function in context.tables.functions:
-            for region in context.amp.regions(function):
+            for region in context.amp.autocasts.regions(function):
                 block = region.block
                 if region.autocast.enabled is not False or block == 0:
                     continue
                 parent = function.blocks[block].parent
-                outer = context.amp.effective(function, parent)
+                outer = context.amp.autocasts.effective(function, parent)
                 if outer is None or outer.block == 0 or outer.autocast.enabled is not True:
                     continue
                 if outer.autocast.dtype not in ("float16", "bfloat16"):

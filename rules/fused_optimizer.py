@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.program import has_star, is_test_path
+from tclint.source.queries import has_star, is_test_path
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -122,7 +122,7 @@ class HalfModelWithAutocast(SourceRule):
                 if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
                     continue
                 called = event.call.function.dotted
-                region = context.amp.effective(function, event.block)
+                region = context.amp.autocasts.effective(function, event.block)
                 if called.rpartition(".")[2] != last or region is None:
                     continue
                 if not context.amp.gradients_on(function, event.block) or region.autocast.dtype == "float32":
@@ -160,7 +160,7 @@ class HalfModelWithAutocast(SourceRule):
             for event in function.events:
                 if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
                     continue
-                region = context.amp.effective(function, event.block)
+                region = context.amp.autocasts.effective(function, event.block)
                 name = event.call.function.dotted.rpartition(".")[2]
                 if region is None or not region.autocast.enabled or name in cast:
                     continue

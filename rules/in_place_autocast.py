@@ -58,7 +58,7 @@ class InPlaceUnderAutocast(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for function in context.tables.functions:
-            if not context.amp.regions(function):
+            if not context.amp.autocasts.regions(function):
                 continue
             for event in function.events:
                 if not isinstance(event, CallEvent):
@@ -72,7 +72,7 @@ class InPlaceUnderAutocast(SourceRule):
                 by_out = given and method in _OUT and any(name == f"torch.{method}" for name in called)
                 if not by_out and not (method in _IN_PLACE and receiver is not None):
                     continue
-                region = context.amp.effective(function, event.block)
+                region = context.amp.autocasts.effective(function, event.block)
                 if region is None:
                     continue
                 what = "out=" if by_out else "in-place"

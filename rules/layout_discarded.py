@@ -54,7 +54,7 @@ class ChannelsLastDiscarded(SourceRule):
         for found in conversions(context):
             if not program.is_discarded(found.event.call):
                 continue
-            if found.method == "to" and program.kind_of(found.function, found.receiver) != "tensor":
+            if found.method == "to" and context.values.kind_of(found.function, found.receiver) != "tensor":
                 continue
             if program.in_with(found.function, found.event.block, "raises", "assertRaises"):
                 continue

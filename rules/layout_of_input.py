@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.layouts import Conversion, base_of, conversions, mentions
-from tclint.source.program import has_star, is_test_path, root_name
+from tclint.source.queries import has_star, is_test_path, root_name
 from tclint.source.tables import (
     Call,
     CallEvent,
@@ -65,7 +65,8 @@ class ModelChannelsLastInputNot(SourceRule):
             return
         found = list(conversions(context))
         if any(
-            item.layout is None or program.kind_of(item.function, item.receiver) != "module" for item in found
+            item.layout is None or context.values.kind_of(item.function, item.receiver) != "module"
+            for item in found
         ):
             return
         if len(found) != 1 or program.speaks_of("prefetch", "collate", "dali"):

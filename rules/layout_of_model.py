@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.layouts import conversions, mentions
-from tclint.source.program import is_test_path
+from tclint.source.queries import is_test_path
 from tclint.source.tables import (
     Call,
     CallEvent,
@@ -67,7 +67,8 @@ class InputChannelsLastModelNot(SourceRule):
         if not found or mentions(context) != len(found):
             return
         if any(
-            item.layout is None or program.kind_of(item.function, item.receiver) != "tensor" for item in found
+            item.layout is None or context.values.kind_of(item.function, item.receiver) != "tensor"
+            for item in found
         ):
             return
         for training in program.trainings:
@@ -221,7 +222,7 @@ def _makes_convolutions(context: SourceContext, scope: Function, call: Call) -> 
                 return True
         for maker in context.resolver.local_functions(scope, base.function):
             if maker.kind == "class":
-                return any(layer.qualified == "torch.nn.Conv2d" for layer in context.program.layers(maker))
+                return any(layer.qualified == "torch.nn.Conv2d" for layer in context.values.layers(maker))
         receiver, method = method_of(base)
         if receiver is None or method not in ("cuda", "to", "train", "half", "float"):
             return False

@@ -197,7 +197,6 @@ def _rank(context: SourceContext, function: Function, expression: Expression) ->
 
 def _conv_ranks(context: SourceContext, function: Function, expression: Expression) -> dict[str, int]:
     """Convolution layers of a module and the rank of their weights; empty where some part is unknown."""
-    program = context.program
     base = base_of(context, function, expression)
     made = [(function, base)]
     if isinstance(base, Name):
@@ -218,7 +217,7 @@ def _conv_ranks(context: SourceContext, function: Function, expression: Expressi
         if maker.kind == "class":
             if _foreign(context, maker):
                 return {}
-            names.extend(layer.qualified for layer in program.layers(maker))
+            names.extend(layer.qualified for layer in context.values.layers(maker))
     layers: dict[str, int] = {}
     for name in names:
         last = name.rpartition(".")[2]
@@ -229,10 +228,10 @@ def _conv_ranks(context: SourceContext, function: Function, expression: Expressi
 
 def _foreign(context: SourceContext, owner: Function) -> bool:
     """The class makes parts that are not seen: its Conv1d may not be all that it has."""
-    layers = {layer.qualified for layer in context.program.layers(owner)}
+    layers = {layer.qualified for layer in context.values.layers(owner)}
     if any("Conv3d" in name for name in layers) and not any("Conv2d" in name for name in layers):
         return False  # what is seen raises already
-    for member in context.program.members(owner):
+    for member in context.values.members(owner):
         for event in member.events:
             if not isinstance(event, CallEvent):
                 continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.loaders import LOADERS, dataset_made_by, feeds_evaluation
-from tclint.source.program import has_star, is_test_path, keyword, words
+from tclint.source.queries import has_star, is_test_path, keyword, words
 from tclint.source.tables import (
     CallEvent,
     Literal,
@@ -192,7 +192,7 @@ def _reads_files(context: SourceContext, loader: Called) -> str:
         for maker in context.resolver.local_functions(scope, call.function):
             if maker.kind != "class" or any("Iterable" in render(base) for base in maker.bases):
                 continue
-            for member in context.program.members(maker):
+            for member in context.values.members(maker):
                 if member.name == "__getitem__" and any(
                     isinstance(event, CallEvent) and method_of(event.call)[1] in _OPENS
                     for event in member.events

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.conditions import apart
 from tclint.source.tables import Argument, CallEvent, dotted, method_of, render
 
 if TYPE_CHECKING:
-    from tclint.source.amp import Region
+    from tclint.source.autocasts import Region
     from tclint.source.context import SourceContext
     from tclint.source.flow import Backward, Flow
 
@@ -360,7 +361,7 @@ def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
 def _handled_apart(context: SourceContext, flow: Flow, backward: Backward) -> bool:
     """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
     for event in flow.function.events:
-        if isinstance(event, CallEvent) and context.amp.apart(flow.function, event.block, backward.block):
+        if isinstance(event, CallEvent) and apart(flow.function, event.block, backward.block):
             arguments = {render(argument.value) for argument in event.call.arguments}
             called = context.resolver.called(flow.function, event.call)
             if render(backward.loss) in arguments and not any(name.startswith("torch.") for name in called):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.loaders import LOADERS, copies_in_training, dataset_made_by
-from tclint.source.program import has_star, is_test_path, keyword
+from tclint.source.queries import has_star, is_test_path, keyword
 from tclint.source.tables import (
     Call,
     CallEvent,
@@ -205,7 +205,7 @@ def _in_memory(context: SourceContext, loader: Called) -> bool:
         if last in ("TensorDataset", "IterableDataset") or "cuda" in render(call):
             return True
         for maker in context.resolver.local_functions(scope, call.function):
-            for member in context.program.members(maker) if maker.kind == "class" else ():
+            for member in context.values.members(maker) if maker.kind == "class" else ():
                 for event in member.events:
                     if isinstance(event, CallEvent) and method_of(event.call)[1] == "cuda":
                         return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.precision_switches import about_determinism, set_again
-from tclint.source.program import is_test_path
+from tclint.source.queries import is_test_path
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -11,7 +11,7 @@ from tclint.source.tables import Call, Expression, dotted
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.scaling import View
+    from tclint.source.scaling_view import View
 
 
 class ScalerClosure(SourceRule):

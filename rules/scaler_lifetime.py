@@ -11,7 +11,8 @@ from tclint.source.tables import CallEvent, dotted, method_of
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.scaling import Made, Op, View
+    from tclint.source.scaling import Made
+    from tclint.source.scaling_view import Op, View
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 

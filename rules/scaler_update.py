@@ -11,7 +11,7 @@ from tclint.source.scaler_ops import scaler_evidence, tail
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.scaling import Op, View
+    from tclint.source.scaling_view import Op, View
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 

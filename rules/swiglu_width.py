@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.program import names_in, words
+from tclint.source.queries import names_in, words
 from tclint.source.tables import (
     Assignment,
     Call,

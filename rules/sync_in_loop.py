@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.program import is_test_path
+from tclint.source.queries import is_test_path
 from tclint.source.tables import (
     Call,
     CallEvent,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.precision_switches import SCIENCE, imported_packages, training_evidence
-from tclint.source.program import has_star, is_test_path, keyword, words
+from tclint.source.queries import has_star, is_test_path, keyword, words
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -271,7 +271,7 @@ def _matmul_layers(context: SourceContext) -> str:
     attention = program.calls(*_ATTENTION)
     if attention:
         return f"`{attention[0].qualified.rpartition('.')[2]}`"
-    layers = program.all_layers()
+    layers = context.values.all_layers()
     if any("Conv" in layer.qualified for layer in layers):
         return ""
     linears = [layer for layer in layers if layer.qualified == "torch.nn.Linear"]

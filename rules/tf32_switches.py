@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.precision_switches import CUDNN, MATMUL, SETTER, about_determinism, set_again
-from tclint.source.program import Switch, is_test_path
+from tclint.source.queries import is_test_path
+from tclint.source.switches import Switch
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -7,158 +7,32 @@ worker processes) and libcst, NumPy and the rules only when there is something f
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tclint.baseline import Baseline
-from tclint.config import PRECISIONS, Settings
+from tclint.config import Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
+from tclint.graph_pass import check_graph, with_fixes_made
 from tclint.input_sets import with_worst_marked, worst_of_sets
 from tclint.registry import Selection
-from tclint.rule import CRASH_CODE, GraphRule, Rule, SourceRule, apply_rule
+from tclint.results import Entry, EntryError, Metrics, Report
+from tclint.rule import GraphRule, Rule, SourceRule
 from tclint.suppressions import apply_suppressions
 from tclint.target import is_model_target
 
 if TYPE_CHECKING:
     from tclint.context import GraphContext
-    from tclint.cost.result import Memory
-    from tclint.graph import Assumption, Graph
-    from tclint.graph.work import Gap
+    from tclint.graph import Assumption
     from tclint.source import Skipped
     from tclint.trace_cache import TraceCache
     from tclint.tracing import TraceResult
-    from tclint.what_if import BatchLimits, Comparison
+
+__all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Predicted kernel time of one entry on one GPU; shares are percent of the step."""
-
-    gpu: str
-    step_time_us: float
-    forward_time_us: float
-    backward_time_us: float
-    optimizer_time_us: float
-    readiness_percent: float
-    """Share of the step in ops that run efficiently on Tensor Cores."""
-    tensor_core_time_percent: float
-    amdahl_ceiling: float
-    """Largest possible speed-up if only the work on Tensor Cores got faster."""
-    uncertainty_percent: float
-    calibrated: bool
-    step_flops: int | None = None
-    """Forward and backward; None: not computed."""
-    aligned_flops_percent: float | None = None
-    """Share of the matrix products' FLOPs whose contiguous dims are multiples of what Tensor Cores want;
-    None where the precision has no such multiple."""
-    memory_bytes: int | None = None
-    """Parameters, gradients, optimizer state and activations, without the allocator's own."""
-    memory: Memory | None = None
-    """What those bytes consist of."""
-    batch_limits: BatchLimits | None = None
-    """The largest batches that fit this GPU."""
-    launch_count: int | None = None
-    """Kernels that the host launches in one step."""
-    launch_time_us: float | None = None
-    """What the host is assumed to need for that; in no other time."""
-    step_time_fixed_us: float | None = None
-    """The step with the fixes of all listed findings made together; None where none has a priced fix."""
-    readiness_fixed_percent: float | None = None
-    """Readiness of that step."""
-    step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
-    """The same step in every precision that the GPU's units compute in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One model that was built, traced and priced."""
-
-    target: str
-    model: str
-    """Class name of the root module."""
-    mode: str
-    precision: str
-    parameters: int
-    flops: int
-    """Forward, 2 per multiply-add."""
-    op_count: int
-    metrics: dict[str, Metrics]
-    """By GPU id."""
-    assumptions: tuple[Assumption, ...]
-    not_analysed: tuple[Gap, ...]
-    seconds: dict[str, float]
-    inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
-    """Name, dtype and shape of every tensor the model was called with."""
-    graph_hash: str = ""
-    """What the model computes (tclint.model_facts.graph_hash)."""
-    torch_version: str = ""
-    """Of the torch that traced it."""
-    comparisons: tuple[Comparison, ...] = ()
-    """The tables that `compare` asks for."""
-    input_set: str = ""
-    """Which of several sets of inputs; it stands in brackets behind the target as well."""
-    is_worst_case: bool = False
-    """Of the several sets of inputs of a target, the one on which Tensor Cores are used least."""
-    captured_output: str = ""
-    """What the target's code printed."""
-    fixes_made: int = 0
-    """Findings whose fixes are in `step_time_fixed_us`."""
-    graph: Graph | None = field(default=None, compare=False, repr=False)
-    """What was traced, for reports that show every op; no other result rests on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntryError:
-    """A target that could not be linted."""
-
-    target: str
-    message: str
-    details: str = ""
-    captured_output: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a run found; paths are relative to the working directory, POSIX."""
-
-    settings: Settings
-    entries: tuple[Entry, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """Ranked: errors first, then by predicted gain."""
-    below_min_gain: tuple[Finding, ...] = ()
-    """Counted in the summary, not listed."""
-    suppressed: tuple[Finding, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    errors: tuple[EntryError, ...] = ()
-    source_files: int = 0
-    """Files that the source pass considered."""
-    baselined: tuple[Finding, ...] = ()
-    """Known from the baseline: counted, not listed."""
-    paths: tuple[str, ...] = ()
-    """Those files without the skipped ones, absolute."""
-    digests: Mapping[str, bytes] = field(default_factory=dict)
-    """SHA-256 of the source files with findings, by absolute path, as they were read."""
-
-    @property
-    def exit_code(self) -> int:
-        """0 clean, 1 findings at or above `fail_on`, 2 a target or a rule failed."""
-        if self.errors or any(finding.code == CRASH_CODE for finding in self.findings):
-            return 2
-        if self.settings.fail_on == "never":
-            return 0
-        threshold = LEVEL_ORDER[self.settings.fail_on]
-        return int(any(LEVEL_ORDER[finding.level] <= threshold for finding in self.findings))
-
-    def to_json(self) -> str:
-        """The JSON report (schema: `tclint/report/schema.json`)."""
-        from tclint.report.json import render
-
-        return render(self)
 
 
 def check(
@@ -202,7 +76,7 @@ def check(
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
-        entry, found, context = _check_graph(result, graph_rules, settings)
+        entry, found, context = check_graph(result, graph_rules, settings)
         entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
         findings.extend(found)
         changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
@@ -226,7 +100,7 @@ def check(
     return Report(
         settings=settings,
         entries=tuple(
-            _with_fixes(entry, *contexts[index], listed) if index in contexts else entry
+            with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
             for index, entry in enumerate(with_worst_marked(entries))
         ),
         findings=tuple(_relative(finding) for finding in rank(worst_of_sets(listed, entries))),
@@ -306,100 +180,6 @@ def _joined(
     from tclint.training_script import join
 
     return join(existing, models, settings)
-
-
-def _check_graph(
-    result: TraceResult, rules: Sequence[GraphRule], settings: Settings
-) -> tuple[Entry, list[Finding], GraphContext]:
-    from tclint.context import GraphContext
-    from tclint.model_facts import aligned_flops_percent, graph_hash
-    from tclint.what_if import WhatIf, batch_limits
-
-    graph = result.graph
-    assert graph is not None
-    started = time.perf_counter()
-    context = GraphContext(graph, settings, result.entry)
-    for scenario in context.scenarios:
-        context.estimate(scenario)  # remembered; the rules ask for it
-    priced = time.perf_counter()
-    found = [
-        replace(finding, target=result.entry)
-        for rule in rules
-        for finding in apply_rule(rule, context, context.root_location())
-    ]
-    ruled = time.perf_counter()
-    metrics = {}
-    gaps: tuple[Gap, ...] = ()
-    for scenario in context.scenarios:
-        estimate = context.estimate(scenario)
-        gaps = estimate.gaps
-        metrics[estimate.gpu.id] = Metrics(
-            gpu=estimate.gpu.id,
-            step_time_us=estimate.step_time_us,
-            forward_time_us=estimate.forward_time_us,
-            backward_time_us=estimate.backward_time_us,
-            optimizer_time_us=estimate.optimizer_time_us,
-            readiness_percent=estimate.readiness_percent,
-            tensor_core_time_percent=estimate.tensor_core_time_percent,
-            amdahl_ceiling=estimate.amdahl_ceiling,
-            uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
-            calibrated=estimate.gpu.calibrated(scenario.precision),
-            step_flops=estimate.flops,
-            aligned_flops_percent=aligned_flops_percent(estimate),
-            memory_bytes=estimate.memory.total_bytes,
-            memory=estimate.memory,
-            batch_limits=batch_limits(context, scenario),
-            launch_count=estimate.launch_count,
-            launch_time_us=estimate.launch_time_us,
-            step_time_us_by_precision={
-                precision: context.estimate(replace(scenario, precision=precision)).step_time_us
-                for precision in PRECISIONS
-                if estimate.gpu.supports(precision)
-            },
-        )
-    comparisons = WhatIf(context).compare(settings.compare)
-    cost_s = priced - started + time.perf_counter() - ruled
-    entry = Entry(
-        target=result.entry,
-        model=str(graph.metadata.get("model", "")),
-        mode=settings.mode,
-        precision=settings.precision,
-        parameters=graph.parameter_count,
-        flops=graph.flops,
-        op_count=len(graph.ops),
-        metrics=metrics,
-        assumptions=graph.assumptions,
-        not_analysed=gaps,
-        seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
-        inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
-        graph_hash=graph_hash(graph),
-        torch_version=str(graph.metadata.get("torch", "")),
-        comparisons=comparisons,
-        input_set=result.input_set,
-        captured_output=result.captured_output,
-        graph=graph,
-    )
-    return entry, found, context
-
-
-def _with_fixes(
-    entry: Entry, context: GraphContext, changes: frozenset[int], listed: Sequence[Finding]
-) -> Entry:
-    """The entry with the step that its listed fixes together would give; `changes` by identity."""
-    from tclint.advice.combined import all_fixes
-
-    fixed = all_fixes(context, [finding for finding in listed if id(finding.change) in changes])
-    if fixed is None:
-        return entry
-    metrics = {
-        gpu: replace(
-            found,
-            step_time_fixed_us=fixed.step_time_us[gpu],
-            readiness_fixed_percent=fixed.readiness_percent[gpu],
-        )
-        for gpu, found in entry.metrics.items()
-    }
-    return replace(entry, metrics=metrics, fixes_made=len(fixed.made))
 
 
 def _check_sources(

@@ -191,7 +191,7 @@ _PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 def _precision_of_autocast(context: SourceContext) -> Stated | None:
     found = []
     for function in context.tables.functions:
-        for region in context.amp.regions(function):
+        for region in context.amp.autocasts.regions(function):
             autocast = region.autocast
             on_gpu = autocast.devices is None or "cuda" in autocast.devices
             if (

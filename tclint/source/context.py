@@ -20,6 +20,7 @@ from tclint.source.requirements import may_run
 from tclint.source.resolve import Resolver
 from tclint.source.scaling import Scaling
 from tclint.source.tables import Expression, Function, Name, Tables
+from tclint.source.values import Values
 
 
 @dataclass
@@ -65,8 +66,13 @@ class SourceContext:
 
     @cached_property
     def program(self) -> Program:
-        """Switches, calls by name, training loops and what variables hold."""
+        """Switches, calls by name and training loops."""
         return Program(self.amp)
+
+    @cached_property
+    def values(self) -> Values:
+        """What variables hold: modules, their layers, tensors."""
+        return Values(self.resolver)
 
     @cached_property
     def neighbours(self) -> Neighbours:

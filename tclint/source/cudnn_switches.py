@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tclint.source.program import words
+from tclint.source.queries import words
 
 if TYPE_CHECKING:
-    from tclint.source.program import Program, Switch
+    from tclint.source.program import Program
+    from tclint.source.switches import Switch
 
 VARIABLE_SIZE = words(
     "detection bbox bboxes boxes coco speech audio mel wav waveform asr tts vocoder pad_sequence collate "

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tclint.source.amp import Amp, Region, exclusive
+from tclint.source.amp import Amp
+from tclint.source.autocasts import Region
+from tclint.source.conditions import apart, conditions_of, exclusive
 from tclint.source.tables import (
     Assignment,
     Attribute,
@@ -140,11 +142,11 @@ class Flow:
         found = NOWHERE
         around = set(self.function.enclosing(block))
         for item in reversed(written):
-            if self.amp.apart(self.function, item.block, block) or self._left(item.block, around):
+            if apart(self.function, item.block, block) or self._left(item.block, around):
                 continue
             for region in item.origin.regions:
                 # `with autocast(enabled=amp)` and then `if not amp: loss.backward()`
-                if exclusive(self.amp.conditions(self.function, block), region.autocast.conditions):
+                if exclusive(conditions_of(self.function, block), region.autocast.conditions):
                     return found
             found = found | item.origin
             if not item.adds and self._unconditional(item.block) in around:
@@ -170,7 +172,7 @@ class Flow:
             operands = (receiver, *operands)
         if not self.amp.gradients_on(self.function, block):
             return NOWHERE
-        region = self.amp.effective(self.function, block)
+        region = self.amp.autocasts.effective(self.function, block)
         if region is not None:
             found = Origin(frozenset((region,))) | self._union(operands, block)
         else:
@@ -211,7 +213,7 @@ class Flow:
         return found
 
     def _may_scale(self, symbol: str, operands: tuple[Expression, ...], block: int) -> bool:
-        inside = bool(self.amp.active(self.function, block))
+        inside = bool(self.amp.autocasts.active(self.function, block))
         for operand in operands:
             text = render(operand).lower()
             if "scal" in text:
@@ -229,7 +231,7 @@ class Flow:
 
     def _assign(self, event: Assignment) -> None:
         origin = self.origin(event.value, event.block)
-        region = self.amp.effective(self.function, event.block)
+        region = self.amp.autocasts.effective(self.function, event.block)
         computed = isinstance(event.value, Operation) and not _constant(event.value)
         recorded = self.amp.gradients_on(self.function, event.block)
         if region is not None and computed and recorded and not origin.regions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.program import keyword, positional
+from tclint.source.queries import keyword, positional
 from tclint.source.tables import (
     Call,
     CallEvent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.program import keyword, root_name, words
+from tclint.source.queries import keyword, root_name, words
 from tclint.source.tables import (
     Call,
     CallEvent,

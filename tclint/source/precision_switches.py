@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tclint.finding import Related
-from tclint.source.program import Switch, names_in, words
+from tclint.source.queries import names_in, words
+from tclint.source.switches import Switch
 from tclint.source.tables import Assignment, CallEvent, Function, method_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.scaling import Op, View
+    from tclint.source.scaling_view import Op, View
 
 
 def unscales_by_hand(context: SourceContext) -> bool:

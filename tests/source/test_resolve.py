@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tclint.source.amp import Amp
+from tclint.source.autocasts import Autocasts
 from tclint.source.parse import parse
 from tclint.source.resolve import Possible, Resolver, Symbol
 from tclint.source.tables import Assignment, CallEvent, Function, Tables, dotted
@@ -255,7 +255,7 @@ def test_autocast_arguments(
     context: str, devices: tuple[str, ...] | None, dtype: str | None, enabled: bool | None
 ) -> None:
     tables = tables_of(f"import torch\nfrom contextlib import nullcontext\nwith {context}:\n    pass\n")
-    (region,) = Amp(Resolver(tables)).regions(tables.module)
+    (region,) = Autocasts(Resolver(tables)).regions(tables.module)
     assert (region.autocast.devices, region.autocast.dtype, region.autocast.enabled) == (
         devices,
         dtype,
@@ -272,7 +272,7 @@ def test_default_dtype_is_unknown_where_the_program_changes_it() -> None:
             pass
         """
     )
-    (region,) = Amp(Resolver(tables)).regions(tables.module)
+    (region,) = Autocasts(Resolver(tables)).regions(tables.module)
     assert region.autocast.dtype is None
 
 
@@ -291,4 +291,4 @@ def test_context_manager_that_enters_itself_ends() -> None:
             loss.backward()
         """
     )
-    assert Amp(Resolver(tables)).regions(tables.module) == ()
+    assert Autocasts(Resolver(tables)).regions(tables.module) == ()

@@ -1,0 +1,127 @@
+"""One traced model: priced on every GPU, checked by the graph rules, priced again with its fixes made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tclint.config import REPORTED_PRECISIONS, Settings
+from tclint.finding import Finding
+from tclint.graph import Assumption
+from tclint.results import Entry, Metrics
+from tclint.rule import GraphRule, apply_rule
+
+if TYPE_CHECKING:
+    from tclint.context import GraphContext
+    from tclint.graph.work import Gap
+    from tclint.tracing import TraceResult
+
+
+def check_graph(
+    result: TraceResult, rules: Sequence[GraphRule], settings: Settings
+) -> tuple[Entry, list[Finding], GraphContext]:
+    """The entry of a traced model, its findings, and the context that priced them."""
+    from tclint.context import GraphContext
+    from tclint.model_facts import aligned_flops_percent, graph_hash
+    from tclint.what_if import WhatIf, batch_limits
+
+    graph = result.graph
+    assert graph is not None
+    started = time.perf_counter()
+    context = GraphContext(graph, settings, result.entry)
+    for scenario in context.scenarios:
+        context.estimate(scenario)  # remembered; the rules ask for it
+    priced = time.perf_counter()
+    found = [
+        replace(finding, target=result.entry)
+        for rule in rules
+        for finding in apply_rule(rule, context, context.root_location())
+    ]
+    ruled = time.perf_counter()
+    metrics = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        metrics[estimate.gpu.id] = Metrics(
+            gpu=estimate.gpu.id,
+            step_time_us=estimate.step_time_us,
+            forward_time_us=estimate.forward_time_us,
+            backward_time_us=estimate.backward_time_us,
+            optimizer_time_us=estimate.optimizer_time_us,
+            readiness_percent=estimate.readiness_percent,
+            tensor_core_time_percent=estimate.tensor_core_time_percent,
+            amdahl_ceiling=estimate.amdahl_ceiling,
+            uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
+            calibrated=estimate.products_calibrated,
+            step_flops=estimate.flops,
+            aligned_flops_percent=aligned_flops_percent(estimate),
+            memory_bytes=estimate.memory.total_bytes,
+            memory=estimate.memory,
+            batch_limits=batch_limits(context, scenario),
+            launch_count=estimate.launch_count,
+            launch_time_us=estimate.launch_time_us,
+            step_time_us_by_precision={
+                precision: context.estimate(replace(scenario, precision=precision)).step_time_us
+                for precision in REPORTED_PRECISIONS
+                if estimate.gpu.supports(precision)
+            },
+        )
+    comparisons = WhatIf(context).compare(settings.compare)
+    cost_s = priced - started + time.perf_counter() - ruled
+    entry = Entry(
+        target=result.entry,
+        model=str(graph.metadata.get("model", "")),
+        mode=settings.mode,
+        precision=settings.precision,
+        parameters=graph.parameter_count,
+        flops=graph.flops,
+        op_count=len(graph.ops),
+        metrics=metrics,
+        assumptions=(*graph.assumptions, *_priced_as(context)),
+        not_analysed=_gaps(context),
+        seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
+        inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
+        graph_hash=graph_hash(graph),
+        torch_version=str(graph.metadata.get("torch", "")),
+        comparisons=comparisons,
+        input_set=result.input_set,
+        captured_output=result.captured_output,
+        graph=graph,
+    )
+    return entry, found, context
+
+
+def _priced_as(context: GraphContext) -> Iterator[Assumption]:
+    """What the prices rest on; a GPU's own are named once each."""
+    estimates = [context.estimate(scenario) for scenario in context.scenarios]
+    for what in dict.fromkeys(what for estimate in estimates for what in estimate.assumptions):
+        yield Assumption(what)
+
+
+def _gaps(context: GraphContext) -> tuple[Gap, ...]:
+    """Of all GPUs: what one has no formula for, another may have."""
+    from tclint.cost.gaps import with_flops
+
+    found = (gap for scenario in context.scenarios for gap in context.estimate(scenario).gaps)
+    return with_flops(dict.fromkeys(found), context.graph)
+
+
+def with_fixes_made(
+    entry: Entry, context: GraphContext, changes: frozenset[int], listed: Sequence[Finding]
+) -> Entry:
+    """The entry with the step that its listed fixes together would give; `changes` by identity."""
+    from tclint.advice.combined import all_fixes
+
+    fixed = all_fixes(context, [finding for finding in listed if id(finding.change) in changes])
+    if fixed is None:
+        return entry
+    metrics = {
+        gpu: replace(
+            found,
+            step_time_fixed_us=fixed.step_time_us[gpu],
+            readiness_fixed_percent=fixed.readiness_percent[gpu],
+        )
+        for gpu, found in entry.metrics.items()
+    }
+    return replace(entry, metrics=metrics, fixes_made=len(fixed.made))

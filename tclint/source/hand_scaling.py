@@ -1,0 +1,91 @@
+"""Scaling of losses and gradients that a file does itself, without a scaler's methods."""
+
+from __future__ import annotations
+
+from tclint.source.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Expression,
+    Operation,
+    Return,
+    Tables,
+    dotted,
+    method_of,
+    parts_of,
+    render,
+)
+
+_PRODUCTS = ("*", "/", "//", "**")
+
+_ARITHMETIC = (*_PRODUCTS, "+", "-")
+
+_RESCALING_WORDS = ("clip", "grad", "norm", "unscale", "mul", "div")
+"""In the names of functions that may use a loss scale they are given as a factor."""
+
+
+def rescales_gradients(tables: Tables) -> bool:
+    """The file multiplies or divides `.grad`: scaling by hand."""
+    for function in tables.functions:
+        for event in function.events:
+            if isinstance(event, Assignment) and event.operator in ("*", "/"):
+                if any(".grad" in "." + target for target in event.targets):
+                    return True
+            elif isinstance(event, CallEvent):
+                receiver, method = method_of(event.call)
+                if method in ("mul_", "div_", "mul", "div") and receiver is not None:
+                    text = render(receiver)
+                    if text.endswith((".grad", ".grad.data")):
+                        return True
+    return False
+
+
+def computes_with_scale(tables: Tables) -> bool:
+    """The file multiplies or divides by a scaler's scale, or hands it to what may: unscaling by hand.
+
+    Comparing the scale before and after `update()`, to skip a scheduler's step, and logging it are
+    neither.
+    """
+    held: set[str] = set()
+    for function in tables.functions:
+        for event in function.events:
+            if isinstance(event, Assignment) and not event.operator and _has_scale(event.value, held):
+                held.update(event.targets)
+    for function in tables.functions:
+        for event in function.events:
+            if isinstance(event, Assignment):
+                if event.operator in _PRODUCTS and _has_scale(event.value, held):
+                    return True
+                if _is_factor(event.value, held):
+                    return True
+            elif isinstance(event, Return):
+                if _has_scale(event.value, held):
+                    return True
+            elif isinstance(event, CallEvent):
+                called = render(event.call.function).lower()
+                rescales = any(word in called for word in _RESCALING_WORDS)
+                for argument in event.call.arguments:
+                    if rescales and _has_scale(argument.value, held):
+                        return True
+                    if _is_factor(argument.value, held):
+                        return True
+    return False
+
+
+def _has_scale(expression: Expression, held: set[str]) -> bool:
+    """Whether it contains `scaler.get_scale()` or a name that holds it, outside of comparisons."""
+    if isinstance(expression, Call):
+        if method_of(expression)[1] == "get_scale":
+            return True
+    elif isinstance(expression, Operation) and expression.operator not in _ARITHMETIC:
+        return False
+    elif dotted(expression) in held:
+        return True
+    return any(_has_scale(part, held) for part in parts_of(expression))
+
+
+def _is_factor(expression: Expression, held: set[str]) -> bool:
+    """Whether a product or a quotient in it has the scale as an operand."""
+    if isinstance(expression, Operation) and expression.operator in _PRODUCTS:
+        return any(_has_scale(operand, held) for operand in expression.operands)
+    return any(_is_factor(part, held) for part in parts_of(expression))
