@@ -45,8 +45,8 @@ class Baseline:
 
     file: str
     counts: Mapping[Known, int] = field(default_factory=dict)
-    scenario: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that findings of traced models hang on."""
+    scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The settings that the findings of each traced model hang on, by its target in this file."""
 
     @classmethod
     def load(cls, file: str) -> Baseline:
@@ -82,12 +82,12 @@ class Baseline:
                     str(item["target"] or ""),
                 )
                 counts[known] += int(item["count"])
-            scenario = dict(data["scenario"])
-        except (KeyError, TypeError, ValueError) as error:
+            scenarios = {str(target): dict(scenario) for target, scenario in data["scenarios"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"The baseline {shown!r} lacks something ({error}); 'tclint baseline write' writes it anew."
             ) from None
-        return cls(file, counts, scenario)
+        return cls(file, counts, scenarios)
 
     @property
     def total(self) -> int:
@@ -130,7 +130,7 @@ class Baseline:
         """Without what a run would have found again and did not; nothing is added.
 
         What the run did not look at stays: other files and models, rules that did not run, files that could
-        not be read. Findings of models stay where the settings that they hang on are others.
+        not be read. Findings of a model stay where the settings that they hang on are others.
         """
         if report.errors or any(finding.code == CRASH_CODE for finding in report.findings):
             return self
@@ -150,16 +150,30 @@ class Baseline:
         accepted = (finding for finding in report.findings if finding.code != CRASH_CODE)
         for known, count in Counter(self.known(finding) for finding in accepted).items():
             counts[known] = count
-        scenario = scenario_of(report.settings) if report.entries or not self.scenario else self.scenario
-        return replace(self, counts=counts, scenario=scenario)
+        left = {known.target for known in counts}
+        scenarios = {**self.scenarios, **self._scenarios(report)}
+        return replace(
+            self,
+            counts=counts,
+            scenarios={target: scenario for target, scenario in scenarios.items() if target in left},
+        )
 
     def _looked_at(self, report: Report, *, check_scenario: bool) -> _LookedAt:
         paths = {self._path(path) for path in report.paths}
-        targets = {self._target(entry.target) for entry in report.entries}
-        if check_scenario and dict(self.scenario) != scenario_of(report.settings):
-            targets = set()
+        targets = {
+            target
+            for target, scenario in self._scenarios(report).items()
+            if not check_scenario or self.scenarios.get(target) == scenario
+        }
         folder = os.path.dirname(os.path.abspath(self.file))
         return _LookedAt(folder, frozenset(paths), frozenset(targets), report.settings)
+
+    def _scenarios(self, report: Report) -> dict[str, dict[str, Any]]:
+        """By the targets of a run."""
+        return {
+            self._target(entry.target): scenario_of(entry.settings or report.settings)
+            for entry in report.entries
+        }
 
     def write(self) -> None:
         """Replace the file.
@@ -173,8 +187,12 @@ class Baseline:
         """One finding per line, sorted."""
         lines = ",\n".join(_lines(self.counts))
         findings = f"[\n{lines}\n  ]" if lines else "[]"
-        scenario = json.dumps(dict(self.scenario), sort_keys=True)
-        return f'{{\n  "version": {_VERSION},\n  "scenario": {scenario},\n  "findings": {findings}\n}}\n'
+        scenarios = ",\n".join(
+            f"    {json.dumps(target)}: {json.dumps(scenario, sort_keys=True)}"
+            for target, scenario in sorted(self.scenarios.items())
+        )
+        listed = f"{{\n{scenarios}\n  }}" if scenarios else "{}"
+        return f'{{\n  "version": {_VERSION},\n  "scenarios": {listed},\n  "findings": {findings}\n}}\n'
 
 
 class _LookedAt:
@@ -206,18 +224,28 @@ class _LookedAt:
         return known.code in self._codes and self._selection.allows(sample)
 
 
+_SCENARIO = (
+    "gpus",
+    "precision",
+    "mode",
+    "layout",
+    "compiled",
+    "quantized",
+    "tensor_parallel",
+    "cuda",
+    "cudnn",
+    "optimizer",
+    "batch",
+    "inputs",
+    "arguments",
+    "min_gain_percent",
+)
+
+
 def scenario_of(settings: Settings) -> dict[str, Any]:
-    """The settings that findings of traced models hang on."""
-    return {
-        "gpus": list(settings.gpus),
-        "precision": settings.precision,
-        "mode": settings.mode,
-        "compiled": settings.compiled,
-        "optimizer": settings.optimizer,
-        "batch": settings.batch,
-        "inputs": list(settings.inputs),
-        "min_gain_percent": settings.min_gain_percent,
-    }
+    """The settings that findings of a traced model hang on, as JSON has them."""
+    values = {name: getattr(settings, name) for name in _SCENARIO}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _lines(counts: Mapping[Known, int]) -> Iterable[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tclint.cli_models import check_declared
 from tclint.cli_options import config_options, debug_option, flag, read_settings
 from tclint.command_group import say
 from tclint.errors import UsageError
@@ -113,11 +114,19 @@ def baseline() -> None:
 @flag("precision", metavar="fp32|tf32|fp16|bf16")
 @flag("mode", metavar="train|infer")
 @flag("baseline", metavar="FILE")
+@click.option(
+    "--models", "declared", is_flag=True, help="Accept what the declared models show, as check --models does."
+)
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 @debug_option
 def write_command(
-    targets: tuple[str, ...], config: str | None, isolated: bool, quiet: bool, **flags: Any
+    targets: tuple[str, ...],
+    declared: bool,
+    config: str | None,
+    isolated: bool,
+    quiet: bool,
+    **flags: Any,
 ) -> int:
     """Write what the TARGETs show to the baseline; what it says of anything else stays.
 
@@ -127,11 +136,20 @@ def write_command(
     """
     from tclint.baseline import DEFAULT_FILE, Baseline
 
-    settings, _ = read_settings(config, isolated, flags)
+    if declared and targets:
+        raise UsageError("--models takes no targets; run 'tclint baseline write' a second time for those.")
+    settings, config_file = read_settings(config, isolated, flags)
     file = settings.baseline or DEFAULT_FILE
     check_writable(file)
     old = Baseline.load(file) if os.path.exists(file) else Baseline(file)
-    report = _run(targets or (".",), replace(settings, baseline=""), quiet)
+    fresh = replace(settings, baseline="")
+    if declared:
+        with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+            report = check_declared(
+                fresh, config_file, flags, progress, use_cache=settings.cache, verbose=False
+            )
+    else:
+        report = _run(targets or (".",), fresh, quiet)
     for error in report.errors:
         say(f"error: {printable(error.target)}: {error.message}")
     if report.errors:

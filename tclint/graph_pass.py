@@ -87,6 +87,7 @@ def check_graph(
         comparisons=comparisons,
         input_set=result.input_set,
         captured_output=result.captured_output,
+        settings=settings,
         graph=graph,
     )
     return entry, found, context

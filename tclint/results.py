@@ -91,6 +91,8 @@ class Entry:
     """What the target's code printed."""
     fixes_made: int = 0
     """Findings whose fixes are in `step_time_fixed_us`."""
+    settings: Settings | None = field(default=None, compare=False, repr=False)
+    """What it was linted under: those of the run, with what a declared model says for itself."""
     graph: Graph | None = field(default=None, compare=False, repr=False)
     """What was traced, for reports that show every op; no other result rests on it."""
 

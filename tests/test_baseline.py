@@ -166,8 +166,9 @@ def test_accepted_findings_are_not_fixed(folder: Path) -> None:
         ("{", "is not JSON"),
         ("[]", "is no baseline of version 1"),
         ('{"version": 2}', "is no baseline of version 1"),
-        ('{"version": 1, "findings": [{}], "scenario": {}}', "lacks something"),
-        ('{"version": 1, "findings": 3, "scenario": {}}', "lacks something"),
+        ('{"version": 1, "findings": [{}], "scenarios": {}}', "lacks something"),
+        ('{"version": 1, "findings": [], "scenarios": []}', "lacks something"),
+        ('{"version": 1, "findings": 3, "scenarios": {}}', "lacks something"),
     ],
 )
 def test_what_is_no_baseline_is_an_error(folder: Path, text: str | None, says: str) -> None:
@@ -176,6 +177,45 @@ def test_what_is_no_baseline_is_an_error(folder: Path, text: str | None, says: s
     result = check(".")
     assert result.exit_code == 2
     assert says in result.stderr
+
+
+MODEL = """\
+import torch
+from torch import nn
+
+def build(width=1001): return nn.Linear(1024, width), torch.zeros(4096, 1024)
+
+def other(): return build(1003)
+"""
+
+
+def test_declared_models_are_accepted_under_their_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.tclint]\ngpu = ["a100"]\nselect = ["DIM001"]\nfail-on = "info"\n'
+        'baseline = "tclint-baseline.json"\n'
+        'models = ["model.py:build", {target = "model.py:other", gpu = ["v100"], mode = "infer"}]\n'
+    )
+    assert run("baseline", "write", "--models", select=()).exit_code == 0
+    assert accepted(tmp_path) == {"model.py": 2}
+    scenarios = json.loads((tmp_path / "tclint-baseline.json").read_text())["scenarios"]
+    assert {target: (one["gpus"], one["mode"]) for target, one in scenarios.items()} == {
+        "model.py:build": (["a100-sxm4-80gb"], "train"),
+        "model.py:other": (["v100-sxm2-16gb"], "infer"),
+    }
+    result = run("check", "--models", select=())
+    assert (result.exit_code, result.stderr) == (0, "")
+    # By hand the model runs under other settings: its accepted findings are no business of that run.
+    assert run("check", "model.py:other", "--min-gain", "100", select=()).exit_code == 0
+    assert accepted(tmp_path) == {"model.py": 2}
+    (tmp_path / "model.py").write_text(MODEL.replace("1003", "1024"))
+    assert "1 accepted finding is gone and forgotten" in run("check", "--models", select=()).stderr
+    assert accepted(tmp_path) == {"model.py": 1}
+    assert run("baseline", "write", "--models", "model.py", select=()).exit_code == 2
 
 
 def make(path: str, line: int, target: str | None, identity: str) -> Finding:
