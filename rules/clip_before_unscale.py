@@ -63,7 +63,7 @@ class ClipBeforeUnscale(SourceRule):
         f"{_EXAMPLES_DOCUMENT}: Gradient clipping",
         "PyTorch recipes, Automatic Mixed Precision: Inspecting/modifying gradients",
     )
-    triggers = ("clip_grad", "clamp", "adaptive_clip")
+    triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
     requires = (".step(", "scaler")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ class ClipBeforeUnscale(SourceRule):
             return None
         if view.between(clip, step, "scaled_backward", "backward", "other_backward"):
             return None
-        if view.before(clip, "escape") or any(
+        if view.before(clip, "escape", "rescale") or any(
             _still_counts(view, unscale, clip) for unscale in view.before(clip, "unscale")
         ):
             return None
@@ -112,13 +112,14 @@ class ClipBeforeUnscale(SourceRule):
 
     def _report(self, context: SourceContext, view: View, clip: Op, step: Op, backward: Op | None) -> Finding:
         since = ""
+        what = "changed" if clip.kind == "cut" else "clipped"
         related = [context.related(step.site, f"`{step.scaler}` unscales only here")]
         if backward is not None:
             since = f" since line {context.location(backward.site).line}"
             related.insert(0, context.related(backward.site, "gradients are scaled from here on"))
         return self.finding(
             context.location(clip.site),
-            f"Gradients are clipped here while multiplied by the loss scale{since}: no "
+            f"Gradients are {what} here while multiplied by the loss scale{since}: no "
             f"`{step.scaler}.unscale_({step.optimizer})` comes before; the limit then holds for the scaled "
             "gradients, which are up to 65536 times larger or more.",
             related=tuple(related),

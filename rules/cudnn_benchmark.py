@@ -263,6 +263,23 @@ torch.backends.cudnn.deterministic = args.deterministic
 """,
             note="one excludes the other",
         ),
+        Example(
+            source="""\
+import torch
+from torch.backends import cudnn
+
+def set_seed(seed):
+    torch.manual_seed(seed)
+    cudnn.deterministic = True
+    cudnn.benchmark = False
+
+def main(args):
+    cudnn.benchmark = True
+    set_seed(args.seed)
+    train()
+""",
+            note="seeding switches the benchmark off again",
+        ),
     )
     invalid = (
         Example(
@@ -334,6 +351,22 @@ def _lasting(switches: list[Switch]) -> list[Switch]:
     return found
 
 
+def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
+    """The function that asks for determinism switches the benchmark off itself, and is not seen to run
+    before the line that switches it on again."""
+    seeding = deterministic.function.index
+    if not any(
+        switch.function.index == seeding and switch.value.values != (True,)
+        for switch in program.switches_of(_BENCHMARK)
+    ):
+        return False
+    calls = program.callers.get(seeding, [])
+    return not any(
+        caller.index == benchmark.function.index and event.call.site < benchmark.site
+        for caller, event in calls
+    )
+
+
 def _run_together(program: Program, first: Switch, second: Switch) -> bool:
     if first.function.index == second.function.index:
         return not program.apart(first.function, first.block, second.block) and (
@@ -344,6 +377,8 @@ def _run_together(program: Program, first: Switch, second: Switch) -> bool:
         )
     # In different functions: once the benchmark is always on, it meets whatever asks for determinism.
     if not program.unconditional(first.function, first.block):
+        return False
+    if _resets(program, first, second):
         return False
     return all(
         not switch.function.index

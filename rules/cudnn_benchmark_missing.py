@@ -31,6 +31,20 @@ _FIXED_SIZE = (
     "patch_size",
     "load_size",
 )
+_FIXED_ELSEWHERE = (
+    "RandomResizedCrop",
+    "RandomCrop",
+    "CenterCrop",
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "FashionMNIST",
+    "STL10",
+    "SVHN",
+)
+"""Calls that give images one size, looked for in the files that the training script imports."""
+_VARYING = ("bbox", "boxes", "pad_sequence", "collate_fn", "waveform", "spectrogram", "multiscale")
+"""Words of files whose inputs change their size."""
 
 
 class CudnnBenchmarkMissing(SourceRule):
@@ -82,7 +96,7 @@ class CudnnBenchmarkMissing(SourceRule):
             return
         if not program.on_cuda or program.words & VARIABLE_SIZE:
             return
-        sized = next((word for word in _FIXED_SIZE if word in identifiers), None)
+        sized = next((word for word in _FIXED_SIZE if word in identifiers), None) or _sized_elsewhere(context)
         layers = _convolutions(context)
         if sized is None or not layers:
             return
@@ -219,6 +233,14 @@ for data in dataloader:
 
 
 RULES: tuple[type[Rule], ...] = (CudnnBenchmarkMissing,)
+
+
+def _sized_elsewhere(context: SourceContext) -> str | None:
+    """A word for inputs of one size in a file that this one imports, where none there says that they vary."""
+    neighbours = context.neighbours
+    if not neighbours.imported() or neighbours.mention(_VARYING, imported_only=True):
+        return None
+    return next((word for word in _FIXED_ELSEWHERE if neighbours.count((f"{word}(",))), None)
 
 
 def _convolutions(context: SourceContext) -> str:

@@ -26,7 +26,18 @@ from tclint.source.tables import (
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
 
-_VERSION_TEST = re.compile(r"version|hasattr|is_torch|torch_\d|torch\d|_ge_|_available")
+_VERSION_TEST = re.compile(
+    r"version|is_torch|torch_?\d|torch_(?:ge|gt|greater|has|v)|_ge_|at_least|amp_available|(?:npu|xpu|mlu)_available"
+    r"|hasattr\((?:torch|amp|autocast|gradscaler)"
+)
+_NEW = {
+    "torch.autocast": "autocast",
+    "torch.amp.autocast": "autocast",
+    "torch.GradScaler": "GradScaler",
+    "torch.amp.GradScaler": "GradScaler",
+}
+"""Today's names, and how the old ones end that they replace."""
+_SETTING = re.compile(r"cuda|gpu|device|fp16|bf16|half|dtype|precision|(?<![a-z])amp(?![a-z])|use_amp")
 
 
 class DeprecatedCudaAmp(SourceRule):
@@ -73,11 +84,12 @@ class DeprecatedCudaAmp(SourceRule):
         found: dict[int, tuple[str, str, Function]] = {}
         for function in context.tables.functions:
             chosen = set(_chosen_by_version(function))
-            for name, site, block in _uses(context, function):
+            uses = list(_uses(context, function))
+            for name, site, block in uses:
                 if site in chosen:
                     continue
                 old = self._deprecated(context, function, name, block)
-                if old is not None:
+                if old is not None and not _else_new(context, function, old, block, uses):
                     found.setdefault(site, (name, old, function))
         if not found or not context.torch_may_be((2, 4)):
             return
@@ -212,6 +224,18 @@ scaler = torch.amp.GradScaler("cuda") if TORCH_2_4 else torch.cuda.amp.GradScale
 """,
             note="chosen by the version",
         ),
+        Example(
+            source="""\
+import torch
+from compat import is_new_enough
+
+if is_new_enough():
+    GradScaler = torch.amp.GradScaler
+else:
+    GradScaler = torch.cuda.amp.GradScaler
+""",
+            note="the other branch has the new name",
+        ),
     )
     invalid = (
         Example(
@@ -221,6 +245,16 @@ from torch.cuda.amp import GradScaler
 scaler = GradScaler()
 """,
             note="imported by name",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = None
+if torch.cuda.is_available():
+    scaler = torch.cuda.amp.GradScaler()
+""",
+            note="whether there is a GPU says nothing about the version",
         ),
         Example(
             source="""\
@@ -276,10 +310,41 @@ def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int
                         yield decorator.dotted, child.site, 0
 
 
+def _else_new(
+    context: SourceContext, function: Function, old: str, block: int, uses: list[tuple[str, int, int]]
+) -> bool:
+    """The other branch of the same test uses what torch.amp has instead: the test asks what torch has.
+
+    Not where it asks for a device or a dtype, as in `cuda.amp.autocast() if on_gpu else autocast("cpu")`.
+    """
+    blocks = function.blocks
+    around = {
+        blocks[index].statement: blocks[index]
+        for index in function.enclosing(block)
+        if blocks[index].kind in ("if", "else")
+    }
+    for name, _, other in uses:
+        if not any(
+            _NEW.get(new) == old.rpartition(".")[2] for new in context.resolver.qualified(function, name)
+        ):
+            continue
+        for index in function.enclosing(other):
+            twin = around.get(blocks[index].statement)
+            if twin is None or twin.kind == blocks[index].kind or twin.condition is None:
+                continue
+            if not _SETTING.search(render(twin.condition).lower()):
+                return True
+    return False
+
+
 def _named(expression: Expression, site: int, block: int) -> Iterator[tuple[str, int, int]]:
     name = dotted(expression)
     if name:
         yield name, site, block
+
+
+def _about_version(condition: Expression) -> bool:
+    return _VERSION_TEST.search(render(condition).lower()) is not None
 
 
 def _chosen_by_version(function: Function) -> Iterator[int]:
@@ -295,6 +360,6 @@ def _chosen_by_version(function: Function) -> Iterator[int]:
         expression, chosen = waiting.pop()
         if isinstance(expression, Call) and chosen:
             yield expression.site
-        if isinstance(expression, Choice) and _VERSION_TEST.search(render(expression.condition).lower()):
+        if isinstance(expression, Choice) and _about_version(expression.condition):
             chosen = True
         waiting.extend((part, chosen) for part in parts_of(expression))

@@ -90,7 +90,7 @@ class HalfModelWithAutocast(SourceRule):
         # Where the casting function itself trains, only what it does after the cast counts.
         same = [item for item in used if item[1].places[0].function == cast.function]
         for _, op in same or used:
-            if not same or op.site > cast.site:
+            if not same or op.places[0].site > cast.site:
                 what = "step" if op.kind == "scaler_step" else "unscale_"
                 return self.finding(
                     context.location(cast.site),

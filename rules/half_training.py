@@ -81,7 +81,8 @@ class HalfTrainNoScaler(SourceRule):
             if cast.dtype != "float16":
                 continue
             same = [op for _, op in backwards if op.places[0].function == cast.function]
-            if same and all(op.site < cast.site for op in same):
+            # Where its own call stands counts: the call may be followed into a helper further up.
+            if same and all(op.places[0].site < cast.site for op in same):
                 continue
             backward = same[-1] if same else backwards[0][1]
             yield self.finding(

@@ -22,6 +22,9 @@ from tclint.source.tables import (
     render,
 )
 
+STEPS = frozenset(("step", "first_step", "second_step"))
+"""Methods of optimizers that update parameters; the last two are those of sharpness-aware minimization."""
+
 
 @dataclass
 class Amp:
@@ -117,7 +120,7 @@ class Amp:
             for event in function.events:
                 if isinstance(event, CallEvent):
                     receiver, method = method_of(event.call)
-                    if method == "step" and receiver is not None and self.is_optimizer(function, receiver):
+                    if method in STEPS and receiver is not None and self.is_optimizer(function, receiver):
                         return True
         return False
 

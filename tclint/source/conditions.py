@@ -10,9 +10,11 @@ from tclint.source.tables import (
     Call,
     Expression,
     Function,
+    Jump,
     Literal,
     Name,
     Operation,
+    Return,
     render,
 )
 
@@ -29,6 +31,23 @@ def conditions_of(function: Function, block: int) -> tuple[Condition, ...]:
     found: list[Condition] = []
     for index in function.enclosing(block):
         found.extend(_block_conditions(function.blocks[index]))
+    return tuple(found)
+
+
+def guards_before(function: Function, block: int, site: int) -> tuple[Condition, ...]:
+    """Tests that failed where a place is reached: `if test: continue` (or return) stands before it."""
+    around = set(function.enclosing(block))
+    exits = {
+        event.block
+        for event in function.events
+        if (isinstance(event, Return) and not event.is_yield)
+        or (isinstance(event, Jump) and event.kind == "continue")
+    }
+    found: list[Condition] = []
+    for index in sorted(exits - around):
+        left = function.blocks[index]
+        if left.kind == "if" and left.parent in around and left.site < site and left.condition is not None:
+            found.extend(simple_conditions(left.condition, False))
     return tuple(found)
 
 

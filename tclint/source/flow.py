@@ -201,6 +201,9 @@ class Flow:
                 if helper.kind == "function":
                     found = found | self.others.of(helper).returned
             return found
+        through = self._through_module(call)
+        if through.regions:
+            return through
         if receiver is not None:
             held = self.origin(receiver, block)
             if held.regions:
@@ -210,6 +213,30 @@ class Flow:
         known = any(name.startswith("torch.") for name in qualified)
         if known or _LOSS_LIKE.search(f"{render(receiver) if receiver else ''}.{method}".lower()):
             found = self._union(operands, block)
+        return found
+
+    def _through_module(self, call: Call) -> Origin:
+        """What the forward of a class of this file returns, where the call is one of its objects'."""
+        resolver = self.amp.resolver
+        name = dotted(call.function)
+        found = NOWHERE
+        for scope, item in resolver.definitions(self.function, name)[0] if name else ():
+            made: Expression = item.value
+            while isinstance(made, Call):
+                for maker in resolver.local_functions(scope, made.function):
+                    for index in (
+                        resolver.tables.children.get(maker.index, {}).get("forward", ())
+                        if maker.kind == "class"
+                        else ()
+                    ):
+                        found = found | self.others.of(resolver.tables.functions[index]).returned
+                receiver, method = method_of(made)
+                if receiver is not None and method in ("cuda", "to", "train"):
+                    made = receiver
+                else:
+                    # DataParallel(Net()), torch.compile(Net())
+                    first = made.arguments[0].value if len(made.arguments) >= 1 else None
+                    made = first if isinstance(first, Call) else Literal(None)
         return found
 
     def _may_scale(self, symbol: str, operands: tuple[Expression, ...], block: int) -> bool:

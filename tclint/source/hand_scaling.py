@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from tclint.source.tables import (
     Assignment,
     Call,
     CallEvent,
     Expression,
+    Function,
+    Name,
     Operation,
     Return,
     Tables,
@@ -20,24 +25,45 @@ _PRODUCTS = ("*", "/", "//", "**")
 
 _ARITHMETIC = (*_PRODUCTS, "+", "-")
 
+_OTHER_FACTOR = re.compile(r"weight|coef|lambda|alpha|beta|gamma|world|size|steps|accum|mask|lr|(?:^|[._])n_")
+"""In names of factors that are no loss scale."""
+
 _RESCALING_WORDS = ("clip", "grad", "norm", "unscale", "mul", "div")
 """In the names of functions that may use a loss scale they are given as a factor."""
 
 
 def rescales_gradients(tables: Tables) -> bool:
     """The file multiplies or divides `.grad`: scaling by hand."""
+    return any(True for _ in _rescalings(tables))
+
+
+def unscales_gradients(tables: Tables) -> bool:
+    """The file multiplies or divides `.grad` by what may be a loss scale.
+
+    A constant, a weight of a loss or a number of processes is none: `p.grad *= 1 / center_loss_weight`.
+    """
+    for function, factor in _rescalings(tables):
+        text = render(factor).lower()
+        if "scal" in text or "inv" in text or "scal" in function.name.lower():
+            return True
+        if isinstance(factor, Name) and not _OTHER_FACTOR.search(text):
+            return True
+    return False
+
+
+def _rescalings(tables: Tables) -> Iterator[tuple[Function, Expression]]:
+    """(function, factor) of each `p.grad *= factor` and `p.grad.div_(factor)`."""
     for function in tables.functions:
         for event in function.events:
             if isinstance(event, Assignment) and event.operator in ("*", "/"):
                 if any(".grad" in "." + target for target in event.targets):
-                    return True
+                    yield function, event.value
             elif isinstance(event, CallEvent):
                 receiver, method = method_of(event.call)
-                if method in ("mul_", "div_", "mul", "div") and receiver is not None:
-                    text = render(receiver)
-                    if text.endswith((".grad", ".grad.data")):
-                        return True
-    return False
+                if method not in ("mul_", "div_", "mul", "div") or receiver is None:
+                    continue
+                if render(receiver).endswith((".grad", ".grad.data")) and event.call.arguments:
+                    yield function, event.call.arguments[0].value
 
 
 def computes_with_scale(tables: Tables) -> bool:

@@ -258,8 +258,16 @@ class Resolver:
         return UNKNOWN
 
     def _option(self, function: Function, head: str, last: str, depth: int) -> Possible:
-        """The default of `args.name` (argparse) or `config.name` (a dataclass of this file)."""
+        """The default of `args.name` (argparse), or of `config.name` where config is a class of this file
+        or an object of one."""
+        for maker in self.local_functions(function, Name(head)):
+            if maker.kind == "class":
+                return self._field(maker, last, depth)
         for scope, item in self.definitions(function, head)[0]:
+            if isinstance(item.value, Name):
+                for maker in self.local_functions(scope, item.value):
+                    if maker.kind == "class":
+                        return self._field(maker, last, depth)
             if not isinstance(item.value, Call):
                 continue
             _, method = method_of(item.value)
@@ -267,10 +275,14 @@ class Resolver:
                 return self._argparse_default(last, depth)
             for maker in self.local_functions(scope, item.value.function):
                 if maker.kind == "class":
-                    fields = self.assignments(maker, last)
-                    values = _union(self.evaluate(maker, field.value, depth - 1) for field in fields)
-                    return Possible(values.values, False)
+                    return self._field(maker, last, depth)
         return UNKNOWN
+
+    def _field(self, owner: Function, name: str, depth: int) -> Possible:
+        """The values that a class gives an attribute in its body; others can be assigned elsewhere."""
+        fields = self.assignments(owner, name)
+        values = _union(self.evaluate(owner, field.value, depth - 1) for field in fields)
+        return Possible(values.values, False)
 
     def argparse_default(self, destination: str) -> Possible:
         """The default of a command-line option that some parser of the file defines."""

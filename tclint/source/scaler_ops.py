@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tclint.source.hand_scaling import unscales_gradients
+
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.scaling_view import Op, View
@@ -14,7 +16,7 @@ def unscales_by_hand(context: SourceContext) -> bool:
     return (
         bool({"_scale", "inv_scale"} & context.tables.identifiers)
         or context.amp.computes_with_scale
-        or context.amp.rescales_gradients
+        or unscales_gradients(context.tables)
     )
 
 
@@ -53,7 +55,7 @@ def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
         # The optimizer may own what this one computed.
         if not either_apart(view, other, scaled) and not view.apart(other, step):
             return None
-    if view.before(step, "unscale") or view.decided_by_precision(step, scaled):
+    if view.before(step, "unscale", "rescale") or view.decided_by_precision(step, scaled):
         return None
     for other in view.of("scaler_step"):
         if other.optimizer != step.optimizer:

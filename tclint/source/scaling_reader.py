@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,7 @@ from tclint.source.tables import (
     Function,
     Literal,
     Name,
+    Operation,
     Return,
     dotted,
     method_of,
@@ -37,6 +39,9 @@ _HARMLESS = frozenset(
 )
 
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "masked_fill_", "sign_"))
+
+_OWN_AMOUNT = re.compile(r"randn|rand_like|normal|noise|weight_decay|\.data\b")
+"""In what is added to gradients: noise, weight decay. Other gradients may carry the same scale."""
 
 _READS = frozenset(("norm", "abs", "max", "mean", "std", "pow", "square"))
 
@@ -129,8 +134,10 @@ class Reader:
             if not any("master_params" in render(argument.value) for argument in call.arguments):
                 self._add(frame, "clip", call, block)
         elif receiver is not None and render(receiver).endswith((".grad", ".grad.data")):
-            if method in _CUTS:
+            if method in _CUTS or (method in ("add_", "sub_") and _own_amount(call.arguments)):
                 self._add(frame, "cut", call, block)
+            elif method in ("mul_", "div_"):
+                self._add(frame, "rescale", call, block)
             elif method in _READS:
                 self._add(frame, "read", call, block)
         elif method == "norm" and first is not None and ".grad" in render(first):
@@ -239,13 +246,27 @@ class Reader:
     def _assign(self, frame: _Frame, event: Assignment) -> None:
         scaler = self._scaled(frame, event.value, event.block)
         for target in event.targets:
+            if target.endswith((".grad", ".grad.data")):
+                self._edit(frame, event, target)
             if event.operator and not scaler:
                 continue
             self._written.setdefault((frame.places, target), []).append(_Written(event.block, scaler))
-            if target.endswith((".grad", ".grad.data")) and not event.operator:
-                text = render(event.value)
-                if any(cut in text for cut in ("clamp", "clip")):
-                    self._add(frame, "cut", Call(Name(target), (), event.site), event.block)
+
+    def _edit(self, frame: _Frame, event: Assignment, target: str) -> None:
+        """`p.grad = ...`, `p.grad *= ...`."""
+        call = Call(Name(target), (), event.site)
+        value = event.value
+        if event.operator in ("+", "-"):
+            if _own_amount((Argument(value),)):
+                self._add(frame, "cut", call, event.block)
+        elif event.operator in ("*", "/"):
+            self._add(frame, "rescale", call, event.block)
+        elif not event.operator:
+            text = render(value)
+            if any(cut in text for cut in ("clamp", "clip")):
+                self._add(frame, "cut", call, event.block)
+            elif isinstance(value, Operation) and value.operator in ("*", "/") and ".grad" in text:
+                self._add(frame, "rescale", call, event.block)
 
     def _scaled(self, frame: _Frame, expression: Expression, block: int) -> str:
         """The scaler that a value was scaled with; ''."""
@@ -288,3 +309,9 @@ class Reader:
             if written.block in around:
                 return ""
         return ""
+
+
+def _own_amount(arguments: tuple[Argument, ...]) -> bool:
+    """What is added to a gradient has a size that the loss scale does not change."""
+    text = " ".join(render(argument.value) for argument in arguments)
+    return _OWN_AMOUNT.search(text.replace(".grad.data", ".grad")) is not None

@@ -8,7 +8,7 @@ from typing import Literal as Choices
 from typing import NamedTuple
 
 from tclint.source.amp import Amp
-from tclint.source.conditions import Condition, apart, conditions_of, exclusive
+from tclint.source.conditions import Condition, apart, conditions_of, exclusive, guards_before
 from tclint.source.tables import (
     Assignment,
     Call,
@@ -17,6 +17,8 @@ from tclint.source.tables import (
     Jump,
     Other,
     Return,
+    Subscript,
+    dotted,
 )
 
 _PRECISION = re.compile(
@@ -30,14 +32,16 @@ Kind = Choices[
     "unscale",
     "clip",
     "cut",
+    "rescale",
     "read",
     "scaler_step",
     "step",
     "update",
     "escape",
 ]
-"""'other_backward' belongs to a framework or may be scaled by hand; 'cut' changes `.grad` by its size;
-'read' looks at the size of `.grad`; 'escape' hands a scaler to code that is not seen."""
+"""'other_backward' belongs to a framework or may be scaled by hand; 'cut' changes `.grad` by its size
+or by an amount of its own; 'rescale' multiplies it; 'read' looks at its size; 'escape' hands a scaler to
+code that is not seen."""
 
 
 class Place(NamedTuple):
@@ -72,6 +76,7 @@ class View:
     amp: Amp
     function: Function
     ops: list[Op] = field(default_factory=list)
+    _conditions: dict[tuple[Place, ...], tuple[Condition, ...]] = field(default_factory=dict, repr=False)
 
     def of(self, *kinds: Kind) -> list[Op]:
         """Ops of these kinds, in order."""
@@ -121,13 +126,19 @@ class View:
         return any(block in exits and block not in around for block in function.enclosing(first))
 
     def conditions(self, op: Op) -> tuple[Condition, ...]:
-        """Tests that hold where it is done."""
-        functions = self.amp.tables.functions
-        return tuple(
-            condition
-            for place in op.places
-            for condition in conditions_of(functions[place.function], place.block)
-        )
+        """Tests that hold where it is done, those of `if test: continue` before it as well."""
+        known = self._conditions.get(op.places)
+        if known is None:
+            functions = self.amp.tables.functions
+            known = self._conditions[op.places] = tuple(
+                condition
+                for place in op.places
+                for condition in (
+                    *conditions_of(functions[place.function], place.block),
+                    *guards_before(functions[place.function], place.block, place.site),
+                )
+            )
+        return known
 
     def around(self, op: Op) -> list[tuple[tuple[int, ...], int, int]]:
         """(calls followed, function, block) of every block around it, innermost first."""
@@ -148,17 +159,23 @@ class View:
         ]
 
     def bound_by(self, loop: tuple[tuple[int, ...], int, int], name: str) -> bool:
-        """Whether a loop iterates over what a name stands for: `for opt in optimizers`."""
+        """Whether a loop iterates over what a name stands for: `for opt in optimizers`, or
+        `for group in groups: opt = optimizers[group]`."""
         function = self.amp.tables.functions[loop[1]]
         root = name.partition(".")[0].partition("[")[0]
+        bound: set[str] = set()
         for event in function.events:
-            if not isinstance(event, Assignment) or event.block != loop[2]:
+            if not isinstance(event, Assignment):
                 continue
-            if isinstance(event.value, Other) and event.value.kind == "iterate":
-                bound = {target.partition(".")[0] for target in event.targets}
-                if root in bound or any(f"[{target}]" in name for target in bound):
-                    return True
-        return False
+            if event.block == loop[2] and isinstance(event.value, Other) and event.value.kind == "iterate":
+                bound.update(target.partition(".")[0] for target in event.targets)
+            elif (
+                isinstance(event.value, Subscript)
+                and loop[2] in function.enclosing(event.block)
+                and dotted(event.value.key) in bound
+            ):
+                bound.update(event.targets)
+        return root in bound or any(f"[{target}]" in name for target in bound)
 
     def encloses(self, first: Op, second: Op) -> bool:
         """Whether the first is always done in a run of the second's block: `second` is at least as deep."""
