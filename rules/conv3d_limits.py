@@ -11,6 +11,7 @@ from tclint.context import GraphContext
 from tclint.finding import Effect, Finding
 from tclint.graph import Op
 from tclint.graph.spec import itemsize_bytes
+from tclint.precisions import PRECISION_FACTS
 from tclint.rule import Example, GraphRule
 
 _LARGEST_TENSOR_BYTES = 2**31
@@ -170,7 +171,7 @@ def example_inputs():
         dilated = max(dilation) > 1 if isinstance(dilation, list | tuple) else dilation != 1
         if dilated and context.settings.mode == "train":
             reasons.append("dilation in backward")
-        dtype = "float16" if context.settings.precision in ("fp16", "bf16") else "float32"
+        dtype = PRECISION_FACTS[context.settings.precision].dtype
         largest = max(spec.numel for spec in (op.inputs[0], op.outputs[0]))
         if largest * itemsize_bytes(dtype) >= _LARGEST_TENSOR_BYTES:
             reasons.append("a tensor of 2 GB or more")

@@ -194,7 +194,10 @@ def example_inputs():
         yield from marked_if_handled(context, self._check, "lays out convolutions in NHWC")
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
-        if context.settings.precision == "fp32" or context.settings.layout == "channels_last":
+        if (
+            context.settings.precision in ("fp32", "fp64", "tf32-matmul")
+            or context.settings.layout == "channels_last"
+        ):
             return
         in_order = [op for op in convolutions(context.graph) if _runs_channels_first(op)]
         if not in_order:

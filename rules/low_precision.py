@@ -11,6 +11,7 @@ from tclint.advice.sharing import share_finding
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Op
+from tclint.precisions import PRECISION_FACTS
 from tclint.rule import Example, GraphRule
 
 _REQUIRED = 16
@@ -209,8 +210,8 @@ class Int8Dims(GraphRule):
         yield from _format_findings(self, context, "int8", "want")
 
 
-_SPARSE_TILES = {"fp16": (32, 64), "bf16": (32, 64), "tf32": (32, 32), "fp32": (32, 32)}
-"""Rows and columns of a weight, torch.sparse semi-structured tensors on CUTLASS kernels."""
+_SPARSE_TILES = {"float16": (32, 64), "bfloat16": (32, 64), "float32": (32, 32)}
+"""By dtype: rows and columns of a weight, torch.sparse semi-structured tensors on CUTLASS kernels."""
 
 
 class Sparse24Shape(GraphRule):
@@ -265,7 +266,10 @@ class Sparse24Shape(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        rows, columns = _SPARSE_TILES[context.settings.precision]
+        facts = PRECISION_FACTS[context.settings.precision]
+        if facts.linear is not None or facts.dtype not in _SPARSE_TILES:
+            return
+        rows, columns = _SPARSE_TILES[facts.dtype]
         gpus = (context.estimate(scenario).gpu for scenario in context.scenarios)
         if not any(gpu.compute_capability >= (8, 0) for gpu in gpus):
             return

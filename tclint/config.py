@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Precision = Literal[
+    "fp64",
+    "fp32",
+    "tf32-cudnn",
+    "tf32-matmul",
+    "tf32",
+    "fp16",
+    "bf16",
+    "pure-fp16",
+    "pure-bf16",
+    "fp8",
+    "int8",
+]
 Mode = Literal["train", "infer"]
 OptimizerName = Literal[
     "adamw",
@@ -33,7 +45,10 @@ QuantizedName = Literal["none", "int8", "fp8"]
 LayoutName = Literal["as_traced", "channels_last", "contiguous"]
 FailOn = Literal["error", "warning", "info", "never"]
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+"""Described in tclint/precisions.py."""
+REPORTED_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
+"""Those that every report has the step time of."""
 MODES: tuple[Mode, ...] = ("train", "infer")
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """Described in tclint/cost/optimizers.toml."""
@@ -78,7 +93,7 @@ class Settings:
     gpus: tuple[str, ...] = DEFAULT_GPUS
     """GPU ids or aliases (`tclint gpus`)."""
     precision: Precision = "fp16"
-    """fp16 and bf16 mean autocast over fp32 weights, as torch.autocast does it."""
+    """What the step runs in (tclint.precisions); fp16 and bf16 mean torch.autocast over fp32 weights."""
     mode: Mode = "train"
     layout: LayoutName = "as_traced"
     """Memory format of images and convolutions."""

@@ -95,7 +95,7 @@ class GraphContext:
                 gain_us=gain_us,
                 gain_percent=100.0 * gain_us / before.step_time_us if before.step_time_us else 0.0,
                 uncertainty_percent=before.uncertainty_of_percent(concerned),
-                calibrated=before.gpu.calibrated(scenario.precision),
+                calibrated=before.products_calibrated,
             )
         return Effect(per_gpu=per_gpu)
 

@@ -18,6 +18,7 @@ from tclint.errors import TargetError, UsageError
 from tclint.graph.dims import DimsUnresolved
 from tclint.graph.op import GEMM_KINDS
 from tclint.graph.work import Convolution, Gemm
+from tclint.precisions import precision_title
 from tclint.target import is_model_target
 
 if TYPE_CHECKING:
@@ -100,8 +101,7 @@ def explain_target(
     if result.graph is None:
         raise result.error or TargetError(f"{target} was not traced, for a reason that was lost.")
     explanation = explain_cost(GraphContext(result.graph, settings, target), name, pads)
-    autocast = {"fp16": "fp16 autocast", "bf16": "bf16 autocast"}
-    how = f"{target}, {settings.mode}, {autocast.get(settings.precision, settings.precision)}"
+    how = f"{target}, {settings.mode}, {precision_title(settings.precision)}"
     return explanation, how + (", compiled" if settings.compiled else "")
 
 

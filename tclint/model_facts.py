@@ -68,6 +68,8 @@ def aligned_flops_percent(estimate: Estimate) -> float | None:
 def _multiple(dtype: str, precision: Precision) -> int | None:
     if dtype == "float32":
         return efficient_multiple("tf32") if precision == "tf32" else None
+    if dtype == "int8" or dtype.startswith("float8_"):
+        return efficient_multiple("int8")
     return efficient_multiple(_PRECISIONS[dtype]) if dtype in _PRECISIONS else None
 
 

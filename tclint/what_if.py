@@ -18,6 +18,8 @@ from tclint.cost.scenario import Layout, Scenario
 from tclint.cost.step_memory import BatchMemory, batch_memory
 from tclint.gpu import Gpu, all_gpus
 from tclint.graph.dims import CoupledDims, DimGroup, DimsUnresolved
+from tclint.graph.work import Convolution, Gemm
+from tclint.precisions import PRECISION_FACTS, why_impossible
 
 if TYPE_CHECKING:
     from tclint.context import GraphContext
@@ -27,7 +29,19 @@ BATCH_FACTORS = (0.25, 0.5, 1, 2, 4, 8, 16)
 """Batches to compare, relative to the traced one."""
 
 COMPARED_LAYOUTS: tuple[Layout, ...] = ("contiguous", "channels_last")
-COMPARED_PRECISIONS: tuple[Precision, ...] = PRECISIONS
+COMPARED_PRECISIONS: tuple[Precision, ...] = (
+    "fp32",
+    "tf32-cudnn",
+    "tf32",
+    "fp16",
+    "bf16",
+    "pure-fp16",
+    "pure-bf16",
+    "fp8",
+    "int8",
+)
+SWITCHED_PRECISIONS: frozenset[Precision] = frozenset({"tf32-cudnn"})
+"""Worth a row only where cuDNN has work to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +117,20 @@ class WhatIf:
         others = [gpu for gpu in all_gpus() if gpu.id not in {e.gpu.id for e in own}]
         found = own + [estimate(self._graph, replace(first, gpu=gpu.id)) for gpu in others]
         ordered = sorted(found, key=lambda e: e.step_time_us)
-        rows = tuple(self._row(e, e.gpu.id, own[0], _substitute(e.gpu, first.precision)) for e in ordered)
+        rows = tuple(self._row(e, e.gpu.id, own[0], _said_of(e)) for e in ordered)
         return Comparison("gpu", None, rows)
 
     def _precisions(self, scenario: Scenario) -> Comparison:
         before = self._context.estimate(scenario)
+        wanted = [p for p in PRECISIONS if p == scenario.precision or p in COMPARED_PRECISIONS]
         rows = []
-        for precision in COMPARED_PRECISIONS:
+        for precision in wanted:
+            if why_impossible(precision, scenario.mode) is not None:
+                continue
             after = self._context.estimate(replace(scenario, precision=precision))
-            rows.append(self._row(after, precision, before, _substitute(after.gpu, precision)))
+            if precision in SWITCHED_PRECISIONS and not _uses_cudnn(after):
+                continue
+            rows.append(self._row(after, precision, before, _said_of(after)))
         return Comparison("precision", before.gpu.id, tuple(rows))
 
     def _layouts(self, scenario: Scenario) -> Comparison:
@@ -192,7 +211,7 @@ class WhatIf:
             uncertainty_percent=after.uncertainty_percent,
             memory_bytes=memory,
             fits=_fits(memory, after.gpu),
-            calibrated=after.gpu.calibrated(after.scenario.precision),
+            calibrated=after.products_calibrated,
             present=ratio == 1.0 and after.scenario == before.scenario,
             note=note,
         )
@@ -260,10 +279,22 @@ def _fits(memory_bytes: int, gpu: Gpu) -> bool:
     return BatchMemory(1, 0.0, float(memory_bytes)).largest(gpu) >= 1
 
 
-def _substitute(gpu: Gpu, precision: Precision) -> str:
-    """What runs instead where the GPU has no Tensor Cores for the precision."""
-    dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(precision, "float32")
-    unit = unit_class(gpu, dtype, tf32=tf32_switches(precision)[0])
-    if unit is None or unit.tensor_cores or precision == "fp32":
-        return ""
-    return unit.reason
+def _uses_cudnn(found: Estimate) -> bool:
+    works = (kernel.work for kernel in found.kernels)
+    return any(isinstance(work, Convolution) or (isinstance(work, Gemm) and work.in_cudnn) for work in works)
+
+
+def _said_of(found: Estimate) -> str:
+    """What the row cannot show: what runs instead where the GPU has no units for the precision, ..."""
+    precision, gpu = found.scenario.precision, found.gpu
+    facts = PRECISION_FACTS[precision]
+    if facts.linear is not None:
+        return "; ".join(text for text in found.assumptions if facts.linear in text)
+    unit = unit_class(gpu, facts.dtype, tf32=True in tf32_switches(precision))
+    if unit is None:
+        return f"{gpu.name} computes no {facts.dtype} products"
+    if not unit.tensor_cores and precision != "fp32":
+        return unit.reason
+    if facts.converted and facts.unit != "fp64" and found.scenario.mode == "train":
+        return "weights, gradients and optimizer states have 16 bits"
+    return ""

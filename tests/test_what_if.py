@@ -15,9 +15,10 @@ import tclint
 from tclint.config import COMPARISONS, Settings
 from tclint.context import GraphContext
 from tclint.gpu import all_gpus
-from tclint.pipeline import Report, _check_graph
+from tclint.graph_pass import check_graph
 from tclint.report import render
 from tclint.report.json import schema
+from tclint.results import Report
 from tclint.tracing import TraceResult
 from tclint.what_if import WhatIf, batch_limits
 
@@ -116,7 +117,7 @@ def test_repricing_takes_milliseconds(context: GraphContext) -> None:
 @pytest.fixture
 def report(graph: Any) -> Report:
     settings = Settings(gpus=("a100", "v100"), compare=COMPARISONS)
-    entry, *_ = _check_graph(TraceResult("model.py:Net", graph, None, {}, ""), [], settings)
+    entry, *_ = check_graph(TraceResult("model.py:Net", graph, None, {}, ""), [], settings)
     return Report(settings, entries=(entry,))
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from tclint.config import Precision
 from tclint.gpu import Gpu
 from tclint.graph.spec import ITEMSIZE_BYTES
+from tclint.precisions import PRECISION_FACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +31,13 @@ class UnitClass:
 
 
 def tf32_switches(precision: Precision) -> tuple[bool, bool]:
-    """Whether float32 (matmuls, convolutions) may use TF32 in a scenario.
+    """Whether float32 (matrix products of cuBLAS, convolutions and recurrent layers of cuDNN) may use TF32.
 
-    torch's defaults are off for matmul and on for cuDNN convolutions (torch.backends.cuda.matmul and
-    torch.backends.cudnn, `allow_tf32`); they hold for what autocast leaves in float32. 'tf32' means both
-    on and 'fp32' means strict float32, both off.
+    torch's defaults are off and on (torch.backends.cuda.matmul and torch.backends.cudnn, `allow_tf32`); they
+    hold for what autocast leaves in float32. 'fp32' means strict float32, both off.
     """
-    if precision == "tf32":
-        return True, True
-    if precision == "fp32":
-        return False, False
-    return False, True
+    facts = PRECISION_FACTS[precision]
+    return facts.matmul_tf32, facts.cudnn_tf32
 
 
 @cache

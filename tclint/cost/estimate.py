@@ -9,16 +9,19 @@ from functools import cache, partial
 from tclint.config import Precision
 from tclint.cost.compiled import fuse_pointwise, padded_gemm
 from tclint.cost.layout import apply_layout
+from tclint.cost.low_precision import converted_layers, in_format, recipe, without_weight_casts
 from tclint.cost.optimizer import optimizer_assumption, optimizer_kernels
-from tclint.cost.precision import apply_precision
+from tclint.cost.precision import Running, apply_precision, own_half_dtype, running
 from tclint.cost.pricing import price_works
 from tclint.cost.result import Estimate, Memory, Price, Row, amdahl_speedup
 from tclint.cost.scenario import Scenario
 from tclint.cost.step_memory import step_memory
+from tclint.errors import UsageError
 from tclint.gpu import Gpu, load_gpu
 from tclint.graph.graph import Graph
 from tclint.graph.op import Op
 from tclint.graph.work import Gap, Gemm, Kernel, Traffic, Work
+from tclint.precisions import PRECISION_FACTS
 
 __all__ = ["Estimate", "Memory", "Price", "Row", "amdahl_speedup", "estimate", "linear_time_us"]
 
@@ -40,7 +43,12 @@ class _Step:
     assumptions: tuple[str, ...]
 
 
-_STEPS: dict[tuple[int, str, str, str, bool, str], _Step] = {}
+_STEPS: dict[tuple[int, Running, str, str, bool, str], _Step] = {}
+
+CUDNN_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+"""Layers that cuDNN runs whole; cells are single products of cuBLAS."""
+EIGHT_BITS = ("float8_", "int8", "uint8")
+"""Starts of the dtypes whose products are written in another one."""
 
 
 def estimate(graph: Graph, scenario: Scenario) -> Estimate:
@@ -53,7 +61,9 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         UsageError: the scenario's GPU is unknown.
     """
     gpu = load_gpu(scenario.gpu)
-    step = _prepare(graph, scenario)
+    run = running(scenario.precision, scenario.mode, gpu)
+    step = _prepare(graph, scenario, run)
+    assumptions = step.assumptions if not run.note else (run.note, *step.assumptions)
     prices = price_works([kernel.work for kernel in step.kernels], gpu, scenario.precision)
     if scenario.compiled:
         prices = _with_padding(step.kernels, prices, gpu, scenario)
@@ -66,7 +76,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
             step.ops,
             step.gaps,
             step.memory,
-            step.assumptions,
+            assumptions,
         )
     priced = [(k, p) for k, p in zip(step.kernels, prices, strict=True) if p is not None]
     missing = [k for k, p in zip(step.kernels, prices, strict=True) if p is None]
@@ -78,7 +88,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         step.ops,
         step.gaps + _unpriced(missing, step.ops, gpu.name),
         step.memory,
-        step.assumptions,
+        assumptions,
     )
 
 
@@ -135,49 +145,91 @@ def linear_time_us(
     True
 
     Raises:
-        UsageError: the GPU is unknown.
+        UsageError: the GPU is unknown, or computes in no such precision.
     """
-    dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(precision, "float32")
+    known = load_gpu(gpu)
+    run = running(precision, "infer", known)
+    dtype = PRECISION_FACTS[run.precision].dtype
     work = Gemm(batch, out_features, in_features, dtype, b_contiguous="k")
-    price = price_works([work], load_gpu(gpu), precision)[0]
-    assert price is not None  # the dtypes above exist everywhere
+    if run.linear is not None:
+        eight_bits = recipe(run.linear)
+        work = replace(work, dtype=eight_bits.operand, out_dtype=eight_bits.result or dtype)
+    price = price_works([work], known, precision)[0]
+    if price is None:
+        raise UsageError(f"{known.name} computes no {dtype} products.")
     return price.time_us
 
 
-def _prepare(graph: Graph, scenario: Scenario) -> _Step:
+def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     from tclint.graph.lowering import lower
 
-    key = (
-        id(graph),
-        scenario.precision,
-        scenario.mode,
-        scenario.layout,
-        scenario.compiled,
-        scenario.optimizer,
-    )
+    mode = scenario.mode
+    key = (id(graph), run, mode, scenario.layout, scenario.compiled, scenario.optimizer)
     found = _STEPS.get(key)
     if found is not None and found.source is graph:
         return found
     # Inductor lays convolutions out channels last by itself.
     layout = "channels_last" if scenario.compiled and scenario.layout == "as_traced" else scenario.layout
-    applied = apply_precision(apply_layout(graph, layout), scenario.precision, scenario.mode)
-    lowered, gaps = lower(applied, scenario.mode)
-    kernels = list(fuse_pointwise(applied, lowered) if scenario.compiled else lowered)
-    assumptions = []
+    applied = apply_precision(apply_layout(graph, layout), run.precision, mode)
+    assumptions = _said_of_dtypes(graph, run)
+    chosen: frozenset[int] = frozenset()
+    if run.linear is not None:
+        chosen, left = converted_layers(applied, run.linear, mode)
+        applied = without_weight_casts(applied, chosen, run.linear, mode)
+        assumptions.append(_said_of_layers(run, chosen, left, scenario.compiled))
+    lowered, gaps = lower(applied, mode)
+    kernels = _as_libraries_run(lowered, applied.ops)
     if scenario.compiled:
+        kernels = list(fuse_pointwise(applied, kernels))
         assumptions.append("torch.compile: pointwise chains fused and products padded by simple rules")
-    if scenario.mode == "train":
-        kernels += optimizer_kernels(applied, scenario.precision, scenario.optimizer)
-        assumptions.append(optimizer_assumption(scenario.precision, scenario.optimizer))
+    if run.linear is not None:
+        kernels = in_format(applied, kernels, chosen, run.linear, mode, compiled=scenario.compiled)
+    if mode == "train":
+        kernels += optimizer_kernels(applied, run.precision, scenario.optimizer)
+        assumptions.append(optimizer_assumption(run.precision, scenario.optimizer))
     step = _Step(
         graph,
         applied.ops,
         tuple(kernels),
         tuple(gaps),
-        cache(partial(step_memory, applied, scenario.mode, scenario.optimizer)),
+        cache(partial(step_memory, applied, mode, scenario.optimizer)),
         tuple(assumptions),
     )
     while len(_STEPS) >= PREPARED_STEPS:
         del _STEPS[next(iter(_STEPS))]
     _STEPS[key] = step
     return step
+
+
+def _as_libraries_run(kernels: Sequence[Kernel], ops: Sequence[Op]) -> list[Kernel]:
+    """Products with what only their op knows: the dtype of the result, and whose TF32 switch holds."""
+    changed = list(kernels)
+    for position, kernel in enumerate(kernels):
+        work = kernel.work
+        if not isinstance(work, Gemm) or kernel.op_index < 0:
+            continue
+        op = ops[kernel.op_index]
+        if op.name in CUDNN_RECURRENT:
+            changed[position] = replace(kernel, work=replace(work, in_cudnn=True))
+        elif work.dtype.startswith(EIGHT_BITS) and op.outputs:
+            changed[position] = replace(kernel, work=replace(work, out_dtype=op.outputs[0].dtype))
+    return changed
+
+
+def _said_of_dtypes(graph: Graph, run: Running) -> list[str]:
+    own = own_half_dtype(graph)
+    facts = PRECISION_FACTS[run.precision]
+    if own is None or facts.converted:
+        return []
+    return [f"the model's weights are {own}: priced in the dtypes it was traced in, without autocast"]
+
+
+def _said_of_layers(run: Running, chosen: frozenset[int], left: dict[str, int], compiled: bool) -> str:
+    assert run.linear is not None
+    text = f"{len(chosen)} linear layers in {run.linear} ({recipe(run.linear).title}"
+    text += ", conversions fused)" if compiled else ", conversions unfused as without torch.compile)"
+    if left:
+        reasons = sorted(left.items(), key=lambda item: -item[1])
+        text += f"; {sum(left.values())} stay in 16 bits: {reasons[0][0]}"
+        text += f" and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+    return f"{text}; no time of {run.linear} products has been measured, the constants are those of 16 bits"

@@ -1,17 +1,23 @@
-"""What torch.autocast does to a traced graph: dtypes of every tensor, and the casts it inserts."""
+"""A traced graph as it runs in a precision: dtypes of every tensor, and the casts that autocast inserts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tclint.config import Mode, Precision
+from tclint.gpu import Gpu
 from tclint.graph.autocast import Policy, autocast_lists
 from tclint.graph.graph import Graph
 from tclint.graph.op import Cast, Op
-from tclint.graph.spec import TensorSpec
+from tclint.graph.spec import FLOATING_DTYPES, TensorSpec
+from tclint.precisions import PRECISION_FACTS, LinearFormat
 
-AUTOCAST_DTYPE: dict[Precision, str] = {"fp16": "float16", "bf16": "bfloat16"}
+AUTOCAST_DTYPE: dict[Precision, str] = {
+    name: facts.dtype for name, facts in PRECISION_FACTS.items() if facts.autocast and facts.linear is None
+}
+
+HALF_DTYPES = frozenset({"float16", "bfloat16"})
 
 _ELIGIBLE_WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2}
 _WIDTH = {**_ELIGIBLE_WIDTH, "float64": 3}
@@ -20,14 +26,117 @@ _WIDTH = {**_ELIGIBLE_WIDTH, "float64": 3}
 def apply_precision(graph: Graph, precision: Precision, mode: Mode) -> Graph:
     """The graph as it runs in a precision: dtypes changed, Op.casts filled in, nothing else touched.
 
-    'fp16' and 'bf16' are torch.autocast around the forward pass. 'fp32' and 'tf32' change no dtype: they
-    are switches of the GPU's libraries, which pricing reads ('tf32': on for matmuls and convolutions,
-    'fp32': off for both; torch's own default is off for matmuls and on for convolutions). Ops that
-    autocast forbids keep their dtypes.
+    - 'fp16' and 'bf16' are torch.autocast around the forward pass; a model whose weights have 16 bits
+      already runs as it was traced, without autocast (own_half_dtype).
+    - 'pure-fp16', 'pure-bf16' and 'fp64' convert the model and its inputs. What the model itself converts
+      is seen in a trace in that dtype only: `.float()` of a float32 tensor is no operator.
+    - 'fp32' and 'tf32*' change no dtype: they are switches of the GPU's libraries, which pricing reads.
+    - 'fp8' and 'int8' are what surrounds their linear layers; tclint.cost.low_precision does those.
+
+    Ops that autocast forbids keep their dtypes.
     """
     del mode  # torch casts alike with and without gradients: caching asks for requires_grad only
-    dtype = AUTOCAST_DTYPE.get(precision)
-    return graph if dtype is None else _Autocast(graph, dtype).run()
+    facts = PRECISION_FACTS[precision]
+    if facts.converted:
+        return convert(graph, facts.dtype)
+    if not facts.autocast or own_half_dtype(graph) is not None:
+        return graph
+    return _Autocast(graph, facts.dtype).run()
+
+
+def own_half_dtype(graph: Graph) -> str | None:
+    """The 16-bit dtype of a model's own weights; None where a weight matrix has another.
+
+    Norms may keep float32 parameters beside them.
+    """
+    floating = [p for p in graph.parameters if not p.is_buffer and p.dtype in FLOATING_DTYPES and p.numel]
+    weights = [p for p in floating if len(p.shape) > 1] or floating
+    dtypes = {parameter.dtype for parameter in weights}
+    return dtypes.pop() if len(dtypes) == 1 and dtypes <= HALF_DTYPES else None
+
+
+def convert(graph: Graph, dtype: str) -> Graph:
+    """The model and its inputs in another floating dtype, as `model.to(dtype)` leaves them.
+
+    Every tensor of the model's own dtype becomes one of `dtype`. A model that was traced in 16 bits keeps
+    the float32 tensors that it makes itself.
+    """
+    own = own_half_dtype(graph)
+    if own == dtype:
+        return graph
+    changed = {own} if own is not None else {"float32", *HALF_DTYPES, "float64"} - {dtype}
+    names = dict.fromkeys(changed, dtype)
+    if dtype == "float64" and own is None:
+        names["complex64"] = "complex128"
+
+    def spec_as(spec: TensorSpec) -> TensorSpec:
+        return replace(spec, dtype=names[spec.dtype]) if spec.dtype in names else spec
+
+    def cast_as(cast: Cast) -> Cast:
+        before, after = (names.get(name, name) for name in (cast.from_dtype, cast.to_dtype))
+        return replace(cast, from_dtype=before, to_dtype=after)
+
+    ops = tuple(
+        replace(
+            op,
+            inputs=tuple(map(spec_as, op.inputs)),
+            outputs=tuple(map(spec_as, op.outputs)),
+            casts=tuple(c for c in map(cast_as, op.casts) if c.from_dtype != c.to_dtype),
+        )
+        for op in graph.ops
+    )
+    return replace(
+        graph,
+        ops=ops,
+        parameters=tuple(
+            replace(p, dtype=names[p.dtype]) if p.dtype in names else p for p in graph.parameters
+        ),
+        inputs=tuple(map(spec_as, graph.inputs)),
+        outputs=tuple(map(spec_as, graph.outputs)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What really runs when a precision is asked of a GPU."""
+
+    precision: Precision
+    """Of everything but the linear layers of `linear`."""
+    linear: LinearFormat | None
+    note: str = ""
+    """Where that is not what was asked for, why."""
+
+
+_HALF_INSTEAD: dict[Precision, Precision] = {"bf16": "fp16", "pure-bf16": "pure-fp16"}
+
+
+def running(precision: Precision, mode: Mode, gpu: Gpu) -> Running:
+    """What a step in that precision runs on a GPU.
+
+    'fp8' and 'int8' leave the rest of the model in bf16, in fp16 where the GPU has no bf16; where it has no
+    Tensor Cores for the format, everything is priced so: torch._scaled_mm raises an error there, and
+    tclint has no formula for int8 products on CUDA cores.
+    """
+    facts = PRECISION_FACTS[precision]
+    if facts.linear is None:
+        return Running(precision, None)
+    rest: Precision = "bf16" if mode == "train" else "pure-bf16"
+    rest = rest if gpu.supports("bf16") else _HALF_INSTEAD[rest]
+    if gpu.supports(facts.linear):
+        return Running(rest, facts.linear)
+    needed = {"fp8": "8.9", "int8": "7.2"}[facts.linear]
+    capability = "{}.{}".format(*gpu.compute_capability)
+    why = (
+        "torch._scaled_mm raises an error"
+        if facts.linear == "fp8"
+        else "int8 products on CUDA cores have no formula"
+    )
+    note = (
+        f"no {facts.linear} Tensor Cores on {gpu.name}: {facts.linear} needs compute capability {needed}, "
+        f"this is {capability}; {why}, so the linear layers are priced in {rest.removeprefix('pure-')} "
+        "as the rest"
+    )
+    return Running(rest, None, note)
 
 
 class _Autocast:

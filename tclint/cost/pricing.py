@@ -30,6 +30,7 @@ from tclint.cost.result import (
     Price,
 )
 from tclint.gpu import Calibration, Gpu
+from tclint.graph.spec import itemsize_bytes
 from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 
 WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
@@ -40,6 +41,9 @@ constants moved between generations were 11.7 % wrong where they were 8 % wrong 
 NOISE_FLOOR_PERCENT = 7.0
 """No uncertainty below this is stated: two campaigns on one GPU model disagree by a median of 7 % (H100) to
 8 % (A100), whatever a fit to one of them says."""
+OTHER_FORMAT_ERROR_PERCENT = 28.0
+"""No uncertainty below this is stated where constants of another precision class stand in: those of 16 bits
+were 28 % (A100 PCIe) and 21 % (V100 PCIe) wrong on 4,000 fp32 linear layers each."""
 UNKNOWN_ERROR_PERCENT = 40.0
 """Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
 LATENCY_SHARE = 0.5
@@ -75,12 +79,13 @@ def _price_new(
     known: dict[Work, Price | None],
 ) -> None:
     gemms: dict[str, list[Gemm]] = defaultdict(list)
+    recurrent: dict[str, list[Gemm]] = defaultdict(list)
     convolutions: dict[str, list[Convolution]] = defaultdict(list)
     attentions: dict[str, list[Attention]] = defaultdict(list)
     traffic: dict[tuple[str, str], list[Traffic]] = defaultdict(list)
     for work in works:
         if isinstance(work, Gemm):
-            gemms[work.dtype].append(work)
+            (recurrent if work.in_cudnn else gemms)[work.dtype].append(work)
         elif isinstance(work, Convolution):
             convolutions[work.dtype].append(work)
         elif isinstance(work, Attention):
@@ -99,6 +104,7 @@ def _price_new(
             known.update(zip(group, prices, strict=True))
 
     matrix(gemms, matmul_tf32, price_gemms)
+    matrix(recurrent, convolution_tf32, price_gemms)
     matrix(convolutions, convolution_tf32, price_convolutions)
     matrix(attentions, matmul_tf32, price_attentions)
     for (traffic_class, operation), group in traffic.items():
@@ -121,7 +127,9 @@ def _uncertainty(calibration: Calibration | None, time_us: float, modelled: bool
     if calibration is None:
         return UNKNOWN_ERROR_PERCENT
     error = max(calibration.error_percent(time_us), NOISE_FLOOR_PERCENT)
-    return error if modelled and calibration.inherited_from is None else error * STAND_IN_FACTOR
+    if calibration.inherited_from is not None:
+        error *= STAND_IN_FACTOR
+    return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
 
 
 def _balance(gpu: Gpu, unit: UnitClass) -> float:
@@ -247,7 +255,18 @@ def price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass) -> list[Price]
 
 def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> list[Price]:
     constants, calibration = constants_of(gpu, "gemm", key, GemmConstants)
+    if unit.element_bytes == 1:
+        # A step of the main loop takes 32 bytes of K whatever the elements are.
+        constants = replace(constants, k_step_ns=constants.k_step_ns / 2)
     shapes = gemm_shapes(works)
+    result_bytes = np.array(
+        [itemsize_bytes(w.out_dtype) if w.out_dtype else unit.element_bytes for w in works], dtype=np.float64
+    )
+    if (result_bytes != unit.element_bytes).any():
+        # What C's elements have more than the operands' is DRAM traffic like any other.
+        wider = (result_bytes - unit.element_bytes) * shapes.m * shapes.n * shapes.batch
+        operand = shapes.m * shapes.k * shapes.batch * unit.element_bytes
+        shapes = replace(shapes, a_bytes=operand + wider)
     times = gemm_times(shapes, gpu, unit, constants)
     repeats = np.array([w.repeats for w in works], dtype=np.float64)
     elements = unit.element_bytes * shapes.batch * repeats
@@ -263,7 +282,7 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         time_us=times.time_us * repeats,
         flops=[w.flops for w in works],
         bytes_read=(shapes.m * shapes.k + shapes.k * shapes.n) * elements,
-        bytes_written=shapes.m * shapes.n * elements,
+        bytes_written=shapes.m * shapes.n * shapes.batch * repeats * result_bytes,
         parallel=times.parallel_fraction,
         launch_us=constants.launch_us * repeats,
         aligned=[factor == 1 for factor in factors],

@@ -14,6 +14,7 @@ from tclint.cost.scenario import Scenario
 from tclint.gpu import Gpu
 from tclint.graph.op import Op
 from tclint.graph.work import Gap, Gemm, Kernel, Phase, Traffic, Work
+from tclint.precisions import PRECISION_FACTS
 
 FloatArray = npt.NDArray[np.float64]
 Limiter = Literal["math", "memory", "latency"]
@@ -293,6 +294,12 @@ class Estimate:
     def uncertainty_percent(self) -> float:
         """Time-weighted mean of the kernels' uncertainties."""
         return self.uncertainty_of_percent(self._by_op)
+
+    @property
+    def products_calibrated(self) -> bool:
+        """Whether constants of this very GPU and precision exist for matrix products."""
+        facts = PRECISION_FACTS[self.scenario.precision]
+        return self.gpu.calibrated(facts.unit)
 
     @cached_property
     def calibrated(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tclint.config import LAYOUTS, MODES, OPTIMIZERS, PRECISIONS, LayoutName, Mode, OptimizerName, Precision
 from tclint.errors import UsageError, closest
+from tclint.precisions import why_impossible
 
 Layout = LayoutName
 
@@ -36,3 +37,6 @@ class Scenario:
         ):
             if value not in known:
                 raise UsageError(f"{value!r} is not one of {', '.join(known)}.{closest(value, list(known))}")
+        impossible = why_impossible(self.precision, self.mode)
+        if impossible is not None:
+            raise UsageError(f"{impossible[0].upper()}{impossible[1:]}.")

@@ -15,7 +15,7 @@ PRECISION_CLASSES = ("fp16", "bf16", "tf32", "fp32", "fp16_cuda", "fp64", "int8"
 TENSOR_CORE_CLASSES = frozenset({"fp16", "bf16", "tf32", "int8", "fp8"})
 
 CALIBRATION_CLASS: Mapping[str, str] = {"fp16": "half", "bf16": "half", "tf32": "tf32"}
-"""Which calibration a precision uses; fp16 and bf16 run at one rate and share theirs."""
+"""Which calibration a precision class uses; fp16 and bf16 run at one rate and share theirs."""
 
 
 class GpuDataError(TclintError):

@@ -31,6 +31,10 @@ class Gemm:
     c_contiguous: Literal["m", "n"] = "n"
     repeats: int = 1
     """Dependent repetitions, e.g. the time steps of a recurrent layer; they cannot share a launch."""
+    out_dtype: str = ""
+    """Of C; empty: `dtype`, the operands' own."""
+    in_cudnn: bool = False
+    """Part of a recurrent layer: cuDNN's TF32 switch holds for it, not the one of matrix products."""
 
     @property
     def flops(self) -> int:
@@ -161,3 +165,7 @@ class Gap:
     name: str
     reason: str
     op_indices: tuple[int, ...]
+    flops: int | None = None
+    """Forward; None: unknown, or not asked for."""
+    flops_percent: float | None = None
+    """Of the forward pass's, these included."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tclint.config import PRECISIONS
+from tclint.config import REPORTED_PRECISIONS, Precision
 from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 from tclint.pipeline import relative_path
+from tclint.precisions import PRECISION_FACTS
 from tclint.report.units import percent_text, time_text, uncertainty_text
 from tclint.terminal import printable
 
@@ -67,7 +68,8 @@ def _estimates(graph: Graph, settings: Settings) -> Iterator[Estimate]:
 
     context = GraphContext(graph, settings)
     # By precision first: a step is lowered once per precision and priced on every GPU.
-    for precision in sorted(PRECISIONS, key=lambda name: name != settings.precision):
+    shown = dict.fromkeys((settings.precision, *REPORTED_PRECISIONS))
+    for precision in shown:
         for scenario in context.scenarios:
             if precision == settings.precision or load_gpu(scenario.gpu).supports(precision):
                 yield context.estimate(replace(scenario, precision=precision))
@@ -89,7 +91,7 @@ class Profile:
             "gpu": gpu.id,
             "precision": precision,
             "is_run": is_run,
-            "calibrated": gpu.calibrated(precision),
+            "calibrated": estimate.products_calibrated,
             "dram_gb_per_s": gpu.dram_gb_per_s,
             "roofs": [
                 {"name": name, "tflops": gpu.peak_tflops[key]}
@@ -124,9 +126,14 @@ class Profile:
         }
 
 
-def _roofs(precision: str) -> tuple[tuple[str, str], ...]:
+def _roofs(precision: Precision) -> tuple[tuple[str, str], ...]:
+    """Keys of Gpu.peak_tflops with their names: what the products run in, and what everything else does."""
+    unit = PRECISION_FACTS[precision].unit
     cuda_cores = ("fp32", "fp32 CUDA cores")
-    return (cuda_cores,) if precision == "fp32" else ((precision, f"{precision} Tensor Cores"), cuda_cores)
+    if unit == "fp32":
+        return (cuda_cores,)
+    rest = (("bf16", "bf16 Tensor Cores"),) if unit in ("fp8", "int8") else ()
+    return ((unit, "fp64" if unit == "fp64" else f"{unit} Tensor Cores"), *rest, cuda_cores)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from tclint.report.markup import shortened
-from tclint.report.step_text import comparison_table, fixed_lines, launch_lines, memory_lines
+from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
 from tclint.report.units import (
     bytes_text,
     count,
@@ -139,11 +139,7 @@ def _card(metrics: Metrics, mode: str) -> str:
 def left_out(report: Report) -> str:
     """Failures, gaps, assumptions, skipped files."""
     errors = [f"{error.target}: {error.message}" for error in report.errors]
-    gaps = [
-        f"{entry.target}: {gap.name} ({plural(len(gap.op_indices), 'op')}), {gap.reason}"
-        for entry in report.entries
-        for gap in entry.not_analysed
-    ]
+    gaps = [f"{entry.target}: {gap_text(gap)}" for entry in report.entries for gap in entry.not_analysed]
     assumed = [
         f"{entry.target}: {assumption.what}" + (f" ({assumption.count}x)" if assumption.count > 1 else "")
         for entry in report.entries

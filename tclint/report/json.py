@@ -132,7 +132,13 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "is_worst_case": entry.is_worst_case if entry.input_set else None,
         "comparisons": comparisons(entry),
         "not_analysed": [
-            {"name": gap.name, "reason": gap.reason, "count": len(gap.op_indices)}
+            {
+                "name": gap.name,
+                "reason": gap.reason,
+                "count": len(gap.op_indices),
+                "flops": gap.flops,
+                "flops_percent": _rounded_or_none(gap.flops_percent),
+            }
             for gap in entry.not_analysed
         ],
     }

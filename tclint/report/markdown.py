@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tclint.errors import UsageError
 from tclint.finding import Finding
 from tclint.report.markup import code, prose, row, shortened, table, text
+from tclint.report.step_text import gap_text
 from tclint.report.units import flops_text, percent_text, plural, significant, time_text
 from tclint.report.words import counts_text, gain_text
 from tclint.terminal import printable
@@ -148,7 +149,7 @@ def _notes(report: Report) -> Iterator[str]:
         for assumption in entry.assumptions
     ]
     notes += [
-        f"{_name(entry.target)}: {_name(gap.name)} not priced, {_message(gap.reason)}"
+        f"{_name(entry.target)}: not priced: {_message(gap_text(gap))}"
         for entry in report.entries
         for gap in entry.not_analysed
     ]

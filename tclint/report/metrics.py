@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tclint.config import PRECISIONS
+from tclint.config import REPORTED_PRECISIONS
 from tclint.finding import LEVEL_ORDER
 from tclint.target import is_model_target
 
@@ -28,13 +28,32 @@ GPU_METRICS: dict[str, Unit] = {
     "amdahl_ceiling": "ratio",
     "step_flops": "FLOP",
     "memory_bytes": "bytes",
+    "memory_parameters_bytes": "bytes",
+    "memory_buffers_bytes": "bytes",
+    "memory_gradients_bytes": "bytes",
+    "memory_optimizer_bytes": "bytes",
+    "memory_activations_bytes": "bytes",
+    "memory_autocast_bytes": "bytes",
+    "memory_inputs_bytes": "bytes",
+    "memory_working_bytes": "bytes",
+    "memory_checkpointed_bytes": "bytes",
+    "largest_batch": "count",
+    "largest_batch_checkpointed": "count",
+    "launch_count": "count",
+    "launch_time_us": "us",
     "uncertainty_percent": "percent",
     "step_time_fixed_us": "us",
     "readiness_fixed_percent": "percent",
 }
 """Per entry, GPU and precision."""
 
-ENTRY_METRICS: dict[str, Unit] = {"parameters": "count", "forward_flops": "FLOP", "op_count": "count"}
+ENTRY_METRICS: dict[str, Unit] = {
+    "parameters": "count",
+    "forward_flops": "FLOP",
+    "op_count": "count",
+    "not_analysed_operators": "count",
+    "not_analysed_flops_percent": "percent",
+}
 """Per entry."""
 
 RUN_METRICS: dict[str, Unit] = {
@@ -49,6 +68,7 @@ RUN_METRICS: dict[str, Unit] = {
 
 _NO_BOUND = "no bound: the whole step runs on Tensor Cores"
 _NO_FIX = "no finding has a priced fix"
+_NO_BLOCKS = "the model has no repeated blocks to checkpoint"
 _WHY_NONE = {
     "aligned_flops_percent": "no matrix product runs in a precision that has an alignment",
     "step_time_fixed_us": _NO_FIX,
@@ -84,13 +104,17 @@ def metric_rows(report: Report) -> list[MetricRow]:
 
 
 def _entry_rows(entry: Entry) -> Iterator[MetricRow]:
-    known: dict[str, int] = {
-        "parameters": entry.parameters,
-        "forward_flops": entry.flops,
-        "op_count": entry.op_count,
+    share, unknown = _not_analysed_percent(entry)
+    known: dict[str, tuple[float | int | None, str | None]] = {
+        "parameters": (entry.parameters, None),
+        "forward_flops": (entry.flops, None),
+        "op_count": (entry.op_count, None),
+        "not_analysed_operators": (sum(len(gap.op_indices) for gap in entry.not_analysed), None),
+        "not_analysed_flops_percent": (share, unknown),
     }
     for name, unit in ENTRY_METRICS.items():
-        yield MetricRow(name, unit, known[name], entry.target, entry.model, mode=entry.mode)
+        value, reason = known[name]
+        yield MetricRow(name, unit, value, entry.target, entry.model, mode=entry.mode, unavailable=reason)
     for gpu, metrics in entry.metrics.items():
         for name, unit in GPU_METRICS.items():
             value, reason = _value(name, metrics)
@@ -109,7 +133,7 @@ def _entry_rows(entry: Entry) -> Iterator[MetricRow]:
 
 
 def _other_precisions(entry: Entry, gpu: str, metrics: Metrics) -> Iterator[MetricRow]:
-    for precision in PRECISIONS:
+    for precision in REPORTED_PRECISIONS:
         if precision == entry.precision or not metrics.step_time_us_by_precision:
             continue
         value = metrics.step_time_us_by_precision.get(precision)
@@ -124,7 +148,41 @@ def _other_precisions(entry: Entry, gpu: str, metrics: Metrics) -> Iterator[Metr
         )  # fmt: skip
 
 
+def _not_analysed_percent(entry: Entry) -> tuple[float | None, str | None]:
+    """Share of the forward FLOPs without a formula for their time; None where an operator's are unknown."""
+    shares = [gap.flops_percent for gap in entry.not_analysed]
+    unknown = sorted({gap.name for gap in entry.not_analysed if gap.flops_percent is None})
+    if unknown:
+        return None, f"the FLOPs of {', '.join(unknown)} are unknown"
+    return sum(share for share in shares if share is not None), None
+
+
+def _memory_value(name: str, metrics: Metrics) -> tuple[int | None, str | None]:
+    memory = metrics.memory
+    if memory is None:
+        return None, "not computed"
+    if name == "memory_checkpointed_bytes":
+        value = memory.checkpointed_total_bytes
+        return value, None if value is not None else _NO_BLOCKS
+    part: int = getattr(memory, name.removeprefix("memory_"))
+    return part, None
+
+
+def _batch_value(name: str, metrics: Metrics) -> tuple[int | None, str | None]:
+    limits = metrics.batch_limits
+    if limits is None:
+        return None, "not computed"
+    value: int | None = getattr(limits, name.replace("largest_batch", "largest"))
+    if value is not None:
+        return value, None
+    return None, limits.unknown or _NO_BLOCKS
+
+
 def _value(name: str, metrics: Metrics) -> tuple[float | int | None, str | None]:
+    if name.startswith("memory_") and name != "memory_bytes":
+        return _memory_value(name, metrics)
+    if name.startswith("largest_batch"):
+        return _batch_value(name, metrics)
     value: float | int | None = getattr(metrics, name)
     if value is None:
         return None, _WHY_NONE.get(name, "not computed")

@@ -31,6 +31,15 @@ class _Family:
     labels: dict[str, str] = field(default_factory=dict)
 
 
+def _memory_part(name: str) -> _Family:
+    return _Family(
+        "tclint_memory_part_bytes",
+        "Predicted device memory of one step, by what it holds.",
+        "bytes",
+        labels={"part": name},
+    )
+
+
 _FAMILIES: dict[str, _Family] = {
     "step_time_us": _Family("tclint_step_time_seconds", "Predicted time of one step.", "seconds", 1e-6),
     "forward_time_us": _Family(
@@ -68,6 +77,25 @@ _FAMILIES: dict[str, _Family] = {
     ),
     "step_flops": _Family("tclint_step_flops", "Floating-point operations of one step."),
     "memory_bytes": _Family("tclint_memory_bytes", "Predicted device memory of one step.", "bytes"),
+    "memory_parameters_bytes": _memory_part("parameters"),
+    "memory_buffers_bytes": _memory_part("buffers"),
+    "memory_gradients_bytes": _memory_part("gradients"),
+    "memory_optimizer_bytes": _memory_part("optimizer"),
+    "memory_activations_bytes": _memory_part("activations"),
+    "memory_autocast_bytes": _memory_part("autocast"),
+    "memory_inputs_bytes": _memory_part("inputs"),
+    "memory_working_bytes": _memory_part("working"),
+    "memory_checkpointed_bytes": _Family(
+        "tclint_memory_checkpointed_bytes", "Predicted memory with repeated blocks checkpointed.", "bytes"
+    ),
+    "largest_batch": _Family("tclint_largest_batch", "Largest batch that fits the GPU."),
+    "largest_batch_checkpointed": _Family(
+        "tclint_largest_batch_checkpointed", "The same with repeated blocks checkpointed."
+    ),
+    "launch_count": _Family("tclint_launches", "Kernels that the host launches in one step."),
+    "launch_time_us": _Family(
+        "tclint_launch_time_seconds", "What the host is assumed to need to launch them.", "seconds", 1e-6
+    ),
     "uncertainty_percent": _Family(
         "tclint_uncertainty_ratio", "Mean error of such predictions on unseen shapes.", "ratio", 0.01
     ),
@@ -80,6 +108,10 @@ _FAMILIES: dict[str, _Family] = {
     "parameters": _Family("tclint_parameters", "Parameter elements of the model."),
     "forward_flops": _Family("tclint_forward_flops", "Floating-point operations of one forward pass."),
     "op_count": _Family("tclint_ops", "Operators of one forward pass."),
+    "not_analysed_operators": _Family("tclint_ops_not_analysed", "Operators without a cost formula."),
+    "not_analysed_flops_percent": _Family(
+        "tclint_flops_not_analysed_ratio", "Their share of the forward pass's FLOPs.", "ratio", 0.01
+    ),
     "findings_below_min_gain": _Family(
         "tclint_findings_below_min_gain", "Findings that would gain less than min-gain."
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.report.units import bytes_text, count, percent_text, significant, time_text, uncertainty_text
 
 if TYPE_CHECKING:
+    from tclint.graph.work import Gap
     from tclint.pipeline import Entry, Metrics
     from tclint.what_if import BatchLimits, ComparedStep, Comparison
 
@@ -59,6 +60,16 @@ def _limit(gpu: str, limit: BatchLimits) -> str:
     return text
 
 
+def gap_text(gap: Gap) -> str:
+    """'2 x fft_rfft (no formula for the operator fft_rfft; 3.2 % of the forward FLOPs)'."""
+    share = (
+        "FLOPs unknown"
+        if gap.flops_percent is None
+        else f"{percent_text(gap.flops_percent)} of the forward FLOPs"
+    )
+    return f"{len(gap.op_indices)} x {gap.name} ({gap.reason}; {share})"
+
+
 def fixed_lines(entry: Entry) -> Iterator[str]:
     """'all 3 fixes: 12.3 ms -> 9.8 ms, readiness 61 -> 84 % (a100-sxm4-80gb)', priced together."""
     for metrics in entry.metrics.values():
@@ -97,11 +108,10 @@ def comparison_table(
     header += ("ready", "on TC", "memory")
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
+    said = list(dict.fromkeys(row.note for row in comparison.rows if row.note))
+    notes += [f"[{number}] {note}" for number, note in enumerate(said, start=1)]
     for row in comparison.rows:
-        mark = ""
-        if row.note:
-            mark = f" [{len(notes) + 1}]"
-            notes.append(f"[{len(notes) + 1}] {row.note}")
+        mark = f" [{said.index(row.note) + 1}]" if row.note else ""
         rows.append(_cells(row, mark, with_samples))
     if any(not row.fits for row in comparison.rows):
         notes.append("! more than the GPU has")

@@ -12,10 +12,11 @@ import click
 
 from tclint.finding import Effect, Finding, GpuEffect, Level, Location
 from tclint.pipeline import relative_path
+from tclint.precisions import precision_title
 from tclint.report import Style
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.json import LEVELS, statistics
-from tclint.report.step_text import comparison_table, fixed_lines, launch_lines, memory_lines
+from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
 from tclint.report.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.terminal import columns, hyperlink, printable
 
@@ -26,13 +27,6 @@ LISTED_AT_MOST = 5
 """Assumptions, gaps and skipped files beyond this are counted; -v lists them."""
 
 _COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "info": "cyan"}
-
-_PRECISION_NOTES = {
-    "fp16": "fp16 autocast",
-    "bf16": "bf16 autocast",
-    "tf32": "tf32, no autocast",
-    "fp32": "fp32, no autocast",
-}
 
 LEGEND = (
     "Times are predicted kernel time of one step: no launch gaps, data loading or communication. "
@@ -130,7 +124,7 @@ class _Renderer:
 
     def _entry(self, entry: Entry) -> Iterator[str]:
         model = f": {printable(entry.model)}" if entry.model else ""
-        how = f"{entry.mode}, {_PRECISION_NOTES.get(entry.precision, entry.precision)}"
+        how = f"{entry.mode}, {precision_title(entry.precision)}"
         if self.report.settings.compiled:
             how += ", compiled"
         worst = ", the worst of its sets of inputs" if entry.is_worst_case else ""
@@ -168,10 +162,7 @@ class _Renderer:
             assumed.append(f"assumed: {assumption.what}{at}{times}")
         yield from self._some(assumed, "assumption")
         yield from self._some(
-            [
-                f"not analysed, in no time above: {len(gap.op_indices)} x {gap.name} ({gap.reason})"
-                for gap in entry.not_analysed
-            ],
+            [f"not analysed, in no time above: {gap_text(gap)}" for gap in entry.not_analysed],
             "kind of operator not analysed",
             "kinds of operator not analysed",
         )

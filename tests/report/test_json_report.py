@@ -40,7 +40,9 @@ def test_full_report_validates(report: Report) -> None:
     assert [finding["code"] for finding in data["findings"]] == ["AMP006", "DIM003", "DIM002"]
     assert data["findings"][1]["effect"]["a100-sxm4-80gb"]["gain_us"] == 4210.0
     assert data["findings"][0]["effect"] == {"unknown": BACKWARD.effect.unknown}
-    assert data["entries"][0]["not_analysed"] == [{"name": "fft_rfft", "reason": "no formula", "count": 2}]
+    assert data["entries"][0]["not_analysed"] == [
+        {"name": "fft_rfft", "reason": "no formula", "count": 2, "flops": None, "flops_percent": None}
+    ]
     assert data["errors"] == [{"target": "broken.py:build", "message": report.errors[0].message}]
     assert data["summary"]["exit_code"] == 2
 

@@ -1,0 +1,119 @@
+"""FLOPs of the operators that have no formula for their time: what a gap may weigh.
+
+Where the arithmetic of an operator is known although its kernels' speed is not, its share of the forward
+pass's FLOPs says how much of the step an estimate leaves out; elsewhere the share is unknown, and said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import log2, prod
+
+from tclint.graph.graph import Graph
+from tclint.graph.lowering import NoFormulaError, lower_op
+from tclint.graph.op import Op
+from tclint.graph.spec import TensorSpec
+from tclint.graph.work import Gap, Traffic
+
+
+def with_flops(gaps: Iterable[Gap], graph: Graph) -> tuple[Gap, ...]:
+    """Gaps with their forward FLOPs and their share of the forward pass's, where known."""
+    found = [(gap, *_flops(gap, graph)) for gap in gaps]
+    if not found:
+        return ()
+    # Products that a GPU cannot run are in the graph's FLOPs, operators without a formula are not.
+    total = graph.flops + sum(flops for _, flops, counted in found if flops is not None and not counted)
+    return tuple(
+        replace(
+            gap, flops=flops, flops_percent=100.0 * flops / total if flops is not None and total else None
+        )
+        for gap, flops, _ in found
+    )
+
+
+def _flops(gap: Gap, graph: Graph) -> tuple[int | None, bool]:
+    """Forward FLOPs of a gap's ops, and whether Graph.flops has them."""
+    ops = [graph.ops[index] for index in gap.op_indices if 0 <= index < len(graph.ops)]
+    try:
+        kernels = [kernel for op in ops for kernel in lower_op(op, (), training=False)]
+    except (NoFormulaError, LookupError, ArithmeticError, TypeError, ValueError):
+        counts = [_count(op) for op in ops]
+        return (None if None in counts else sum(count for count in counts if count is not None)), False
+    return sum(kernel.flops for kernel in kernels if not isinstance(kernel.work, Traffic)), True
+
+
+def _count(op: Op) -> int | None:
+    rule = _transform if op.name.startswith("fft_") else _COUNTS.get(op.name)
+    if rule is None or not op.inputs or not op.outputs:
+        return None
+    return round(rule(op))
+
+
+def _matrices(spec: TensorSpec) -> tuple[int, int, int]:
+    """(how many, rows, columns)."""
+    if len(spec.shape) < 2:
+        raise ValueError("no matrix")
+    return prod(spec.shape[:-2]), spec.shape[-2], spec.shape[-1]
+
+
+def _transform(op: Op) -> float:
+    """5 n log2 n per complex transform of n points, half of it with a real side (FFTW's convention)."""
+    x, y = op.inputs[0], op.outputs[0]
+    points = max(x.numel, y.numel)
+    dims = op.attributes.get("dim")
+    axes = dims if isinstance(dims, list) else [dims if isinstance(dims, int) else -1]
+    if op.name.endswith("2") and not isinstance(dims, list):
+        axes = [-2, -1]
+    if op.name.endswith("n") and not isinstance(dims, list):
+        axes = list(range(len(x.shape)))
+    whole = x if x.numel >= y.numel else y
+    length = prod(whole.shape[axis] for axis in axes)
+    real = "rfft" in op.name or "hfft" in op.name
+    return 5.0 * points * log2(max(length, 2)) * (0.5 if real else 1.0)
+
+
+def _square(cubes: float) -> Callable[[Op], float]:
+    """Operations of a factorization of n x n matrices, as a multiple of n^3."""
+
+    def count(op: Op) -> float:
+        batch, rows, columns = _matrices(op.inputs[0])
+        return cubes * batch * rows * columns * min(rows, columns)
+
+    return count
+
+
+def _solve(op: Op) -> float:
+    """LU of A, then two triangular solves per right-hand side."""
+    batch, n, _ = _matrices(op.inputs[0])
+    return batch * (2 / 3 * n**3) + 2 * n * op.outputs[0].numel
+
+
+def _triangular(op: Op) -> float:
+    return op.inputs[0].shape[-1] * op.outputs[0].numel
+
+
+# Leading terms of the operation counts in Golub and Van Loan, Matrix Computations, 4th edition.
+_COUNTS: dict[str, Callable[[Op], float]] = {
+    "linalg_cholesky": _square(1 / 3),
+    "linalg_cholesky_ex": _square(1 / 3),
+    "cholesky": _square(1 / 3),
+    "linalg_lu_factor": _square(2 / 3),
+    "linalg_lu_factor_ex": _square(2 / 3),
+    "linalg_det": _square(2 / 3),
+    "linalg_slogdet": _square(2 / 3),
+    "det": _square(2 / 3),
+    "slogdet": _square(2 / 3),
+    "logdet": _square(2 / 3),
+    "linalg_inv": _square(2.0),
+    "linalg_inv_ex": _square(2.0),
+    "inverse": _square(2.0),
+    "linalg_qr": _square(4.0),
+    "linalg_eigh": _square(9.0),
+    "linalg_svd": _square(20.0),
+    "linalg_solve": _solve,
+    "linalg_solve_ex": _solve,
+    "linalg_solve_triangular": _triangular,
+    "triangular_solve": _triangular,
+    "cholesky_solve": _triangular,
+}
