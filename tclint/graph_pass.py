@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tclint.config import PRECISIONS, Settings
+from tclint.config import REPORTED_PRECISIONS, Settings
 from tclint.finding import Finding
+from tclint.graph import Assumption
 from tclint.results import Entry, Metrics
 from tclint.rule import GraphRule, apply_rule
 
@@ -40,10 +41,8 @@ def check_graph(
     ]
     ruled = time.perf_counter()
     metrics = {}
-    gaps: tuple[Gap, ...] = ()
     for scenario in context.scenarios:
         estimate = context.estimate(scenario)
-        gaps = estimate.gaps
         metrics[estimate.gpu.id] = Metrics(
             gpu=estimate.gpu.id,
             step_time_us=estimate.step_time_us,
@@ -54,7 +53,7 @@ def check_graph(
             tensor_core_time_percent=estimate.tensor_core_time_percent,
             amdahl_ceiling=estimate.amdahl_ceiling,
             uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
-            calibrated=estimate.gpu.calibrated(scenario.precision),
+            calibrated=estimate.products_calibrated,
             step_flops=estimate.flops,
             aligned_flops_percent=aligned_flops_percent(estimate),
             memory_bytes=estimate.memory.total_bytes,
@@ -64,7 +63,7 @@ def check_graph(
             launch_time_us=estimate.launch_time_us,
             step_time_us_by_precision={
                 precision: context.estimate(replace(scenario, precision=precision)).step_time_us
-                for precision in PRECISIONS
+                for precision in REPORTED_PRECISIONS
                 if estimate.gpu.supports(precision)
             },
         )
@@ -79,8 +78,8 @@ def check_graph(
         flops=graph.flops,
         op_count=len(graph.ops),
         metrics=metrics,
-        assumptions=graph.assumptions,
-        not_analysed=gaps,
+        assumptions=(*graph.assumptions, *_priced_as(context)),
+        not_analysed=_gaps(context),
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
         graph_hash=graph_hash(graph),
@@ -92,6 +91,21 @@ def check_graph(
         graph=graph,
     )
     return entry, found, context
+
+
+def _priced_as(context: GraphContext) -> Iterator[Assumption]:
+    """What the prices rest on; a GPU's own are named once each."""
+    estimates = [context.estimate(scenario) for scenario in context.scenarios]
+    for what in dict.fromkeys(what for estimate in estimates for what in estimate.assumptions):
+        yield Assumption(what)
+
+
+def _gaps(context: GraphContext) -> tuple[Gap, ...]:
+    """Of all GPUs: what one has no formula for, another may have."""
+    from tclint.cost.gaps import with_flops
+
+    found = (gap for scenario in context.scenarios for gap in context.estimate(scenario).gaps)
+    return with_flops(dict.fromkeys(found), context.graph)
 
 
 def with_fixes_made(
