@@ -83,7 +83,10 @@ def cli() -> None:
 @flag("min-gain", metavar="PERCENT")
 @flag("fail-on", metavar="error|warning|info|never")
 @click.option(
-    "--models", "declared", is_flag=True, help="Lint the models that the configuration file declares."
+    "--models",
+    "declared",
+    is_flag=True,
+    help="Lint the models that the configuration file declares, beside the targets.",
 )
 @click.option("--cache/--no-cache", default=None, help=KEYS_BY_NAME["cache"].help)
 @flag("baseline", metavar="FILE")
@@ -157,8 +160,8 @@ def check(
     """
     refuse_command_names(ctx, targets)
     check_format(format_name)
-    if declared and (targets or fix_them or diff):
-        raise UsageError("--models takes no targets, --fix or --diff; run tclint a second time for those.")
+    if declared and (fix_them or diff):
+        raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
     files = _outputs(outputs)
     settings, config_file = read_settings(config, isolated, flags)
     if verbose and config_file is not None:
@@ -169,7 +172,13 @@ def check(
     with contextlib.nullcontext() if quiet else ProgressLine() as progress:
         if declared:
             report = cli_models.check_declared(
-                settings, config_file, flags, progress, use_cache=settings.cache, verbose=bool(verbose)
+                settings,
+                config_file,
+                flags,
+                progress,
+                targets=targets,
+                use_cache=settings.cache,
+                verbose=bool(verbose),
             )
         else:
             report = run(targets, settings, on_progress=progress)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +76,11 @@ def check_declared(
     flags: dict[str, Any],
     progress: Progress | None,
     *,
+    targets: Sequence[str] = (),
     use_cache: bool,
     verbose: bool,
 ) -> Report:
-    """Lint the models of `[tool.tclint] models`; with none declared, say so and report nothing."""
+    """Lint the models of `[tool.tclint] models`, and targets; with no model declared, say so."""
     from tclint.declared import check_declared as run
     from tclint.trace_cache import TraceCache
 
@@ -89,4 +91,4 @@ def check_declared(
     if use_cache and config_file is not None:
         cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
     given = {field for field, value in flags.items() if value is not None and value != ()}
-    return run(settings, flags=given, cache=cache, on_progress=progress)
+    return run(settings, targets, flags=given, cache=cache, on_progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -90,6 +90,7 @@ def target_of(model: DeclaredModel) -> str:
 
 def check_declared(
     settings: Settings,
+    more: Sequence[str] = (),
     *,
     flags: Collection[str] = (),
     cache: TraceCache | None = None,
@@ -97,22 +98,32 @@ def check_declared(
 ) -> Report:
     """Lint every declared model under its own settings; one report for all.
 
+    Args:
+        more: other targets, linted under `settings`; training scripts among them say nothing of the models.
+
     Raises:
-        UsageError: two entries are the same model under different settings, or a setting is wrong.
+        UsageError: a model is given twice with different settings, or a setting is wrong.
     """
     from tclint.pipeline import check
 
     groups: dict[Settings, list[str]] = {}
     owners: dict[str, Settings] = {}
-    for model in settings.models:
-        target, own = target_of(model), settings_of(model, settings, flags)
+    given = [
+        (target_of(model), settings_of(model, settings, flags), model.target) for model in settings.models
+    ]
+    given += [(target, settings, target) for target in more if is_model_target(target)]
+    for target, own, name in given:
         if owners.setdefault(target, own) != own:
             raise UsageError(
-                f"'models' declares {model.target!r} twice with different settings; give it once, with "
+                f"The model {name!r} is declared or given twice with different settings; give it once, with "
                 "'input-set' for several inputs, or add a second callable."
             )
-        groups.setdefault(own, []).append(target)
+        if target not in groups.setdefault(own, []):
+            groups[own].append(target)
+    paths = [target for target in more if not is_model_target(target)]
     reports = [check(targets, own, on_progress, cache=cache) for own, targets in groups.items()]
+    if paths:
+        reports.append(check(paths, settings, on_progress))
     return merged(reports, settings) if reports else check((), settings)
 
 

@@ -212,17 +212,33 @@ def test_clean_sources_pass_and_need_no_torch(runner: Runner) -> None:
     assert [call[-1] for call in runner.installed()] == [str(ROOT)]
 
 
+def test_declared_models_are_linted_beside_the_targets(runner: Runner) -> None:
+    (runner.work / "model.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build(): return nn.Linear(1024, 1001), torch.zeros(4096, 1024)\n"
+    )
+    (runner.work / "pyproject.toml").write_text('[tool.tclint]\nmodels = ["model.py:build"]\n')
+    runner.run(targets="train.py", declared_models="true", fail_on="never")
+    outputs = runner.outputs()
+    report = json.loads(Path(outputs["json"]).read_text())
+    assert [entry["target"] for entry in report["entries"]] == ["model.py:build"]
+    assert "train.py" in {finding["location"]["path"] for finding in report["findings"]}
+    assert outputs["exit-code"] == "0"
+    assert float(outputs["readiness"]) >= 0
+
+
 def test_torch_is_installed_only_for_models_and_only_where_missing(tmp_path: Path) -> None:
-    for name, has_torch, models, expected in (
-        ("a", False, "", 0),
-        ("b", False, " \n", 0),
-        ("c", True, "model.py:build_model", 0),
-        ("d", False, "model.py:build_model", 1),
+    for name, has_torch, models, declared, expected in (
+        ("a", False, "", "false", 0),
+        ("b", False, " \n", "false", 0),
+        ("c", True, "model.py:build_model", "true", 0),
+        ("d", False, "model.py:build_model", "false", 1),
+        ("e", False, "", "true", 1),
     ):
         folder = tmp_path / name
         folder.mkdir()
         runner = Runner(folder, has_torch)
-        runner.run(targets="", models=models)
+        runner.run(targets="", models=models, declared_models=declared)
         torch_calls = [call for call in runner.installed() if call[-1] == "torch"]
         assert len(torch_calls) == expected
         assert all("--index-url" not in call for call in torch_calls)
