@@ -163,9 +163,9 @@ KEYS: tuple[Key, ...] = (
     Key(
         "precision",
         "precision",
-        "fp16, bf16: autocast over fp32 weights; pure-fp16, pure-bf16, fp64: the model converted; fp32, tf32: no "
-        "autocast, TF32 off or on (tf32-cudnn, torch's default, and tf32-matmul: in one library only); fp8, int8: "
-        "linear layers by torchao, the rest bf16.",
+        "fp16, bf16: autocast over fp32 weights; pure-fp16, pure-bf16, fp64: the model converted; fp32, "
+        "tf32: no autocast, TF32 off or on (tf32-cudnn, torch's default, and tf32-matmul: in one library "
+        "only); fp8, int8: linear layers by torchao, the rest bf16.",
         _one_of(PRECISIONS),
     ),
     Key("mode", "mode", "train: forward, backward and optimizer; infer: forward only.", _one_of(MODES)),

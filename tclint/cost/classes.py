@@ -40,10 +40,25 @@ def tf32_switches(precision: Precision) -> tuple[bool, bool]:
     return facts.matmul_tf32, facts.cudnn_tf32
 
 
+NEEDED_CAPABILITY = {"bf16": "8.0", "tf32": "8.0", "fp16": "7.0", "int8": "7.2", "fp8": "8.9"}
+"""First compute capability with Tensor Cores for a format (NVIDIA, CUDA C++ Programming Guide, warp matrix
+functions; fp8: torch._scaled_mm's own check)."""
+
+
 @cache
 def _capability_text(name: str) -> str:
-    needed = {"bf16": "8.0", "tf32": "8.0", "fp16": "7.0", "int8": "7.2", "fp8": "8.9"}[name]
-    return f"needs compute capability {needed}"
+    return f"needs compute capability {NEEDED_CAPABILITY[name]}"
+
+
+def why_no_formula(gpu: Gpu, dtype: str) -> str:
+    """Why products of a dtype have no price on a GPU, as a clause."""
+    format_ = "fp8" if dtype.startswith("float8_e") else "int8" if "int8" in dtype else None
+    if format_ is None or gpu.supports(format_):
+        return f"no formula for {dtype} matrix products on {gpu.name}"
+    capability = "{}.{}".format(*gpu.compute_capability)
+    fails = "torch raises an error" if format_ == "fp8" else "no formula for CUDA cores"
+    needed = _capability_text(format_)
+    return f"{dtype} matrix products on {gpu.name}: {format_} {needed}, this is {capability}; {fails}"
 
 
 def unit_class(gpu: Gpu, dtype: str, *, tf32: bool) -> UnitClass | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from tclint.config import Precision
+from tclint.cost.classes import why_no_formula
 from tclint.cost.compiled import fuse_pointwise, padded_gemm
 from tclint.cost.layout import apply_layout
 from tclint.cost.low_precision import converted_layers, in_format, recipe, without_weight_casts
@@ -86,7 +87,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         tuple(kernel for kernel, _ in priced),
         tuple(price for _, price in priced),
         step.ops,
-        step.gaps + _unpriced(missing, step.ops, gpu.name),
+        step.gaps + _unpriced(missing, step.ops, gpu),
         step.memory,
         assumptions,
     )
@@ -120,12 +121,11 @@ def _with_padding(
     return result
 
 
-def _unpriced(kernels: list[Kernel], ops: tuple[Op, ...], gpu_name: str) -> tuple[Gap, ...]:
+def _unpriced(kernels: list[Kernel], ops: tuple[Op, ...], gpu: Gpu) -> tuple[Gap, ...]:
     grouped: dict[tuple[str, str], list[int]] = {}
     for kernel in kernels:
         name = ops[kernel.op_index].name if kernel.op_index >= 0 else "optimizer"
-        dtype = "" if isinstance(kernel.work, Traffic) else kernel.work.dtype
-        reason = f"no formula for {dtype} matrix products on {gpu_name}"
+        reason = why_no_formula(gpu, "" if isinstance(kernel.work, Traffic) else kernel.work.dtype)
         grouped.setdefault((name, reason), []).append(kernel.op_index)
     return tuple(
         Gap(name, reason, tuple(dict.fromkeys(indices))) for (name, reason), indices in grouped.items()

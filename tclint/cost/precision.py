@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tclint.config import Mode, Precision
+from tclint.cost.classes import NEEDED_CAPABILITY
 from tclint.gpu import Gpu
 from tclint.graph.autocast import Policy, autocast_lists
 from tclint.graph.graph import Graph
@@ -124,7 +125,7 @@ def running(precision: Precision, mode: Mode, gpu: Gpu) -> Running:
     rest = rest if gpu.supports("bf16") else _HALF_INSTEAD[rest]
     if gpu.supports(facts.linear):
         return Running(rest, facts.linear)
-    needed = {"fp8": "8.9", "int8": "7.2"}[facts.linear]
+    needed = NEEDED_CAPABILITY[facts.linear]
     capability = "{}.{}".format(*gpu.compute_capability)
     why = (
         "torch._scaled_mm raises an error"

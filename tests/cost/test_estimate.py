@@ -10,12 +10,13 @@ from cost_support import GraphBuilder, linear, price
 
 from tclint.cost.compiled import padded_gemm
 from tclint.cost.estimate import estimate, linear_time_us
+from tclint.cost.gaps import with_flops
 from tclint.cost.optimizer import optimizer_kernels, optimizers
 from tclint.cost.scenario import Scenario
 from tclint.errors import UsageError
 from tclint.gpu import all_gpus
 from tclint.graph import Graph
-from tclint.graph.work import Gemm, Traffic
+from tclint.graph.work import Gap, Gemm, Traffic
 
 
 def mlp(width: int = 1024, depth: int = 4, classes: int = 1000, batch: int = 512) -> Graph:
@@ -115,6 +116,39 @@ def test_products_of_dtypes_without_formula_are_gaps_too() -> None:
     assert [gap.name for gap in found.gaps] == ["mm"]
     assert "int64" in found.gaps[0].reason
     assert found.step_time_us == 0
+
+
+def gaps_of(*, with_transform: bool) -> list[Gap]:
+    build = GraphBuilder()
+    x = build.linear(build.input(64, 256), 256)
+    if with_transform:
+        x = build.op("fft_fft", "other", {"self": x}, 64, 256, dtype="complex64", attributes={"dim": -1})
+    else:
+        x = build.op("mystery_operator", "other", {"self": x}, 64, 256)
+    graph = build.graph(x)
+    return list(with_flops(estimate(graph, Scenario("a100", "fp32", "infer")).gaps, graph))
+
+
+def test_gaps_say_their_share_of_the_flops_where_it_is_known() -> None:
+    (gap,) = gaps_of(with_transform=True)
+    transform, product = 5 * 64 * 256 * 8, 2 * 64 * 256 * 256
+    assert gap.flops == transform
+    assert gap.flops_percent == pytest.approx(100 * transform / (transform + product))
+    (unknown,) = gaps_of(with_transform=False)
+    assert unknown.flops is None
+    assert unknown.flops_percent is None
+
+
+def test_products_that_a_gpu_cannot_run_are_gaps_with_flops() -> None:
+    build = GraphBuilder()
+    a, b = (build.input(256, 256, dtype="float8_e4m3fn", name=name) for name in "ab")
+    out = build.op("_scaled_mm", "matmul", {"self": a, "mat2": b}, 256, 256, dtype="bfloat16")
+    graph = build.graph(out)
+    assert not estimate(graph, Scenario("h100", "bf16", "infer")).gaps
+    (gap,) = with_flops(estimate(graph, Scenario("a100", "bf16", "infer")).gaps, graph)
+    assert gap.flops == 2 * 256**3
+    assert gap.flops_percent == 100
+    assert "needs compute capability 8.9, this is 8.0" in gap.reason
 
 
 def test_unknown_gpu() -> None:

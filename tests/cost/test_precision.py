@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cost_support import GraphBuilder
 
+from tclint.cost.estimate import estimate
 from tclint.cost.precision import apply_precision
+from tclint.cost.scenario import Scenario
 from tclint.graph import Graph
 from tclint.graph.autocast import autocast_lists
+from tclint.graph.work import Traffic
 
 torch = pytest.importorskip("torch")
 
@@ -139,3 +143,109 @@ def test_the_number_of_operators_stays() -> None:
     graph = mlp()
     applied = apply_precision(graph, "fp16", "infer")
     assert [op.index for op in applied.ops] == [op.index for op in graph.ops]
+
+
+# --- models in 16 bits, pure precisions, TF32 per library
+
+
+def recurrent_and_convolution() -> Graph:
+    build = GraphBuilder()
+    x = build.input(32, 64, 16, 16)
+    kernel = build.parameter("conv.weight", 64, 64, 3, 3)
+    fields = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
+    image = build.op(
+        "conv2d", "conv", {"input": x, "weight": kernel}, 32, 64, 16, 16, attributes=dict(fields)
+    )
+    steps = build.input(20, 64, 256, name="steps")
+    weights = {
+        "params[0]": build.parameter("rnn.weight_ih", 1024, 256),
+        "params[1]": build.parameter("rnn.weight_hh", 1024, 256),
+    }
+    attributes = {"has_biases": False, "num_layers": 1}
+    hidden = build.op("lstm", "rnn", {"input": steps, **weights}, 20, 64, 256, attributes=dict(attributes))
+    return build.graph(image, build.linear(hidden, 256, "head"))
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("fp32", {"conv2d": False, "lstm": False, "linear": False}),
+        ("tf32", {"conv2d": True, "lstm": True, "linear": True}),
+        ("tf32-cudnn", {"conv2d": True, "lstm": True, "linear": False}),
+        ("tf32-matmul", {"conv2d": False, "lstm": False, "linear": True}),
+    ],
+)
+def test_tf32_has_a_switch_per_library(precision: Any, expected: dict[str, bool]) -> None:
+    found = estimate(recurrent_and_convolution(), Scenario("a100", precision))
+    used = {row.name: row.uses_tensor_cores for row in found.rows if not isinstance(row.work, Traffic)}
+    assert used == expected
+
+
+def half_mlp(dtype: str = "float16", norm_dtype: str | None = None) -> Graph:
+    build = GraphBuilder()
+    x = build.input(32, 64, dtype=dtype)
+    weight = build.parameter("fc.weight", 128, 64, dtype=dtype)
+    hidden = build.op("linear", "linear", {"input": x, "weight": weight}, 32, 128, dtype=dtype)
+    norm = build.parameter("norm.weight", 128, dtype=norm_dtype or dtype)
+    return build.graph(
+        build.op("layer_norm", "norm", {"input": hidden, "weight": norm}, 32, 128, dtype=dtype)
+    )
+
+
+@pytest.mark.parametrize("norm_dtype", ["float16", "float32"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_model_with_16_bit_weights_runs_without_autocast(precision: Any, norm_dtype: str) -> None:
+    graph = half_mlp(norm_dtype=norm_dtype)
+    assert apply_precision(graph, precision, "train") is graph
+    assert "without autocast" in estimate(graph, Scenario("a100", precision)).assumptions[0]
+
+
+def test_one_weight_in_fp32_means_autocast() -> None:
+    build = GraphBuilder()
+    x = build.input(32, 64, dtype="float16")
+    weight = build.parameter("a.weight", 128, 64, dtype="float16")
+    hidden = build.op("linear", "linear", {"input": x, "weight": weight}, 32, 128, dtype="float16")
+    graph = build.graph(build.linear(hidden, 64, "b"))
+    assert apply_precision(graph, "fp16", "train") is not graph
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("pure-fp16", "float16"), ("pure-bf16", "bfloat16")])
+def test_pure_half_converts_everything_and_casts_nothing(precision: Any, dtype: str) -> None:
+    applied = apply_precision(mlp(), precision, "train")
+    specs = [spec for op in applied.ops for spec in (*op.inputs, *op.outputs)]
+    assert {spec.dtype for spec in (*specs, *applied.inputs, *applied.outputs)} == {dtype}
+    assert {parameter.dtype for parameter in applied.parameters} == {dtype}
+    assert not any(op.casts for op in applied.ops)
+
+
+def test_pure_half_is_what_the_converted_model_costs() -> None:
+    converted = estimate(half_mlp("float32"), Scenario("a100", "pure-fp16"))
+    traced = estimate(half_mlp("float16"), Scenario("a100", "fp16"))
+    assert converted.forward_time_us == traced.forward_time_us
+    assert converted.memory == traced.memory
+
+
+def test_a_half_model_keeps_what_it_computes_in_fp32() -> None:
+    build = GraphBuilder()
+    x = build.input(8, 64, dtype="float16")
+    weight = build.parameter("w", 64, 64, dtype="float16")
+    hidden = build.op("linear", "linear", {"input": x, "weight": weight}, 8, 64, dtype="float16")
+    up = build.op("softmax", "softmax", {"self": hidden}, 8, 64, attributes={"dtype": "float32"})
+    applied = apply_precision(build.graph(up), "pure-bf16", "infer")
+    assert [op.outputs[0].dtype for op in applied.ops] == ["bfloat16", "float32"]
+
+
+def test_gradscaler_takes_part_under_fp16_autocast_only() -> None:
+    def passes(precision: Any) -> int:
+        return sum(row.phase == "optimizer" for row in estimate(mlp(), Scenario("a100", precision)).rows)
+
+    assert passes("fp16") == passes("bf16") + 1 == passes("pure-fp16") + 1
+
+
+def test_fp64_runs_on_tensor_cores_of_data_centre_gpus_only() -> None:
+    for gpu, used in (("a100", True), ("v100", False), ("rtx-4090", False)):
+        found = estimate(mlp(), Scenario(gpu, "fp64"))
+        product = next(row for row in found.rows if row.name == "linear")
+        assert product.work.dtype == "float64"
+        assert product.uses_tensor_cores is used
+        assert not product.calibrated

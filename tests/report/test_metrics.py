@@ -14,12 +14,14 @@ from jsonschema import Draft202012Validator
 from sample_report import ENTRY, metrics
 
 from tclint.config import Settings
+from tclint.cost.result import Memory
 from tclint.pipeline import EntryError, Report
 from tclint.report import render
 from tclint.report.json import schema
 from tclint.report.load import load_report
 from tclint.report.metrics import MetricRow, metric_rows
 from tclint.report.provenance import git_state, tool_hash
+from tclint.what_if import BatchLimits
 
 WHOLE = Draft202012Validator(schema())
 RECORD = WHOLE.evolve(schema=schema()["$defs"]["record"])
@@ -145,3 +147,32 @@ def test_git_of_others_runs_nothing(tmp_path: Path, git: Any) -> None:
     git("config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
     assert git_state(tmp_path)["dirty"] is False
     assert not (tmp_path / "ran").exists()
+
+
+def test_memory_batches_and_launches_have_rows_with_values_or_reasons(report: Report) -> None:
+    memory = Memory(parameters_bytes=400, optimizer_bytes=800, activations_bytes=300)
+    limits = BatchLimits(batch=8, largest=64, largest_checkpointed=None)
+    measured = metrics("a100-sxm4-80gb", 100.0, memory=memory, batch_limits=limits, launch_count=7)
+    gap = replace(ENTRY.not_analysed[0], flops=10, flops_percent=2.5)
+    entry = replace(ENTRY, metrics={measured.gpu: measured}, not_analysed=(gap,))
+    rows = metric_rows(replace(report, entries=(entry,)))
+    values = {row.name: row.value for row in rows if row.precision in ("fp16", None)}
+    assert values["memory_parameters_bytes"] == 400
+    assert values["memory_gradients_bytes"] == 0
+    assert values["largest_batch"] == 64
+    assert values["launch_count"] == 7
+    assert values["not_analysed_operators"] == 2
+    assert values["not_analysed_flops_percent"] == 2.5
+    no_blocks = "the model has no repeated blocks to checkpoint"
+    assert one(rows, name="largest_batch_checkpointed").unavailable == no_blocks
+    assert one(rows, name="memory_checkpointed_bytes").unavailable == no_blocks
+    assert one(rows, name="launch_time_us").unavailable == "not computed"
+
+
+def test_batches_and_gaps_that_are_unknown_say_why(report: Report) -> None:
+    limits = BatchLimits(None, None, None, "the model's inputs have no batch dim that can be resized")
+    measured = metrics("a100-sxm4-80gb", 100.0, batch_limits=limits)
+    rows = metric_rows(replace(report, entries=(replace(ENTRY, metrics={measured.gpu: measured}),)))
+    for name in ("largest_batch", "largest_batch_checkpointed"):
+        assert one(rows, name=name).unavailable == limits.unknown
+    assert one(rows, name="not_analysed_flops_percent").unavailable == "the FLOPs of fft_rfft are unknown"
