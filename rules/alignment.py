@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.advice.compiled import PADS, marked_if_handled
+from tclint.advice.interfaces import interface_findings
 from tclint.advice.misalignment import misalignment_findings
 from tclint.context import GraphContext
 from tclint.finding import Finding
@@ -17,7 +18,8 @@ class LinearMisaligned(GraphRule):
     What it does
     Looks at in_features and out_features of every traced linear layer and matrix product (8 for fp16 and
     bf16, 4 for TF32), pads the misaligned ones together with everything coupled to them, and reports the
-    padding that gains most, priced for the whole step, forward and backward.
+    padding that gains most, priced for the whole step, forward and backward. Widths that a layer is given -
+    input features, a concatenation of such - stay as they are: there zeros appended to the data are priced.
 
     Why it costs
     A row of a matrix whose length is not a multiple of 16 bytes cannot be read with the widest loads.
@@ -33,8 +35,8 @@ class LinearMisaligned(GraphRule):
         nn.Linear(1024, hidden)
 
     When it does not apply
-    Model inputs and heads of one to four outputs are interfaces and never reported. A class count is
-    padded (and masked) only if that pays. In fp32 without TF32 any width is as good as another.
+    One to four inputs or outputs are interfaces and never reported. A class count is padded (and masked)
+    only if that pays. In fp32 without TF32 any width is as good as another.
     torch.compile pads such products itself where it finds that worth it. Weights trained with the old
     width do not fit the new one.
 
@@ -122,6 +124,43 @@ def example_inputs():
 """,
             "a class count this large pays for padding and masking",
         ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1433, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.Linear(4096, 7))
+
+
+def example_inputs():
+    return empty(2048, 1433)
+""",
+            "1433 features are what the data has: zeros appended to them cost less than they save",
+        ),
+        Example(
+            """
+from torch import cat, empty, nn
+
+
+class Tower(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(700 + 413, 2048), nn.ReLU(), nn.Linear(2048, 1024))
+
+    def forward(self, query, item):
+        return self.layers(cat([query, item], 1))
+
+
+def build_model():
+    return Tower()
+
+
+def example_inputs():
+    return empty(8192, 700), empty(8192, 413)
+""",
+            "two given widths, concatenated",
+        ),
     )
     valid = (
         Example(
@@ -158,13 +197,13 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.Sequential(nn.Linear(1433, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.Linear(4096, 7))
+    return nn.Sequential(nn.Linear(1440, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.Linear(4096, 7))
 
 
 def example_inputs():
-    return empty(2048, 1433)
+    return empty(2048, 1440)
 """,
-            "input features are what the data has; seven classes cost nothing next to the rest",
+            "seven classes cost nothing next to the rest",
         ),
         Example(
             """
@@ -185,7 +224,8 @@ def example_inputs():
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         def check(eager_or_compiled: GraphContext) -> Iterator[Finding]:
-            return misalignment_findings(self, eager_or_compiled, frozenset({"linear", "matmul"}))
+            yield from misalignment_findings(self, eager_or_compiled, frozenset({"linear", "matmul"}))
+            yield from interface_findings(self, eager_or_compiled, "linear")
 
         yield from marked_if_handled(context, check, PADS)
 
@@ -211,8 +251,9 @@ class ConvMisaligned(GraphRule):
 
     When it does not apply
     Because cuDNN pads by itself, most misaligned channels cost less than is worth a report; the predicted
-    gain decides. Image channels of the first layer belong to first-layer-C3, depthwise and grouped
-    convolutions to depthwise-conv and grouped-conv-shape, outputs of one to four channels to nobody.
+    gain decides. One to three image channels belong to first-layer-C3; more of them (spectral bands) are
+    the data's, and zeros appended to them are priced. Depthwise and grouped convolutions belong to
+    depthwise-conv and grouped-conv-shape, outputs of one to four channels to nobody.
 
     References
     NVIDIA, Convolutional Layers User's Guide, checklist and section Channels In and Out.
@@ -288,6 +329,21 @@ def example_inputs():
             "TF32 wants multiples of 4",
             {"precision": "tf32", "gpus": ("a100",)},
         ),
+        Example(
+            """
+from torch import channels_last, empty, nn
+
+
+def build_model():
+    body = [nn.Conv2d(13, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)]
+    return nn.Sequential(*body).to(memory_format=channels_last)
+
+
+def example_inputs():
+    return empty(32, 13, 256, 256).to(memory_format=channels_last)
+""",
+            "a satellite's 13 bands are the data's: zeros appended to them",
+        ),
     )
     valid = (
         Example(
@@ -337,6 +393,7 @@ def example_inputs():
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from misalignment_findings(self, context, frozenset({"conv"}))
+        yield from interface_findings(self, context, "conv")
 
 
 RULES = (LinearMisaligned, ConvMisaligned)

@@ -227,11 +227,11 @@ _BATCH_NORMS = frozenset({"batch_norm", "cudnn_batch_norm", "native_batch_norm",
 
 
 class ConvBiasBeforeBn(GraphRule):
-    """A convolution adds a bias that the batch norm after it subtracts again.
+    """A convolution or linear layer adds a bias that the batch norm after it subtracts again.
 
     What it does
-    Finds convolutions (1-D to 3-D, transposed ones too) with a bias whose output goes to a batch norm and
-    nowhere else, in training, and prices the model without those biases.
+    Finds convolutions (1-D to 3-D, transposed ones too) and linear layers with a bias whose output goes to
+    a batch norm over its channels and nowhere else, in training, and prices the model without those biases.
 
     Why it costs
     Batch norm subtracts the mean of each channel, so a constant added to the channel changes nothing, and
@@ -245,9 +245,10 @@ class ConvBiasBeforeBn(GraphRule):
         nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128))
 
     When it does not apply
-    Other norms do not cancel it (layer norm, group norm) or only partly; an activation in between makes
-    the bias meaningful; in inference the norm is folded into the convolution, bias included. Checkpoints
-    with the biases no longer load strictly.
+    Other norms do not cancel it (layer norm, group norm) or only partly, nor does a batch norm over
+    another dim than the layer's outputs; an activation in between makes the bias meaningful; in inference
+    the norm is folded into the convolution, bias included. Checkpoints with the biases no longer load
+    strictly.
 
     References
     PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
@@ -317,6 +318,23 @@ def example_inputs():
 """,
             "transposed, not in a Sequential",
         ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    layers = []
+    for _ in range(4):
+        layers += [nn.Linear(512, 512), nn.BatchNorm1d(512), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def example_inputs():
+    return empty(65536, 512)
+""",
+            "linear layers of a network on tables",
+        ),
     )
     valid = (
         Example(
@@ -375,6 +393,20 @@ def example_inputs():
             "in inference the norm is folded away",
             {"mode": "infer"},
         ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(512, 512), nn.BatchNorm1d(128), nn.ReLU())
+
+
+def example_inputs():
+    return empty(512, 128, 512)
+""",
+            "normed over the tokens: every output has a bias of its own, which no token's mean takes away",
+        ),
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
@@ -384,19 +416,22 @@ def example_inputs():
         if context.settings.mode != "train":
             return
         readers = consumers(context.graph.ops)
-        useless = [op for op in convolutions(context.graph) if self._is_cancelled(op, readers)]
+        layers = (*convolutions(context.graph), *(op for op in context.graph.ops if op.name == "linear"))
+        useless = [op for op in layers if _is_cancelled(op, readers)]
         if not useless or not worth_pricing(context, indices_of(useless)):
             return
         effect = context.effect(indices_of(useless), graph=without_bias(context.graph, useless))
         first = costliest(context, useless)
         location = context.location(first)
+        kinds = {op.kind for op in useless}
+        noun = "layer" if len(kinds) > 1 else "convolution" if kinds == {"conv"} else "linear layer"
         yield self.finding(
             location,
-            f"The batch norm after {layers_phrase(useless, 'convolution')} cancels the bias; bias=False "
+            f"The batch norm after {layers_phrase(useless, noun)} cancels the bias; bias=False "
             f"{gain_phrase(effect)}.",
             effect=effect,
             evidence={"layers": len(useless)},
-            fix=Fix("Build these convolutions with bias=False."),
+            fix=Fix(f"Build these {noun}s with bias=False."),
             related=(
                 *context.related(first),
                 *related_sites(
@@ -407,17 +442,26 @@ def example_inputs():
             change=Change(edit=partial(without_bias, ops=useless)),
         )
 
-    def _is_cancelled(self, op: Op, readers: dict[int, list[Op]]) -> bool:
-        if op.input("bias") is None:
-            return False
-        following = readers.get(op.index, [])
-        # The same bias added to what is normed and to something else is not cancelled.
-        return len(following) == 1 and _normalises_batch(following[0], op)
 
-
-def _normalises_batch(norm: Op, convolution: Op) -> bool:
-    if norm.name not in _BATCH_NORMS or norm.inputs[0].producer != convolution.index:
+def _is_cancelled(op: Op, readers: dict[int, list[Op]]) -> bool:
+    if op.input("bias") is None:
         return False
+    following = readers.get(op.index, [])
+    if op.kind == "linear" and len(following) == 1 and following[0].kind == "view":
+        # [N, T, C] flattened to [N * T, C].
+        view = following[0]
+        if len(view.outputs[0].shape) != 2 or view.outputs[0].shape[-1] != op.outputs[0].shape[-1]:
+            return False
+        following, op = readers.get(view.index, []), view
+    # The same bias added to what is normed and to something else is not cancelled.
+    return len(following) == 1 and _normalises_batch(following[0], op)
+
+
+def _normalises_batch(norm: Op, layer: Op) -> bool:
+    if norm.name not in _BATCH_NORMS or norm.inputs[0].producer != layer.index:
+        return False
+    if layer.kind in ("linear", "view") and len(layer.outputs[0].shape) != 2:
+        return False  # normed over dim 1, which is not the layer's outputs
     # With running statistics only (frozen norms), the mean is a constant and the bias shifts the output.
     return bool(norm.attributes.get("training", True))
 

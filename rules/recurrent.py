@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.interfaces import interface_findings
 from tclint.advice.misalignment import misalignment_findings
 from tclint.context import GraphContext
 from tclint.finding import Finding
@@ -30,8 +31,8 @@ class RnnMisaligned(GraphRule):
         nn.LSTM(512, 672, num_layers=2)
 
     When it does not apply
-    The size of the model's own input (a filter bank of 80, a coordinate pair) is an interface. Layers
-    whose time is a small part of the step are not reported.
+    The size of the model's own input (a filter bank of 80, a coordinate pair) is the data's: there zeros
+    appended to it are priced. Layers whose time is a small part of the step are not reported.
 
     References
     NVIDIA, Recurrent Layers User's Guide, checklist.
@@ -120,6 +121,20 @@ def example_inputs():
 """,
             "both directions, and the projection in front, change with the hidden size",
         ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.LSTM(257, 512, num_layers=2, bidirectional=True, batch_first=True)
+
+
+def example_inputs():
+    return empty(64, 200, 257)
+""",
+            "257 frequencies are the data's: zeros appended to them",
+        ),
     )
     valid = (
         Example(
@@ -156,18 +171,19 @@ from torch import empty, nn
 
 
 def build_model():
-    return nn.GRU(39, 256, batch_first=True)
+    return nn.GRU(40, 256, batch_first=True)
 
 
 def example_inputs():
-    return empty(64, 64, 39)
+    return empty(64, 64, 40)
 """,
-            "39 coefficients per frame are the data's",
+            "40 coefficients per frame",
         ),
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from misalignment_findings(self, context, frozenset({"rnn"}))
+        yield from interface_findings(self, context, "rnn")
 
 
 RULES = (RnnMisaligned,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.advice.alignment import efficient_multiple, is_misaligned
+from tclint.advice.alignment import PADDING_MULTIPLES, efficient_multiple, is_misaligned, round_up
 from tclint.advice.compiled import PADS, marked_if_handled
 from tclint.advice.layers import (
     gain_phrase,
@@ -256,13 +256,28 @@ def example_inputs():
             effect=outcome.effect,
             evidence=evidence | outcome.evidence(),
             change=outcome.change,
-            fix=Fix(
-                f"Build {'the embedding that the head shares' if head.tied else 'head and embedding'} with "
-                f"{outcome.sizes[-1][1]} entries; the tokenizer never uses the added ones, mask their logits "
-                "when sampling."
-            ),
+            fix=Fix(_advice(head, outcome.sizes[-1][1])),
             related=related,
         )
+
+
+def _advice(head: VocabularyHead, padded: int) -> str:
+    unused = "the tokenizer never uses the added ones, mask their logits when sampling"
+    if _is_of_transformers(head):
+        multiple = next(m for m in PADDING_MULTIPLES if round_up(head.size, m) == padded)
+        return (
+            f"Call model.resize_token_embeddings({head.size}, pad_to_multiple_of={multiple}) after loading, "
+            f"which keeps pretrained rows and gives {padded} entries; {unused}."
+        )
+    what = "the embedding that the head shares" if head.tied else "head and embedding"
+    return f"Build {what} with {padded} entries (copy pretrained rows into the first {head.size}); {unused}."
+
+
+def _is_of_transformers(head: VocabularyHead) -> bool:
+    """Whether the library builds the layer, so that no line of the user's holds the size."""
+    op = head.op
+    sites = (op.construct_library_site, op.construct_site)
+    return any(site is not None and "/transformers/models/" in site.path.replace("\\", "/") for site in sites)
 
 
 RULES = (VocabMisaligned,)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tclint.advice.alignment import efficient_multiple, is_misaligned
 from tclint.advice.attention import attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
+from tclint.advice.interfaces import is_given
 from tclint.advice.layers import (
     Line,
     costliest,
@@ -66,7 +67,7 @@ def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
         dim
         for op in _ordinary_ops(context)
         for dim in width_dims(op, context.dims)
-        if is_misaligned(dim.size, precision) and _is_choice(dim)
+        if is_misaligned(dim.size, precision) and _is_choice(dim) and not is_given(dim, context)
     ]
     vocabularies = {head.group.id for head in context.once(vocabulary_heads) if head.group is not None}
     dims = [dim for dim in dims if dim.group is None or dim.group.id not in vocabularies]
@@ -103,7 +104,8 @@ def _is_choice(dim: OpDim) -> bool:
         return dim.op.kind != "matmul"
     if group.is_batch or group.fixed:
         return False
-    return dim.size >= SMALLEST_PADDED_OUTPUT or not group.is_output
+    # Of a dim that is not followed to the end it is not known whether the model returns it.
+    return dim.size >= SMALLEST_PADDED_OUTPUT or not (group.is_output or group.unresolved)
 
 
 def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
