@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -67,6 +68,8 @@ def check_graph(
                 if estimate.gpu.supports(precision)
             },
         )
+        if estimate.gaps and not estimate.kernels:
+            metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
     comparisons = WhatIf(context).compare(settings.compare)
     cost_s = priced - started + time.perf_counter() - ruled
     entry = Entry(
@@ -91,6 +94,22 @@ def check_graph(
         graph=graph,
     )
     return entry, found, context
+
+
+def _unknown(metrics: Metrics) -> Metrics:
+    """Metrics where no operator has a formula: the time is unknown, and not zero."""
+    nan = math.nan
+    return replace(
+        metrics,
+        step_time_us=nan,
+        forward_time_us=nan,
+        backward_time_us=nan,
+        readiness_percent=nan,
+        tensor_core_time_percent=nan,
+        amdahl_ceiling=nan,
+        uncertainty_percent=nan,
+        step_time_us_by_precision=dict.fromkeys(metrics.step_time_us_by_precision, nan),
+    )
 
 
 def _priced_as(context: GraphContext) -> Iterator[Assumption]:

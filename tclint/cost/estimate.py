@@ -12,7 +12,7 @@ from tclint.cost.compiled import fuse_pointwise, padded_gemm
 from tclint.cost.layout import apply_layout
 from tclint.cost.low_precision import converted_layers, in_format, recipe, without_weight_casts
 from tclint.cost.optimizer import optimizer_assumption, optimizer_kernels
-from tclint.cost.precision import Running, apply_precision, own_half_dtype, running
+from tclint.cost.precision import HALF_DTYPES, Running, apply_precision, own_dtype, running
 from tclint.cost.pricing import price_works
 from tclint.cost.result import Estimate, Memory, Price, Row, amdahl_speedup
 from tclint.cost.scenario import Scenario
@@ -217,9 +217,9 @@ def _as_libraries_run(kernels: Sequence[Kernel], ops: Sequence[Op]) -> list[Kern
 
 
 def _said_of_dtypes(graph: Graph, run: Running) -> list[str]:
-    own = own_half_dtype(graph)
     facts = PRECISION_FACTS[run.precision]
-    if own is None or facts.converted:
+    own = own_dtype(graph)
+    if facts.converted or own not in (*HALF_DTYPES, "float64"):
         return []
     return [f"the model's weights are {own}: priced in the dtypes it was traced in, without autocast"]
 

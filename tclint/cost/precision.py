@@ -46,14 +46,17 @@ def apply_precision(graph: Graph, precision: Precision, mode: Mode) -> Graph:
 
 
 def own_half_dtype(graph: Graph) -> str | None:
-    """The 16-bit dtype of a model's own weights; None where a weight matrix has another.
+    """The 16-bit dtype of a model's own weights; None where a weight matrix has another."""
+    own = own_dtype(graph)
+    return own if own in HALF_DTYPES else None
 
-    Norms may keep float32 parameters beside them.
-    """
+
+def own_dtype(graph: Graph) -> str | None:
+    """The dtype of all weight matrices of a model, whatever its norms keep; None where they differ."""
     floating = [p for p in graph.parameters if not p.is_buffer and p.dtype in FLOATING_DTYPES and p.numel]
     weights = [p for p in floating if len(p.shape) > 1] or floating
     dtypes = {parameter.dtype for parameter in weights}
-    return dtypes.pop() if len(dtypes) == 1 and dtypes <= HALF_DTYPES else None
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 def convert(graph: Graph, dtype: str) -> Graph:

@@ -327,7 +327,8 @@ class _Saving:
         query, key, value = (op.inputs[p] for p in (q, k, v))
         length, key_length = query.shape[-2], key.shape[-2]
         heads = op.outputs[0].numel // max(length * value.shape[-1], 1)
-        if unfused_reason(query, key, value, has_mask=mask is not None) is None:
+        grouped = bool(op.attributes.get("enable_gqa"))
+        if unfused_reason(query, key, value, has_mask=mask is not None, is_grouped=grouped) is None:
             for position in (q, k, v):
                 yield self.storages.of_input(op, position)
             yield self._output(op, 0)

@@ -187,6 +187,8 @@ def _value(name: str, metrics: Metrics) -> tuple[float | int | None, str | None]
     if value is None:
         return None, _WHY_NONE.get(name, "not computed")
     if not math.isfinite(value):
+        if math.isnan(value):
+            return None, "no operator of the model has a cost formula"
         return None, _NO_BOUND if name == "amdahl_ceiling" else "the prediction is not finite"
     return value, None
 
