@@ -6,6 +6,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("tclint", deadline=None)
+settings.load_profile("tclint")
 
 
 @pytest.fixture(scope="session", autouse=True)
