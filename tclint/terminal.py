@@ -10,7 +10,7 @@ import threading
 import time
 import unicodedata
 from types import TracebackType
-from typing import TextIO
+from typing import IO, AnyStr, TextIO
 
 from tclint.errors import UsageError
 
@@ -120,17 +120,7 @@ def write_stdout(text: str) -> bool:
     """
     stream = sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit; a descriptor that swallows it avoids a second error.
-        with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as sink:
-            os.dup2(sink.fileno(), stream.fileno())
-        return False
-    except OSError as error:
-        raise UsageError(f"Cannot write to standard output: {error.strerror or error}.") from error
-    return True
+    return _write(stream, stream, text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def write_stdout_bytes(data: bytes) -> bool:
@@ -146,11 +136,16 @@ def write_stdout_bytes(data: bytes) -> bool:
     if binary is None or is_terminal(stream):
         lines = data.decode("utf-8", "surrogateescape").split("\n")
         return write_stdout("\n".join(printable(line.expandtabs(4)) for line in lines))
+    return _write(stream, binary, data)
+
+
+def _write(stream: TextIO, to: IO[AnyStr], content: AnyStr) -> bool:
     try:
         stream.flush()
-        binary.write(data)
-        binary.flush()
+        to.write(content)
+        to.flush()
     except BrokenPipeError:
+        # Python flushes stdout once more at exit; a descriptor that swallows it avoids a second error.
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as sink:
             os.dup2(sink.fileno(), stream.fileno())
         return False
