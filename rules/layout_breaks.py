@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.advice.layers import by_line, indices_of, worth_pricing
-from tclint.advice.layout import layout_breaks
+from tclint.advice.layers import by_line, gain_phrase, indices_of, worth_pricing
+from tclint.advice.layout import layout_breaks, price_of_breaks
 from tclint.advice.sharing import share_finding
 from tclint.context import GraphContext
-from tclint.finding import Effect, Finding
+from tclint.finding import Finding
 from tclint.graph import Op
 from tclint.rule import Example, GraphRule
 
@@ -66,7 +66,7 @@ class LayoutBreakingOp(GraphRule):
     What it does
     In a model that runs in channels_last (as traced, or as --layout or the training script says), finds
     operators that read an NHWC image and write an NCHW one - contiguous(), reshapes that have to copy,
-    pixel shuffle, channel shuffle - other than norms, and reports their share of the step.
+    pixel shuffle, channel shuffle - other than norms, and prices the step with the format kept there.
 
     Why it costs
     The next convolution has to transpose the images back. Both copies read and write the whole tensor,
@@ -122,13 +122,16 @@ class LayoutBreakingOp(GraphRule):
         breaking = [op for op in layout_breaks(context) if op.kind != "norm"]
         for ops in _lines(context, breaking):
             names = ", ".join(dict.fromkeys(op.name for op in ops))
+            effect = price_of_breaks(context, ops)
+            verb = "turns" if len(ops) == 1 else "turn"
             yield share_finding(
                 self,
                 context,
                 ops,
                 "operator",
-                f" and turn channels_last images back to NCHW ({names}), which later convolutions turn again",
-                effect=Effect(unknown="what a version that keeps the format costs is not predicted"),
+                f" and {verb} channels_last images back to NCHW ({names}), which later convolutions turn "
+                f"again; keeping the format {gain_phrase(effect)}",
+                effect=effect,
                 advice="Keep the format: leave out contiguous(), or say memory_format=torch.channels_last; "
                 "permute to NHWC before reshaping.",
                 evidence={"operators": names},
@@ -141,7 +144,7 @@ class NormWithoutNhwcKernel(GraphRule):
 
     What it does
     In a model that runs in channels_last, finds group norms and instance norms, whose CUDA kernels write
-    row-major results whatever they read, and reports their share of the step.
+    row-major results whatever they read, and prices the step with kernels as fast that write NHWC.
 
     Why it costs
     PyTorch has channels_last kernels for batch norm, not for these: the norm reads the images transposed
@@ -200,13 +203,15 @@ class NormWithoutNhwcKernel(GraphRule):
         norms = [op for op in layout_breaks(context) if op.kind == "norm"]
         for ops in _lines(context, norms):
             names = ", ".join(dict.fromkeys(op.name for op in ops))
+            effect = price_of_breaks(context, ops)
             yield share_finding(
                 self,
                 context,
                 ops,
                 names,
-                " and write NCHW into a channels_last network: they have no NHWC kernel",
-                effect=Effect(unknown="what another norm or another kernel costs is not predicted"),
+                f"{' and writes' if len(ops) == 1 else ', which write'} NCHW into a channels_last network, "
+                f"for want of an NHWC kernel; one as fast as theirs {gain_phrase(effect)}",
+                effect=effect,
                 advice="Use batch norm where the batch allows it, a group norm with an NHWC kernel (apex), "
                 "or torch.compile.",
                 evidence={"norms": names},

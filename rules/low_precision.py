@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tclint.advice.layers import by_line, costliest, indices_of, related_sites, worth_pricing
+from tclint.advice.change import Change, resize
+from tclint.advice.layers import (
+    by_line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    related_sites,
+    worth_pricing,
+)
 from tclint.advice.op_dims import OpDim, leaf_ops, width_dims
+from tclint.advice.padding import padded_sizes, sizes_phrase
 from tclint.advice.sharing import share_finding
 from tclint.context import GraphContext
-from tclint.finding import Effect, Finding, Fix
+from tclint.cost.result import Row
+from tclint.cost.scenario import Scenario
+from tclint.finding import Effect, Finding, Fix, GpuEffect
 from tclint.graph import Op
-from tclint.precisions import PRECISION_FACTS
+from tclint.graph.dims import DimsUnresolved
+from tclint.graph.spec import itemsize_bytes
+from tclint.graph.work import Gemm
+from tclint.precisions import PRECISION_FACTS, LinearFormat
 from tclint.rule import Example, GraphRule
 
 _REQUIRED = 16
 """Elements of one byte in the 16 bytes that Tensor Cores load at once."""
 
-_UNPRICED = "times of int8 and fp8 products have not been measured"
+
+def _is_meant(context: GraphContext, format_: LinearFormat) -> bool:
+    """Whether the linear layers are to run in that format."""
+    settings = context.settings
+    return settings.quantized == format_ or PRECISION_FACTS[settings.precision].linear == format_
 
 
-def _in_format(op: Op, context: GraphContext, format_: Literal["int8", "fp8"]) -> bool:
+def _in_format(op: Op, context: GraphContext, format_: LinearFormat) -> bool:
     """Whether the op's weight is of the format, or meant to be."""
     if op.kind not in ("linear", "matmul"):
         return False
@@ -28,10 +46,10 @@ def _in_format(op: Op, context: GraphContext, format_: Literal["int8", "fp8"]) -
     if any(spec.dtype.startswith(prefix) for spec in op.inputs):
         return True
     has_weight = any(spec.parameter is not None and len(spec.shape) == 2 for spec in op.inputs)
-    return context.settings.quantized == format_ and has_weight
+    return _is_meant(context, format_) and has_weight
 
 
-def _misaligned(context: GraphContext, format_: Literal["int8", "fp8"]) -> list[OpDim]:
+def _misaligned(context: GraphContext, format_: LinearFormat) -> list[OpDim]:
     return [
         dim
         for op in leaf_ops(context.graph)
@@ -42,24 +60,63 @@ def _misaligned(context: GraphContext, format_: Literal["int8", "fp8"]) -> list[
 
 
 def _format_findings(
-    rule: GraphRule, context: GraphContext, format_: Literal["int8", "fp8"], consequence: str
+    rule: GraphRule, context: GraphContext, format_: LinearFormat, consequence: str
 ) -> Iterator[Finding]:
     dims = _misaligned(context, format_)
     for ops in by_line({dim.op.index: dim.op for dim in dims}.values()).values():
         own = set(indices_of(ops))
-        sizes = sorted({(dim.role, dim.size) for dim in dims if dim.op.index in own})
-        head = all(dim.group is not None and dim.group.is_output for dim in dims if dim.op.index in own)
+        here = [dim for dim in dims if dim.op.index in own]
+        sizes = sorted({(dim.role, dim.size) for dim in here})
+        head = all(dim.group is not None and dim.group.is_output for dim in here)
         location = context.location(costliest(context, ops))
         listed = ", ".join(f"{role} {size}" for role, size in sizes[:4])
         keep = "Keep this layer in 16 bits" if head else "Pad the width"
+        effect, padded, change = _padded(context, here, format_)
+        words = f"; padding {padded} {gain_phrase(effect)} in {format_}" if padded else ""
         yield rule.finding(
             location,
-            f"{listed}: {format_} products {consequence} multiples of {_REQUIRED}.",
-            effect=Effect(unknown=_UNPRICED),
+            f"{listed}: {format_} products {consequence} multiples of {_REQUIRED}{words}.",
+            effect=effect,
             evidence={"sizes": [list(size) for size in sizes], "format": format_},
             fix=Fix(f"{keep} (or {'pad its outputs' if head else 'keep the layer in 16 bits'})."),
             related=related_sites([op.construct_site for op in ops], location, "another such layer"),
+            change=change,
         )
+
+
+def _padded(
+    context: GraphContext, dims: list[OpDim], format_: LinearFormat
+) -> tuple[Effect, str, Change | None]:
+    """What padding these dims gains of the step in that format, the sizes, and the change of the model.
+
+    As they are, such layers stay in 16 bits (or run misaligned, where the kernel takes them). A run in
+    another precision is compared compiled.
+    """
+    if format_ == "int8" and context.settings.mode == "train":
+        return Effect(unknown="int8 products have no backward pass; --mode infer prices them"), "", None
+    if any(dim.op.name != "linear" for dim in dims):
+        return Effect(unknown="only nn.Linear layers are priced in 8 bits"), "", None
+    groups = list({dim.group.id: dim.group for dim in dims if dim.group is not None}.values())
+    sizes = padded_sizes(context, groups, _REQUIRED)
+    if len(sizes) < len(groups) or not groups:
+        reasons = [group.unresolved for group in groups if group.unresolved]
+        reason = reasons[0] if reasons else f"no multiple of {_REQUIRED} fits these dims"
+        return Effect(unknown=reason), "", None
+    try:
+        graph = context.dims.resize(sizes)
+    except DimsUnresolved as error:
+        return Effect(unknown=str(error)), "", None
+
+    is_priced_so = PRECISION_FACTS[context.settings.precision].linear == format_
+
+    def in_format(scenario: Scenario) -> Scenario:
+        # Conversions run as kernels of their own cost more than 8-bit products save: torchao compiles them.
+        return scenario if is_priced_so else replace(scenario, precision=format_, compiled=True)
+
+    effect = context.effect({dim.op.index for dim in dims}, graph=graph, start=in_format, change=in_format)
+    pairs = sorted({(group.size, size) for group, size in sizes.items()})
+    # A run priced in 16 bits has no step to which a gain in 8 bits could be added.
+    return effect, sizes_phrase(tuple(pairs)), resize(sizes) if is_priced_so else None
 
 
 _HEAD = "from torch import empty, nn\n\n\ndef build_model():\n    return nn.Sequential("
@@ -130,13 +187,13 @@ class Fp8Dims(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        if context.settings.quantized == "fp8":
+        if _is_meant(context, "fp8"):
             gpus = [context.estimate(scenario).gpu for scenario in context.scenarios]
             if not any(gpu.supports("fp8") for gpu in gpus):
                 yield self.finding(
                     context.root_location(),
                     f"No fp8 Tensor Cores on {', '.join(gpu.id for gpu in gpus)}.",
-                    effect=Effect(unknown=_UNPRICED),
+                    effect=Effect(unknown="there is nothing to compare with on these GPUs"),
                     evidence={"gpus": [gpu.id for gpu in gpus]},
                     fix=Fix("Run in bf16, or choose a GPU of compute capability 8.9 or above."),
                     identity="fp8",
@@ -220,7 +277,8 @@ class Sparse24Shape(GraphRule):
     What it does
     On GPUs of compute capability 8.0 and above, finds linear layers whose weight is not a multiple of 32
     rows by 64 columns (fp16, bf16; 32 by 32 in TF32) and whose share of the step is worth it: they cannot
-    be pruned to two of four weights with torch.sparse.to_sparse_semi_structured.
+    be pruned to two of four weights with torch.sparse.to_sparse_semi_structured. The gain is an upper
+    bound: twice the dense speed, as the datasheets promise it, for the products that arithmetic limits.
 
     Why it costs
     Two zeros in every four weights double the peak of the Tensor Cores. A layer whose shape the kernels do
@@ -234,6 +292,7 @@ class Sparse24Shape(GraphRule):
 
     When it does not apply
     Models that nobody means to prune: the rule is off unless selected. Heads, whose outputs are classes.
+    Sparse products have not been measured: real ones gain less than the bound.
 
     References
     PyTorch, torch.sparse semi-structured sparsity: shape constraints per dtype.
@@ -286,15 +345,59 @@ class Sparse24Shape(GraphRule):
                 outside.append(op)
         for ops in by_line(outside).values():
             if worth_pricing(context, indices_of(ops)):
+                effect = _most_gained(context, indices_of(ops))
+                most = gain_phrase(effect).replace("is predicted to gain", "would gain at most")
                 yield share_finding(
                     self,
                     context,
                     ops,
                     "linear layer",
-                    f", with weights that are no multiples of {rows} x {columns} and cannot be 2:4 sparse",
-                    effect=Effect(unknown="sparse products have not been measured"),
+                    f", with weights that are no multiples of {rows} x {columns} and cannot be 2:4 sparse; "
+                    f"pruned in a shape that can be, they {most}",
+                    effect=effect,
                     advice=f"Choose widths that are multiples of {columns}.",
                 )
+
+
+_SPARSE_BYTES = 9 / 16
+"""Of a dense 16-bit weight: half of the values, and two bits of position for each kept one."""
+
+
+def _most_gained(context: GraphContext, op_indices: Sequence[int]) -> Effect:
+    """An upper bound: sparse products at twice the dense speed, which is what the datasheets promise.
+
+    Sparse is the weight, so the forward product and the input's gradient gain, not the weight's gradient. A
+    product that waits for memory gains what its weight no longer reads, one that waits for its launch
+    nothing.
+    """
+    per_gpu = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        if estimate.gpu.compute_capability < (8, 0):
+            continue
+        gain_us = sum(_row_gain_us(row) for index in op_indices for row in estimate.rows_of(index))
+        step_us = estimate.step_time_us
+        per_gpu[estimate.gpu.id] = GpuEffect(
+            cost_us=estimate.time_of_us(op_indices),
+            gain_us=gain_us,
+            gain_percent=100.0 * gain_us / step_us if step_us else 0.0,
+            uncertainty_percent=estimate.uncertainty_of_percent(op_indices),
+            calibrated=False,
+        )
+    return Effect(per_gpu=per_gpu)
+
+
+def _row_gain_us(row: Row) -> float:
+    work = row.work
+    if not isinstance(work, Gemm) or row.role == "wgrad" or not row.uses_tensor_cores:
+        return 0.0
+    if row.limiter == "math":
+        return row.time_us / 2
+    weight_bytes = work.n * work.k * itemsize_bytes(work.dtype)
+    moved = row.bytes_read + row.bytes_written
+    if row.limiter == "latency" or not moved:
+        return 0.0
+    return row.time_us * (1.0 - _SPARSE_BYTES) * min(weight_bytes / moved, 1.0)
 
 
 RULES = (Fp8Dims, Int8Dims, Sparse24Shape)

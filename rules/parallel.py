@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.advice.alignment import efficient_multiple
+from tclint.advice.alignment import efficient_multiple, round_up
 from tclint.advice.attention import attention_blocks
-from tclint.advice.layers import by_line, indices_of, layers_phrase, related_sites, sentence, worth_pricing
+from tclint.advice.layers import (
+    by_line,
+    gain_phrase,
+    indices_of,
+    layers_phrase,
+    related_sites,
+    sentence,
+    worth_pricing,
+)
 from tclint.advice.op_dims import leaf_ops, width_dims
 from tclint.advice.sharing import share_finding
 from tclint.advice.vocabulary import vocabulary_heads
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Op
+from tclint.graph.dims import DimGroup, DimsUnresolved
 from tclint.rule import Example, GraphRule
 
 
@@ -193,6 +202,8 @@ def example_inputs():
 
 
 _FEW_TOKENS = 128
+_LIKED = 64
+"""Capacities in multiples of it fill the tiles of a product, too."""
 _ROUTED_BY = frozenset(
     {"index", "index_select", "gather", "_unsafe_index", "masked_select", "take_along_dim"}
 )
@@ -206,6 +217,8 @@ class ExpertTokens(GraphRule):
     Finds experts - several equal linear layers of a list that read selected rows, or one batched product
     with a weight per expert - and reports them when each gets fewer than 128 tokens or, with fixed
     capacities, a number that is no multiple of 8 (16 for fp8), and their share of the step is worth it.
+    Where the capacity is a dim of its own, the priced alternative is 128 tokens (per token), or the next
+    multiple.
 
     Why it costs
     Every expert reads its whole weights for the tokens it gets. With fewer than 128 the GPU waits for
@@ -218,8 +231,9 @@ class ExpertTokens(GraphRule):
         experts = nn.ModuleList([Expert(1024, 4096) for _ in range(8)])       # 256 each; or a larger batch
 
     When it does not apply
-    Inference with few tokens. How many tokens an expert gets is decided by routing: tclint spreads them
-    evenly and says so among its assumptions.
+    Inference with few tokens. In 16 bits an odd capacity is a number of rows, contiguous in no matrix: its
+    price says that it costs next to nothing. How many tokens an expert gets is decided by routing: tclint
+    spreads them evenly and says so among its assumptions.
 
     References
     NVIDIA, Transformer Engine, grouped products: dims divisible by 16 in fp8.
@@ -309,9 +323,10 @@ def build_model():
 
 
 def example_inputs():
-    return empty(8, 1023, 512)
+    return empty(8, 1000, 512)
 """,
-            "a capacity of 1023 tokens",
+            "a capacity of 1000 tokens, in fp8",
+            {"quantized": "fp8", "gpus": ("h100",)},
         ),
     )
     valid = (
@@ -375,7 +390,8 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        multiple = 16 if context.settings.quantized == "fp8" else 8
+        is_fp8 = "fp8" in (context.settings.quantized, context.settings.precision)
+        multiple = 16 if is_fp8 else 8
         found: dict[tuple[object, ...], list[Op]] = {}
         for op in leaf_ops(context.graph):
             key = _expert_key(op, context)
@@ -386,17 +402,27 @@ def example_inputs():
                 continue
             tokens = sorted({_tokens(op) for op in ops})
             few = tokens[0] < _FEW_TOKENS
+            wanted = _FEW_TOKENS if few else round_up(tokens[0], max(multiple, _LIKED))
+            effect = (
+                Effect(
+                    unknown="grouped fp8 products refuse such a capacity: there is no step to compare with"
+                )
+                if is_fp8 and not few
+                else _with_capacity(context, ops, wanted, per_token=few)
+            )
+            gain = "" if effect.unknown else f"; {wanted} {gain_phrase(effect)}{' per token' if few else ''}"
             yield share_finding(
                 self,
                 context,
                 ops,
                 "expert product",
                 f", with {tokens[0]} tokens per expert"
-                + (f", fewer than {_FEW_TOKENS}" if few else f", no multiple of {multiple}"),
-                effect=Effect(unknown="how many tokens an expert gets depends on routing"),
+                + (f", fewer than {_FEW_TOKENS}" if few else f", no multiple of {multiple}")
+                + gain,
+                effect=effect,
                 advice="Give each expert more tokens (larger batch, fewer experts on a GPU)"
                 if few
-                else f"Choose a capacity that is a multiple of {max(multiple, 64)}.",
+                else f"Choose a capacity that is a multiple of {max(multiple, _LIKED)}.",
                 evidence={"tokens": tokens},
             )
 
@@ -408,6 +434,27 @@ def example_inputs():
                 tokens = _tokens(op)
                 if 0 < tokens < _FEW_TOKENS or (kind == "batched" and tokens % multiple):
                     yield op
+
+
+def _with_capacity(context: GraphContext, ops: list[Op], tokens: int, *, per_token: bool) -> Effect:
+    """What another capacity gains in the experts: of the same tokens, or of the step that pads to it."""
+    groups: dict[str, DimGroup] = {}
+    for op in ops:
+        if op.kind == "linear":
+            return Effect(unknown="how many tokens an expert gets depends on routing")
+        group = context.dims.group_of_output(op.index, 0, len(op.outputs[0].shape) - 2)
+        if group is None or group.composite:
+            return Effect(unknown="the capacity cannot be told from the graph")
+        groups[group.id] = group
+    sizes = dict.fromkeys(groups.values(), tokens)
+    try:
+        changed = context.dims.resize(sizes)
+    except DimsUnresolved as error:
+        return Effect(unknown=str(error))
+    if not per_token:
+        return context.effect(indices_of(ops), graph=changed)
+    ratio = tokens / _tokens(ops[0])
+    return context.effect(indices_of(ops), graph=changed, work_ratio=ratio, only_concerned=True)
 
 
 def _tokens(op: Op) -> int:

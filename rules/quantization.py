@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.advice.alignment import AMPERE_MULTIPLE, largest_power_of_two_in
+from tclint.advice.alignment import ampere_multiple, largest_power_of_two_in
 from tclint.advice.bounds import quantization_loss_percent
 from tclint.advice.layers import gain_phrase, indices_of, rounded, share_percent
 from tclint.advice.op_dims import leaf_ops
@@ -162,7 +162,7 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        wanted = AMPERE_MULTIPLE.get(context.settings.precision)
+        wanted = ampere_multiple(context.settings.precision)
         gpus = tuple(
             scenario.gpu
             for scenario in context.scenarios

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.advice.alignment import PADDING_MULTIPLES, efficient_multiple, is_misaligned, round_up
+from tclint.advice.alignment import (
+    PADDING_MULTIPLES,
+    efficient_multiple,
+    is_misaligned,
+    round_up,
+    tensor_core_name,
+)
 from tclint.advice.compiled import PADS, marked_if_handled
 from tclint.advice.layers import (
     gain_phrase,
@@ -225,10 +231,10 @@ def example_inputs():
         sites += [each.op.construct_site for each in heads]
         sites += [site for group in groups.values() for site in group.sites]
         outcome = best_padding(context, tuple(groups.values()), concerned)
+        units = tensor_core_name(context.settings.precision)
         message = (
-            f"The vocabulary of {head.size} is no multiple of {multiple}, which "
-            f"{context.settings.precision} Tensor Cores need for full speed: the product with it takes "
-            f"{share_phrase(shares)}"
+            f"The vocabulary of {head.size} is no multiple of {multiple}, which {units} Tensor Cores need "
+            f"for full speed: the product with it takes {share_phrase(shares)}"
         )
         evidence: dict[str, Any] = {
             "vocabulary": head.size,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tclint.advice.edits import emptied, with_ops
 from tclint.advice.layers import consumers
+from tclint.advice.scenarios import channels_last
 from tclint.cost.layout import apply_layout
+from tclint.finding import Effect
 from tclint.graph import Graph, Op
 
 if TYPE_CHECKING:
@@ -43,6 +47,22 @@ def breaks_in(graph: Graph) -> tuple[Op, ...]:
             continue
         found.append(replace(op))
     return tuple(found)
+
+
+def price_of_breaks(context: GraphContext, ops: Sequence[Op]) -> Effect:
+    """What the channels_last step gains once these ops keep the format.
+
+    A contiguous() of its own is left out; anything else is taken to run as it does, on NHWC images.
+    """
+    left_out = {op.index: emptied(op) for op in ops if op.name in ("contiguous", "clone")}
+    kept = apply_layout(context.graph, "channels_last", frozenset(op.index for op in ops))
+    changed = {index: replace(op, outputs=kept.ops[index].outputs) for index, op in left_out.items()}
+    return context.effect(
+        [op.index for op in ops],
+        graph=with_ops(kept, changed),
+        start=channels_last,
+        change=lambda scenario: replace(scenario, layout="as_traced"),
+    )
 
 
 def _is_nhwc(op: Op, position: int) -> bool:

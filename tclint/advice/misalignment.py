@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tclint.advice.alignment import efficient_multiple, is_misaligned
+from tclint.advice.alignment import efficient_multiple, is_misaligned, tensor_core_name
 from tclint.advice.attention import attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
 from tclint.advice.interfaces import is_given
@@ -172,9 +172,10 @@ def _finding(
     outcome = best_padding(context, layers.groups, concerned)
     multiple = efficient_multiple(context.settings.precision)
     noun = _NOUNS[layers.kind] if all(op.kind == layers.kind for op in layers.ops) else "layer"
+    units = tensor_core_name(context.settings.precision)
     message = (
-        f"{_widths(layers.dims, multiple)}, which {context.settings.precision} Tensor Cores need for full "
-        f"speed: {layers_take(layers.ops, noun, shares)}"
+        f"{_widths(layers.dims, multiple)}, which {units} Tensor Cores need for full speed: "
+        f"{layers_take(layers.ops, noun, shares)}"
     )
     evidence: dict[str, Any] = {
         "sizes": sorted({dim.size for dim in layers.dims}),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tclint.advice.alignment import AMPERE_MULTIPLE, largest_power_of_two_in, padding_multiples
+from tclint.advice.alignment import ampere_multiple, largest_power_of_two_in, padding_multiples
 from tclint.advice.change import Change, resize
 from tclint.finding import Effect
 from tclint.graph.dims import DimsUnresolved
@@ -162,7 +162,7 @@ def _preferred(tried: dict[_Sizes, Effect], context: GraphContext) -> _Sizes:
     best = max(mean_gain_percent(effect) for effect in tried.values())
     tolerance = _SAME_GAIN * abs(best)
     equal = [sizes for sizes, effect in tried.items() if mean_gain_percent(effect) >= best - tolerance]
-    wanted = AMPERE_MULTIPLE.get(context.settings.precision, 1)
+    wanted = ampere_multiple(context.settings.precision) or 1
 
     def alignment(sizes: _Sizes) -> tuple[int, int]:
         aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in sizes)

@@ -63,24 +63,26 @@ _SLICES = frozenset(
 _PERMUTES = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "swapdims", "mT"})
 
 
-def apply_layout(graph: Graph, layout: Layout) -> Graph:
+def apply_layout(graph: Graph, layout: Layout, keeping: frozenset[int] = frozenset()) -> Graph:
     """The graph with the strides it would have if model and inputs were in that memory format.
 
     'as_traced', and graphs without 2-D or 3-D convolutions, come back unchanged. Views that torch cannot
-    make without a copy become copies: that is what a format costs where it breaks.
+    make without a copy become copies: that is what a format costs where it breaks. The ops of `keeping`, by
+    index, are taken to write what they read in the format in which they read it.
     """
     if layout == "as_traced" or not any(
         op.kind == "conv" and len(op.inputs[0].shape) in IMAGE_RANKS for op in graph.ops if op.inputs
     ):
         return graph
-    return _Layout(graph, channels_last=layout == "channels_last").run()
+    return _Layout(graph, channels_last=layout == "channels_last", keeping=keeping).run()
 
 
 class _Layout:
     """One pass over the ops in order, with the strides of every tensor made so far."""
 
-    def __init__(self, graph: Graph, *, channels_last: bool) -> None:
+    def __init__(self, graph: Graph, *, channels_last: bool, keeping: frozenset[int]) -> None:
         self.graph = graph
+        self.keeping = keeping
         self.channels_last = channels_last
         self.made: dict[tuple[int, int], tuple[int, ...]] = {}
 
@@ -125,9 +127,12 @@ class _Layout:
     ) -> tuple[tuple[int, ...] | None, bool]:
         """Strides of an output (None: as traced), and whether a view became a copy."""
         spec = op.outputs[position]
-        if not inputs or all(new == old for new, old in zip(inputs, op.inputs, strict=True)):
+        unchanged = all(new == old for new, old in zip(inputs, op.inputs, strict=True))
+        if not inputs or (unchanged and op.index not in self.keeping):
             # Nothing it reads has changed; what it makes keeps its format, if that is an image's.
             return None, False
+        if op.index in self.keeping:
+            return self._kept(inputs[0], spec), False
         if op.kind == "view":
             return self._view(op, inputs[0], spec)
         if op.name in CONTIGUOUS_RESULT:
@@ -141,6 +146,11 @@ class _Layout:
         if leader is None or leader.strides is None:
             return None, False
         return _strides_in_order(spec.shape, leader), False
+
+    def _kept(self, source: TensorSpec, spec: TensorSpec) -> tuple[int, ...] | None:
+        if len(spec.shape) == len(source.shape):
+            return _strides_in_order(spec.shape, source)
+        return channels_last_strides(spec.shape) if len(spec.shape) in IMAGE_RANKS else None
 
     def _view(self, op: Op, source: TensorSpec, spec: TensorSpec) -> tuple[tuple[int, ...] | None, bool]:
         before = op.inputs[0]

@@ -52,12 +52,12 @@ def context_of(graph: Graph, **settings: Any) -> GraphContext:
 
 
 def findings_that_count(rule: GraphRule, context: GraphContext) -> list[Finding]:
-    """What a user would see: findings whose gain is unknown or at least the minimum."""
+    """What a user would see: errors, and findings whose gain is unknown or at least the minimum."""
     least = context.settings.min_gain_percent
     found = []
     for finding in rule.check(context):
         gain_percent = finding.effect.best_gain_percent
-        if gain_percent is None or gain_percent >= least:
+        if finding.level == "error" or gain_percent is None or gain_percent >= least:
             found.append(finding)
     return found
 
