@@ -14,6 +14,8 @@ from tclint.source.tables import (
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
+_WITHOUT_SUCCESSOR = ("apex.parallel.LARC",)
+"""torch has no layer-wise adaptive rates."""
 
 
 class ApexAmp(SourceRule):
@@ -67,7 +69,9 @@ class ApexAmp(SourceRule):
                 if not isinstance(event, CallEvent):
                     continue
                 qualified = context.resolver.called(function, event.call)
-                if qualified and all(name.startswith(_APEX) for name in qualified):
+                if qualified and all(
+                    name.startswith(_APEX) and not name.startswith(_WITHOUT_SUCCESSOR) for name in qualified
+                ):
                     uses.append((event.call.site, qualified[0]))
         if not uses:
             return

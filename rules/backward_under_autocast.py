@@ -10,7 +10,11 @@ from tclint.rule import Example, Rule, SourceRule
 from tclint.source.tables import CallEvent, render
 
 if TYPE_CHECKING:
+    from tclint.source.autocasts import Region
     from tclint.source.context import SourceContext
+    from tclint.source.tables import Function
+
+_CALLS_FOLLOWED = 3
 
 
 class BackwardUnderAutocast(SourceRule):
@@ -62,12 +66,15 @@ class BackwardUnderAutocast(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
         for function in context.tables.functions:
-            if not amp.autocasts.regions(function):
+            around = _called_under(context, function, _CALLS_FOLLOWED)
+            if around is None and not amp.autocasts.regions(function):
                 continue
             for event in function.events:
                 if not isinstance(event, CallEvent) or not _is_backward(context, function.index, event):
                     continue
                 region = amp.autocasts.effective(function, event.block)
+                if region is None and not amp.autocasts.active(function, event.block):
+                    region = around
                 if region is None:
                     continue
                 start = context.location(region.site)
@@ -199,6 +206,23 @@ with autocast("cuda"):
             source="""\
 import torch
 
+class Critic:
+    def train(self, batches):
+        for batch in batches:
+            with torch.amp.autocast("cuda"):
+                self.update(batch)
+
+    def update(self, batch):
+        loss = self.network(batch).mean()
+        loss.backward()
+        self.optimizer.step()
+""",
+            note="a method that runs only under autocast",
+        ),
+        Example(
+            source="""\
+import torch
+
 for images, labels in loader:
     with torch.autocast("cuda", dtype=torch.bfloat16):
         loss = criterion(model(images), labels)
@@ -265,6 +289,20 @@ with torch.autocast("cuda", enabled=False):
 
 
 RULES: tuple[type[Rule], ...] = (BackwardUnderAutocast,)
+
+
+def _called_under(context: SourceContext, function: Function, depth: int) -> Region | None:
+    """The autocast region that every call of a function in its file is under; None where one is not."""
+    calls = context.program.callers.get(function.index, [])
+    found: Region | None = None
+    for caller, event in calls if depth > 0 else ():
+        region = context.amp.autocasts.effective(caller, event.block)
+        if region is None and not context.amp.autocasts.active(caller, event.block):
+            region = _called_under(context, caller, depth - 1)
+        if region is None:
+            return None
+        found = found or region
+    return found
 
 
 def _is_backward(context: SourceContext, function: int, event: CallEvent) -> bool:

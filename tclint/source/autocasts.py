@@ -44,7 +44,7 @@ class Autocast(NamedTuple):
     dtype: str | None
     """'float16', 'bfloat16', ... on a GPU where it can run on one; None when unknown."""
     dtype_given: bool
-    """False: `dtype` is the default of the device."""
+    """False: `dtype` is the default of the device, which may be unknown."""
     enabled: bool | None
     """None: decided at run time."""
     conditions: tuple[Condition, ...]
@@ -226,6 +226,7 @@ class Autocasts:
         enabled, conditions = self._enabled(function, given.get("enabled"))
         if unpacked:
             dtype = dtype if "dtype" in given else None
+            dtype_given = True
             enabled = enabled if "enabled" in given else None
         return Autocast(qualified, devices, dtype, dtype_given, enabled, conditions, call.site)
 

@@ -38,6 +38,14 @@ _HARMLESS = frozenset(
     ("isinstance", "print", "len", "type", "id", "hasattr", "getattr", "callable", "bool", "str", "repr")
 )
 
+_KEEPING = re.compile(r"save|load|checkpoint|ckpt|resum|restor|log|info|append|state")
+"""In names of functions that keep a scaler's state or report it."""
+
+_ABOUT_SCALER = re.compile(
+    r"^(?:use|using|enable|has|is|with|no|need)|scaler_?(?:state|path|enabled|arg|kwarg|conf|cfg|opt|type|name)"
+)
+"""Names that say something about a scaler: `use_scaler`, `scaler_state`."""
+
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "masked_fill_", "sign_"))
 
 _OWN_AMOUNT = re.compile(r"randn|rand_like|normal|noise|weight_decay|\.data\b")
@@ -193,7 +201,10 @@ class Reader:
         while waiting:
             expression = waiting.pop()
             if isinstance(expression, Name):
-                if "scaler" in expression.dotted.lower() or expression.dotted in frame.scalers:
+                last = expression.dotted.rpartition(".")[2].lower()
+                if expression.dotted in frame.scalers or (
+                    "scaler" in last and not _ABOUT_SCALER.search(last)
+                ):
                     found.append(expression)
             elif isinstance(expression, Collection):
                 waiting.extend(expression.items)
@@ -218,8 +229,10 @@ class Reader:
             if returned:
                 self._returned[frame.places, call.site] = returned
             return
-        name = dotted(call.function)
-        if name.rpartition(".")[2] in _HARMLESS or name.endswith((".save", ".load", ".info", ".append")):
+        last = method_of(call)[1]
+        if last in _HARMLESS or _KEEPING.search(last.lower()):
+            return
+        if self.scaling.made_by(frame.function, call) is not None:
             return
         for scaler in self._scalers_in(frame, call.arguments):
             self._add(frame, "escape", call, block, scaler=self._outer(frame, scaler))

@@ -35,7 +35,7 @@ class Trainer:
         self.optimizer.step()
 
     def backward(self, loss):
-        loss.backward()  # AMP001: flag  AMP006: quiet
+        loss.backward()  # AMP001: flag  AMP006: flag
 
     def train_step_delegated(self, batch):
         with torch.autocast("cuda"):
