@@ -360,11 +360,15 @@ def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
         for switch in program.switches_of(_BENCHMARK)
     ):
         return False
-    calls = program.callers.get(seeding, [])
-    return not any(
+    seeded_before = any(
         caller.index == benchmark.function.index and event.call.site < benchmark.site
-        for caller, event in calls
+        for caller, event in program.callers.get(seeding, [])
     )
+    benchmark_after = any(
+        caller.index == seeding and event.call.site > deterministic.site
+        for caller, event in program.callers.get(benchmark.function.index, [])
+    )
+    return not seeded_before and not benchmark_after
 
 
 def _run_together(program: Program, first: Switch, second: Switch) -> bool:
