@@ -1,15 +1,24 @@
-"""tclint's own rules, one module per topic; registered through the entry-point group `tclint.rules`."""
+"""tclint's own rules, one module per topic; registered through the entry-point group `tclint.rules`.
+
+A run that needs a few rules imports these alone (tclint.rule_index); RULES imports all.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Any
 
 from tclint.rule import Rule
 
-# Every module of the package is a topic that lists its rules in RULES: a new file needs no other line.
-RULES: tuple[type[Rule], ...] = tuple(
-    rule
-    for topic in sorted(module.name for module in pkgutil.iter_modules(__path__))
-    for rule in importlib.import_module(f"{__name__}.{topic}").RULES
-)
+RULES: tuple[type[Rule], ...]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "RULES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Every module of the package is a topic that lists its rules: a new file needs no other line.
+    topics = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    found = tuple(rule for topic in topics for rule in importlib.import_module(f"{__name__}.{topic}").RULES)
+    globals()["RULES"] = found
+    return found

@@ -15,7 +15,6 @@ from tclint.baseline import Baseline
 from tclint.config import Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
-from tclint.graph_pass import check_graph, with_fixes_made
 from tclint.input_sets import with_worst_marked, worst_of_sets
 from tclint.registry import Selection
 from tclint.results import Entry, EntryError, Metrics, Report
@@ -72,6 +71,8 @@ def check(
     contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
+    if models:
+        from tclint.graph_pass import check_graph, with_fixes_made
     for result in _trace(models, settings, on_progress, cache):
         if result.graph is None:
             errors.append(_entry_error(result))

@@ -13,6 +13,7 @@ from tclint.config import Settings
 from tclint.errors import UsageError, closest
 from tclint.finding import Finding
 from tclint.rule import CODE_PATTERN, NAME_PATTERN, GraphRule, Rule, SourceRule
+from tclint.rule_index import PACKAGE, indexed_rules
 
 ENTRY_POINT_GROUP = "tclint.rules"
 
@@ -27,18 +28,24 @@ def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
     Raises:
         UsageError: a rule module cannot be imported, or two rules share a code or a name.
     """
+    return _found(local, indexed=False)
+
+
+def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
+    """As `all_rules`; with `indexed`, tclint's own are stand-ins that import their rule when it runs."""
     found: list[type[Rule]] = []
     # An editable install can show one entry point twice, through its finder and its dist-info.
     points = {point.value: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
     for value in sorted(points):
         try:
-            module = points[value].load()
+            own = indexed_rules() if indexed and value == PACKAGE else None
+            module = points[value].load() if own is None else None
         except Exception as error:
             raise UsageError(
                 f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
                 "reinstall or remove it."
             ) from error
-        found.extend(_rules_of(module, value))
+        found.extend(own if own is not None else _rules_of(module, value))
     for path in local:
         for file in _python_files(path):
             found.extend(_rules_of(_import_file(file), file))
@@ -52,7 +59,7 @@ def load_rules(settings: Settings) -> list[Rule]:
     Raises:
         UsageError: a selector names no rule.
     """
-    rules = all_rules(settings.rules)
+    rules = _found(settings.rules, indexed=True)
     if settings.select:
         chosen = _matching(settings.select, rules)
     else:
@@ -125,7 +132,7 @@ def _unknown(selector: str, rules: Sequence[type[Rule]]) -> str:
     return f"No rule is called {selector!r}.{guess} `tclint rules` lists them."
 
 
-def _rules_of(module: ModuleType, origin: str) -> list[type[Rule]]:
+def _rules_of(module: ModuleType | None, origin: str) -> list[type[Rule]]:
     listed = getattr(module, "RULES", None)
     if listed is None:
         raise UsageError(f"The rule module {origin!r} defines no RULES tuple.")

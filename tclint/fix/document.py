@@ -175,12 +175,26 @@ class Document(Lines):
 
     def walk(self, root: ast.AST, *, into_functions: bool = True) -> Iterator[ast.AST]:
         """The node and all below it, in the order of the text."""
-        yield root
-        if isinstance(root, ast.JoinedStr):
-            return
-        for child in ast.iter_child_nodes(root):
-            if into_functions or not isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
-                yield from self.walk(child, into_functions=into_functions)
+        if root is self.tree and into_functions:
+            return iter(self._nodes)
+        return self._below(root, into_functions)
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        """Every node, in the order of the text."""
+        return tuple(self._below(self.tree, into_functions=True))
+
+    def _below(self, root: ast.AST, into_functions: bool) -> Iterator[ast.AST]:
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            if isinstance(node, ast.JoinedStr):
+                continue
+            children = list(ast.iter_child_nodes(node))
+            if not into_functions:
+                children = [child for child in children if not isinstance(child, (*_FUNCTIONS, ast.ClassDef))]
+            waiting.extend(reversed(children))
 
     @cached_property
     def _by_position(self) -> dict[tuple[int, int], list[ast.AST]]:

@@ -7,7 +7,6 @@ to be checked for staleness. Entries are read with an unpickler that knows nothi
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
 import importlib.util
 import io
@@ -16,7 +15,7 @@ import pickle
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -114,8 +113,7 @@ class TablesCache:
         if digest != _digest(payload):
             return None
         try:
-            with _no_collection():
-                return _Unpickler(io.BytesIO(payload)).load()
+            return _Unpickler(io.BytesIO(payload)).load()
         except Exception:
             # Damage was ruled out above; whoever forged an entry gets a parse.
             return None
@@ -161,18 +159,6 @@ class _Unpickler(pickle.Unpickler):
         if module == "builtins" and name in _BUILTINS:
             return _BUILTINS[name]
         raise pickle.UnpicklingError(f"{module}.{name} is no part of tables")
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Tables are many small objects without cycles: collecting while they are made costs half the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _digest(data: bytes) -> bytes:

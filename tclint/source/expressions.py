@@ -204,10 +204,15 @@ class ExpressionReader(Builder):
         return Argument(self._read(node.value), keyword, node.star)
 
     def _string(self, node: cst.SimpleString) -> Expression:
-        try:
-            value: Any = ast.literal_eval(node.value)
-        except (ValueError, SyntaxError):
-            return Other("string")
+        text, quote = node.value, node.value[0]
+        value: Any
+        if quote in "\"'" and "\\" not in text and "\r" not in text:  # no prefix, no escapes: as most are
+            value = text[3:-3] if text.startswith(quote * 3) else text[1:-1]
+        else:
+            try:
+                value = ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                return Other("string")
         if isinstance(value, str) and _IDENTIFIER_STRING.fullmatch(value):
             self.identifiers.add(value)
         return Literal(value)
@@ -232,8 +237,10 @@ class ExpressionReader(Builder):
         )
 
     def _number(self, node: cst.Integer | cst.Float | cst.Imaginary) -> Expression:
+        text = node.value
         try:
-            return Literal(ast.literal_eval(node.value))
+            # Compiling an expression takes a hundred times as long as reading a plain number.
+            return Literal(int(text) if text.isdecimal() and text[0] != "0" else ast.literal_eval(text))
         except (ValueError, SyntaxError):
             return Other("number")
 

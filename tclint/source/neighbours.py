@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -127,21 +127,23 @@ def _project(root: str) -> _Project | None:
         if len(files) > _LARGEST_PROJECT:
             return None
     by_last: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    below = len(root.rstrip(os.sep)) + 1
     for path in files:
-        parts = tuple(os.path.relpath(path, root)[:-3].split(os.sep))
+        parts = tuple(path[below:-3].split(os.sep))
         if parts[-1] == "__init__":
             parts = parts[:-1]
         if parts:
             by_last.setdefault(parts[-1], []).append((parts, path))
-    return _Project({path: _imported_files(path, root, by_last) for path in files})
-
-
-def _imported_files(path: str, root: str, by_last: dict[str, list[tuple[tuple[str, ...], str]]]) -> set[str]:
-    found: set[str] = set()
-    package = tuple(
-        part for part in os.path.relpath(os.path.dirname(path), root).split(os.sep) if part != "."
+    return _Project(
+        {path: _imported_files(path, tuple(path[below:].split(os.sep)[:-1]), by_last) for path in files}
     )
-    for module, names, plain in _IMPORT.findall(_read(path)):
+
+
+def _imported_files(
+    path: str, package: tuple[str, ...], by_last: dict[str, list[tuple[tuple[str, ...], str]]]
+) -> set[str]:
+    found: set[str] = set()
+    for module, names, plain in _imports(_read(path)):
         wanted: list[tuple[str, ...]] = []
         if plain:
             wanted += [
@@ -165,6 +167,20 @@ def _imported_files(path: str, root: str, by_last: dict[str, list[tuple[tuple[st
                 if known[-shorter:] == parts[-shorter:] and len(known) >= len(parts):
                     found.add(file)
     return found - {path}
+
+
+def _imports(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """What `_IMPORT` matches, in order; the pattern is tried only on lines that say import."""
+    end = 0
+    at = data.find(b"import")
+    while at >= 0:
+        start = data.rfind(b"\n", 0, at) + 1
+        match = _IMPORT.match(data, start) if start >= end else None
+        if match is not None:
+            module, names, plain = match.groups(b"")
+            yield module, names, plain
+            end = match.end()
+        at = data.find(b"import", max(end, at + 1))
 
 
 @lru_cache(maxsize=_LARGEST_PROJECT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tclint.source.tables import Tables
 
@@ -116,8 +116,14 @@ def parse(text: str) -> Parsed:
 def _spans_of(module: cst.Module, nodes: list[cst.CSTNode]) -> tuple[Span, ...]:
     from libcst.metadata import MetadataWrapper, PositionProvider
 
+    class Wrapper(MetadataWrapper):
+        def visit_batched(self, visitors: Iterable[cst.BatchableCSTVisitor], *hooks: Any) -> cst.CSTNode:
+            # Positions need no visit; libcst makes one all the same, which costs as much as they do.
+            wanted = list(visitors)
+            return super().visit_batched(wanted, *hooks) if wanted else self.module
+
     # The parser makes no node twice, so the wrapper need not copy the tree.
-    positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
+    positions = Wrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
     spans = []
     for node in nodes:
         position = positions[node]

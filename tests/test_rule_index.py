@@ -1,0 +1,138 @@
+"""The index beside the rules: it says what they say until they change, and saves their import."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tclint import rule_index
+from tclint.config import Settings
+from tclint.registry import all_rules, load_rules
+from tclint.rule import SourceRule
+from tclint.source.runner import lint_text
+
+RULE = """
+from tclint.rule import SourceRule
+
+class {name}(SourceRule):
+    '''One line.'''
+    code, name, since, level, confidence = "{code}", "{kebab}", "1", "info", "high"
+    triggers = ("{trigger}",)
+    sources = valid = invalid = ()
+
+    def check(self, context):
+        yield self.finding(context.location(0), "{trigger}")
+
+RULES = ({name},)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of two rules with an index of its own."""
+    folder = tmp_path / "indexed_for_a_test"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "one.py").write_text(RULE.format(name="One", code="XYZ001", kebab="one", trigger="first"))
+    (folder / "two.py").write_text(RULE.format(name="Two", code="XYZ002", kebab="two", trigger="second"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(rule_index, "PACKAGE", folder.name)
+    (folder / rule_index.FILE).write_text(rule_index.build())
+    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+    rule_index.indexed_rules.cache_clear()
+    yield folder
+    rule_index.indexed_rules.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+
+
+def imported(folder: Path) -> set[str]:
+    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{folder.name}.")}
+
+
+def test_stand_ins_say_what_the_rules_say() -> None:
+    found = rule_index.indexed_rules()
+    assert found is not None
+    said = {rule.code: rule_index.fields_of(rule) for rule in found}
+    for rule in all_rules():
+        if issubclass(rule, SourceRule) and said[rule.code].get("asks_settings"):
+            assert rule.applies is not SourceRule.applies
+        assert said.pop(rule.code) == rule_index.fields_of(rule)
+    assert not said
+
+
+def test_a_rule_is_imported_when_it_runs(package: Path) -> None:
+    rules = rule_index.indexed_rules()
+    assert rules is not None
+    assert not imported(package)
+    (finding,) = lint_text("first()\n", [rule() for rule in rules if rule.code == "XYZ001"], Settings())  # type: ignore[misc]
+    assert (finding.code, finding.message) == ("XYZ001", "first")
+    assert imported(package) == {"one"}
+
+
+def test_a_changed_or_new_module_is_imported_instead(package: Path) -> None:
+    (package / "one.py").write_text(RULE.format(name="One", code="XYZ001", kebab="one", trigger="changed"))
+    (package / "three.py").write_text(
+        RULE.format(name="Three", code="XYZ003", kebab="three", trigger="third")
+    )
+    importlib.invalidate_caches()
+    rules = rule_index.indexed_rules()
+    assert rules is not None
+    triggers = {rule.code: rule.triggers for rule in rules if issubclass(rule, SourceRule)}
+    assert triggers == {"XYZ001": ("changed",), "XYZ002": ("second",), "XYZ003": ("third",)}
+    assert imported(package) == {"one", "three"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"one": 1, "two": {}}', '{"one": {"digest": "", "rules": [{}]}}']
+)
+def test_a_damaged_index_is_no_index(package: Path, text: str) -> None:
+    (package / rule_index.FILE).write_text(text)
+    rules = rule_index.indexed_rules()
+    assert rules is None or {rule.code for rule in rules} == {"XYZ001", "XYZ002"}
+
+
+def test_line_ends_do_not_matter(package: Path) -> None:
+    for file in package.glob("*.py"):
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert rule_index.indexed_rules() is not None
+    assert not imported(package)
+
+
+def test_a_removed_module_is_gone(package: Path) -> None:
+    (package / "two.py").unlink()
+    assert "two" in json.loads((package / rule_index.FILE).read_text())
+    assert [rule.code for rule in rule_index.indexed_rules() or ()] == ["XYZ001"]
+
+
+def test_selected_rules_are_stand_ins_of_the_same_rules() -> None:
+    everything = Settings(select=("ALL",))
+    assert [rule.code for rule in load_rules(everything)] == [rule.code for rule in all_rules()]
+
+
+def test_rules_that_cannot_fire_are_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    (tmp_path / "train.py").write_text("import torch\ntorch.backends.cudnn.enabled = False\n")
+    program = f"""
+import sys
+import tclint
+from tclint.config import Settings
+def rules():
+    return [name for name in sys.modules if name.startswith("tclint_rules.")]
+tclint.check([{str(tmp_path / "plain.py")!r}], Settings(cache=False))
+assert not rules(), rules()
+assert not {{"numpy", "libcst", "torch"}} & set(sys.modules)
+found = tclint.check([{str(tmp_path / "train.py")!r}], Settings(cache=False, select=("RUN004",))).findings
+assert [finding.code for finding in found] == ["RUN004"]
+assert rules() == ["tclint_rules.cudnn_disabled"], rules()
+assert "numpy" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
