@@ -42,6 +42,9 @@ def cases() -> Iterator[Case]:
     from transformers.models.auto import configuration_auto
 
     transformers.logging.set_verbosity_error()
+    # What most modeling files import is imported once, before the processes fork.
+    for name in ("bert", "clip", "detr", "llama", "mixtral", "qwen2_vl", "vit", "wav2vec2", "whisper"):
+        importlib.import_module(f"transformers.models.{name}.modeling_{name}")
     for model_type in configuration_auto.CONFIG_MAPPING_NAMES:
         yield _case(model_type)
 

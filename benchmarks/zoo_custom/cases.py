@@ -16,6 +16,9 @@ FAMILIES = (
     "attention",
     "machinery",
     "control",
+    "everyday_vision",
+    "everyday_text",
+    "everyday_data",
 )
 
 
@@ -29,6 +32,6 @@ def cases() -> Iterator[Case]:
     """Every `build_*` function of the family modules, in the order they are written."""
     for family in FAMILIES:
         module = importlib.import_module(f"zoo_custom.{family}")
-        for name, function in vars(module).items():
+        for name, function in list(vars(module).items()):
             if name.startswith("build_"):
                 yield Case(name.removeprefix("build_"), family, function)

@@ -26,6 +26,7 @@ from tclint.tracing.examples import (
 )
 from tclint.tracing.failures import forward_error
 from tclint.tracing.inference import infer_inputs
+from tclint.tracing.input_search import InputSearch
 from tclint.tracing.inputs import SYNTAX, InputSpec
 from tclint.tracing.modules import remembered_construction
 from tclint.tracing.results import Run
@@ -120,9 +121,11 @@ def trace_or_explain(
     """
     first: TargetError | None = None
     cause: Exception | None = None
-    for tried in (inputs, *inputs.alternatives):
+    doubtful: Graph | None = None
+    search = InputSearch(model, inputs)
+    for tried in search:
         try:
-            return trace_model(
+            graph = trace_model(
                 model,
                 tried.args,
                 tried.kwargs,
@@ -131,6 +134,9 @@ def trace_or_explain(
                 root_site=root_site,
                 metadata=metadata,
             )
+            if not search.doubts(graph):
+                return graph
+            doubtful = doubtful or graph
         except (TargetError, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -139,6 +145,9 @@ def trace_or_explain(
                 raise problem from None
             if first is None:
                 first, cause = problem, error
+            search.failed(error)
+    if doubtful is not None:
+        return doubtful
     assert first is not None
     raise first from cause
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -153,6 +153,8 @@ def described(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         listed = ", ".join(f"{name}={described(item)}" for name, item in _fields(value))
         return f"{type(value).__name__}({listed})"
+    if isinstance(value, SimpleNamespace):
+        return f"({', '.join(f'{name}={described(item)}' for name, item in vars(value).items())})"
     return type(value).__name__
 
 

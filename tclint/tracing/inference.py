@@ -10,21 +10,30 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
 from tclint.graph import Assumption
+from tclint.tracing.consumers import Use, uses_of
 from tclint.tracing.examples import CallInputs, InferenceFailed, described
-from tclint.tracing.named_inputs import configured_inputs, floating_dtype, further_inputs, tokens
-from tclint.tracing.stated_sizes import IMAGE_SIZE, attribute, image_sizes, sequence_length
+from tclint.tracing.named_inputs import by_name, configured_inputs, floating_dtype, further_inputs, tokens
+from tclint.tracing.stated_sizes import (
+    IMAGE_SIZE,
+    SEQUENCE_LENGTH,
+    attribute,
+    image_sizes,
+    sequence_length,
+)
 
 _META = torch.device("meta")
 
 BATCH = 8
 VIDEO_SIZE = (16, 112, 112)
 SIGNAL_LENGTH = 1024
+EDGES = 4096
 
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.
 _OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
@@ -67,6 +76,12 @@ def infer_inputs(model: nn.Module) -> CallInputs:
     return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
 
 
+def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
+    """Values for one more argument of the model's forward beside a first tensor, likeliest first."""
+    use = uses_of(model).get(name)
+    return (_for_use(use, model, separate=False) if use is not None else []) or by_name(name, first, model)
+
+
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     yield from _stated(model)
     required = _required_arguments(model)
@@ -74,6 +89,7 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         assumption = Assumption("the model was called without inputs, because its forward requires none")
         yield CallInputs((), {}, (assumption,), "inferred")
         return
+    yield from _from_uses(required, uses_of(model), model)
     first, *others = required
     for tensor, reason in _from_layers(model):
         what = f"input {first} = {described(tensor)}, {reason}"
@@ -121,6 +137,100 @@ def _as_call(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(value) if isinstance(value, (list, tuple)) else (value,)), {}
 
 
+# ---------------------------------------------------------------- what the source of the forward shows
+
+
+def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> Iterator[CallInputs]:
+    """Inputs for the layer that each argument goes to, where the forward's source shows it."""
+    known = {name: use for name in required if (use := uses.get(name)) is not None}
+    separate = _are_separate_indices(known, model)
+    choices = {name: _for_use(use, model, separate=separate) for name, use in known.items()}
+    if not any(_is_floating(made) for made in choices.values()):
+        # The width of what is joined or gets another dim is only a beginning.
+        for name, use in known.items():
+            if not use.is_direct and not choices[name]:
+                choices[name] = _for_use(dataclasses.replace(use, is_direct=True), model, separate=separate)
+    if not any(choices.values()):
+        return
+    lead = next((made[0] for made in choices.values() if made and isinstance(made[0], torch.Tensor)), None)
+    by_layer = {name for name, made in choices.items() if made}
+    for name in required:
+        if name not in by_layer:
+            if lead is None:
+                return
+            choices[name] = by_name(name, lead, model)
+    names = {id(module): name for name, module in model.named_modules()}
+    reasons = {name: _reason(known[name], names) if name in by_layer else "" for name in required}
+    for index in range(max(map(len, choices.values()))):
+        made = {name: choices[name][min(index, len(choices[name]) - 1)] for name in required}
+        listed = ", ".join(f"{name} = {described(value)}{reasons[name]}" for name, value in made.items())
+        yield _guess(tuple(made.values()), {}, f"{'input' if len(made) == 1 else 'inputs'} {listed}")
+
+
+def _reason(use: Use, names: dict[int, str]) -> str:
+    leaf = None if use.is_index else _first_leaf(use.layer)
+    name = names.get(id(leaf), "")
+    if leaf is None:
+        return ""
+    shown = f"{type(leaf).__name__}{f' {name!r}' if name else ''}"
+    return f", inferred from the first layer that takes it ({shown})"
+
+
+def _for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
+    if use.keys:
+        parts = {key: _for_use(item, model, separate=separate) for key, item in use.keys.items()}
+        lead = next((made[0] for made in parts.values() if made), None)
+        if not isinstance(lead, torch.Tensor):
+            return []
+        whole = {key: made[0] if made else by_name(key, lead, model)[0] for key, made in parts.items()}
+        return [SimpleNamespace(**whole) if use.by_attribute else whole]
+    if use.is_index and use.layer is None:
+        edges = torch.empty((max(use.parts, 1), EDGES), dtype=torch.int64, device=_META)
+        return [edges if use.parts else edges[0]]
+    if use.width is not None:
+        return [torch.empty((BATCH, *middle, use.width), device=_META) for middle in ((), (64,))]
+    leaf = _first_leaf(use.layer)
+    maker = None if leaf is None else _maker_for(leaf)
+    if leaf is None or maker is None:
+        return []
+    if use.position and isinstance(leaf, nn.RNNBase):
+        return []
+    if not use.is_direct and isinstance(leaf, nn.Linear):
+        return []
+    made = list(maker(leaf, model))
+    if isinstance(leaf, nn.EmbeddingBag) and use.position == 1:
+        made = [torch.arange(BATCH) * SEQUENCE_LENGTH]
+    if use.iterated:
+        return [[part] * use.iterated for part in made]
+    if isinstance(leaf, nn.Embedding):
+        if use.layers > 1:
+            made.insert(0, torch.empty((BATCH, use.layers), dtype=torch.int64, device=_META))
+        elif separate:
+            made.reverse()
+    return made
+
+
+def _is_floating(made: list[Any]) -> bool:
+    return bool(made) and isinstance(made[0], torch.Tensor) and made[0].is_floating_point()
+
+
+def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
+    """Whether what is looked up in tables is one index for each example, and no sequence of them.
+
+    Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand
+    beside an image.
+    """
+    leaves = [leaf for use in uses.values() if (leaf := _first_leaf(use.layer)) is not None]
+    if any(isinstance(leaf, _OF_IMAGES) for leaf in leaves):
+        return True
+    tables = {leaf for leaf in leaves if isinstance(leaf, nn.Embedding)}
+    return len(tables) > 1 and not any(isinstance(module, _ALONG_SEQUENCES) for module in model.modules())
+
+
+def _first_leaf(layer: nn.Module | None) -> nn.Module | None:
+    return None if layer is None else next((part for part in layer.modules() if _maker_for(part)), None)
+
+
 # ---------------------------------------------------------------- what layers take
 
 
@@ -128,15 +238,21 @@ def _from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
     """Inputs for the first layers of each kind, in the order of registration."""
     kinds: set[Callable[..., Any]] = set()
     for name, layer in model.named_modules():
-        maker = next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
-        # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
-        if maker is None or maker in kinds or isinstance(layer, _LINEAR_WITHOUT_FORWARD):
+        maker = _maker_for(layer)
+        if maker is None or maker in kinds:
             continue
         kinds.add(maker)
         order = "first layer" if len(kinds) == 1 else f"first {type(layer).__name__}"
         reason = f"inferred from the {order} ({type(layer).__name__}{f' {name!r}' if name else ''})"
         for tensor in maker(layer, model):
             yield tensor, reason
+
+
+def _maker_for(layer: nn.Module) -> _Maker | None:
+    # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
+    if isinstance(layer, _LINEAR_WITHOUT_FORWARD):
+        return None
+    return next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
 
 
 def _floats(layer: nn.Module, *shape: int) -> torch.Tensor:
@@ -177,6 +293,31 @@ def _for_cell(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     yield _floats(layer, sequence_length(model), BATCH, layer.input_size)
 
 
+def _for_bag(_layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    yield torch.empty((BATCH * SEQUENCE_LENGTH,), dtype=torch.int64, device=_META)
+    yield tokens(model, BATCH)
+
+
+def _for_norm(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    if isinstance(layer, nn.LayerNorm):
+        yield _floats(layer, BATCH, sequence_length(model), *layer.normalized_shape)
+    elif layer.num_features:
+        rank = {"2": 2, "3": 3}.get(type(layer).__name__[-2], 0)
+        yield _floats(
+            layer, BATCH, layer.num_features, *VIDEO_SIZE[:1] * (rank == 3), *[IMAGE_SIZE] * min(rank, 2)
+        )
+
+
+def _for_attention(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    length = sequence_length(model)
+    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.embed_dim)
+
+
+def _for_transformer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    length = sequence_length(model)
+    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.d_model)
+
+
 def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     attention, length = layer.self_attn, sequence_length(model)
     order = (BATCH, length) if attention.batch_first else (length, BATCH)
@@ -196,8 +337,24 @@ _MAKERS: tuple[tuple[tuple[type[nn.Module], ...], _Maker], ...] = (
     (_CONVOLUTIONS, _for_convolution),
     ((nn.RNNBase,), _for_recurrent),
     ((nn.RNNCellBase,), _for_cell),
+    ((nn.EmbeddingBag,), _for_bag),
+    ((nn.Transformer,), _for_transformer),
+    ((nn.MultiheadAttention,), _for_attention),
+    ((nn.modules.batchnorm._NormBase, nn.LayerNorm), _for_norm),
     ((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _for_transformer_layer),
     ((nn.Linear,), _for_linear),
+)
+
+
+_OF_IMAGES = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_ALONG_SEQUENCES = (
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+    nn.Conv1d,
+    nn.Conv2d,
 )
 
 

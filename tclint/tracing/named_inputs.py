@@ -78,6 +78,11 @@ def floating_dtype(model: nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
+def by_name(name: str, first: torch.Tensor, model: nn.Module) -> list[torch.Tensor]:
+    """Inputs for one argument beside the first, likeliest first."""
+    return [made for (made,) in further_inputs([name], first, model)]
+
+
 def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.Module) -> list[torch.Tensor]:
     word = name.lower()
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)

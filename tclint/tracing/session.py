@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from tclint.tracing.custom_functions import watched_by
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.environment import without_garbage_collection, without_gpu
 from tclint.tracing.fx_graph import FxWriter
+from tclint.tracing.higher_order import register_mode
 from tclint.tracing.lowering import lower_ops, lower_outputs
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import remembered_construction, tracked_calls
@@ -126,6 +128,7 @@ def record(
                 continue
             if inference and isinstance(error, RuntimeError) and _needs_autograd(message):
                 inference = False
+                first = None  # the mode's fault, not the model's
                 adjustments.append("autograd on")
                 continue
             untried = next(
@@ -153,12 +156,14 @@ def _record_once(
     inference: bool,
     adjustments: tuple[str, ...],
 ) -> Recording:
+    register_mode(Recorder)
     with contextlib.ExitStack() as stack:
         stack.enter_context(weights_on_meta(model))
         name_weights(model)
         named = _Inputs(writer)
         positional = tuple(
-            named.declare(value, name) for value, name in zip(args, _names(model, len(args)), strict=True)
+            named.declare(value, name)
+            for value, name in zip(args, argument_names(model, len(args)), strict=True)
         )
         keywords = {name: named.declare(value, name) for name, value in kwargs.items()}
         stack.enter_context(without_gpu())
@@ -203,6 +208,10 @@ class _Inputs:
             return type(value)(self.declare(item, f"{name}[{index}]") for index, item in enumerate(value))
         if isinstance(value, Mapping) and type(value) is dict:
             return {key: self.declare(item, f"{name}[{key!r}]") for key, item in value.items()}
+        if isinstance(value, SimpleNamespace):
+            return SimpleNamespace(
+                **{key: self.declare(item, f"{name}.{key}") for key, item in vars(value).items()}
+            )
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return dataclasses.replace(
                 value,
@@ -226,7 +235,7 @@ def _has_values(tensor: torch.Tensor) -> bool:
     )
 
 
-def _names(model: nn.Module, count: int) -> list[str]:
+def argument_names(model: nn.Module, count: int) -> list[str]:
     """Names of the forward's positional arguments; 'inputs[1]' where they are collected by a star."""
     import inspect
 

@@ -57,6 +57,73 @@ def few_words(self: Any, ids: Any) -> Any:
     return self.emb(ids) + self.positions[: ids.shape[1]]
 
 
+def flattened(self: Any, x: Any) -> Any:
+    return self.fc(self.pool(self.conv(x)).flatten(1))
+
+
+def reshaped(self: Any, x: Any) -> Any:
+    return self.fc(self.pool(self.conv(x)).view(-1, 4 * 9 * 9))
+
+
+def mixed(self: Any, img: Any) -> Any:
+    return self.tokens(self.patches(img).flatten(2))
+
+
+def patches_by_reshape(self: Any, img: Any) -> Any:
+    b, c, h, w = img.shape
+    x = img.reshape(b, c, h // 6, 6, w // 6, 6).permute(0, 2, 4, 3, 5, 1).reshape(b, -1, 108)
+    return torch.cat([self.cls.expand(b, -1, -1), self.fc(x)], dim=1) + self.positions
+
+
+def features_last(self: Any, series: Any) -> Any:
+    return self.conv(series.transpose(1, 2))
+
+
+def attended(self: Any, x: Any) -> Any:
+    return self.encoder(self.fc(x))
+
+
+def time_first(self: Any, words: Any) -> Any:
+    return self.rnn(self.emb(words))[0]
+
+
+def clip(self: Any, frames: Any) -> Any:
+    b, t, c, h, w = frames.shape
+    return self.conv(frames.view(b * t, c, h, w))
+
+
+def second_layer(self: Any, observation: Any) -> Any:
+    return self.actor(observation)
+
+
+def from_dict(self: Any, batch: Any) -> Any:
+    return self.emb(batch["ids"]).sum(1) + self.fc(batch["dense"])
+
+
+def by_attribute(self: Any, data: Any) -> Any:
+    source, target = data.edges
+    nodes = self.fc(data.x)
+    return nodes.index_add(0, target, nodes[source])
+
+
+def optional(self: Any, ids: Any, pixels: Any = None) -> Any:
+    return self.emb(ids).mean(1) + self.conv(pixels).mean((2, 3))
+
+
+def checked(self: Any, x: Any) -> Any:
+    assert x.size(1) == 3
+    assert x.shape[-1] % 5 == 0
+    return self.conv(x)
+
+
+def bare_weight(self: Any, x: Any, adjacency: Any) -> Any:
+    return torch.mm(adjacency, torch.mm(x, self.weight))
+
+
+def stacked(self: Any, images: Any) -> Any:
+    return self.conv(torch.stack(images))
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]]]]] = {
     "image": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(1)), [("float32", (8, 1, 224, 224))]),
     "digits": (
@@ -82,13 +149,86 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     ),
     "recommender": (
         lambda: Encoder(rate, users=nn.Embedding(9, 4), items=nn.Embedding(9, 4)),
-        [("int64", (8, 128)), ("int64", (8, 128))],
+        [("int64", (8,)), ("int64", (8,))],
     ),
     "lengths": (
         lambda: Encoder(pack, rnn=nn.LSTM(4, 5, batch_first=True)),
         [("float32", (8, 128, 4)), ("int64", (8,))],
     ),
     "siamese": (lambda: Encoder(two, fc=nn.Linear(4, 2)), [("float32", (8, 4)), ("float32", (8, 4))]),
+    "a flattened map": (
+        lambda: Encoder(
+            flattened, conv=nn.Conv2d(3, 4, 5), pool=nn.MaxPool2d(2), fc=nn.Linear(4 * 33 * 33, 2)
+        ),
+        [("float32", (8, 3, 70, 70))],
+    ),
+    "a map that a view would spread over more rows": (
+        lambda: Encoder(reshaped, conv=nn.Conv2d(1, 4, 3), pool=nn.MaxPool2d(2), fc=nn.Linear(4 * 9 * 9, 2)),
+        [("float32", (8, 1, 20, 20))],
+    ),
+    "a flattened map that is no square": (
+        lambda: Encoder(flattened, conv=nn.Conv2d(1, 4, 3), pool=nn.MaxPool2d(4), fc=nn.Linear(4 * 3 * 5, 2)),
+        [("float32", (8, 1, 16, 24))],
+    ),
+    "a flattened signal": (
+        lambda: Encoder(flattened, conv=nn.Conv1d(1, 4, 5), pool=nn.MaxPool1d(2), fc=nn.Linear(4 * 99, 2)),
+        [("float32", (8, 1, 202))],
+    ),
+    "layers over patches": (
+        lambda: Encoder(mixed, patches=nn.Conv2d(3, 4, 8, 8), tokens=nn.Linear(81, 5)),
+        [("float32", (8, 3, 72, 72))],
+    ),
+    "patches by reshaping": (
+        lambda: Encoder(
+            patches_by_reshape,
+            fc=nn.Linear(108, 4),
+            cls=nn.Parameter(torch.zeros(1, 1, 4)),
+            positions=nn.Parameter(torch.zeros(1, 65, 4)),
+        ),
+        [("float32", (8, 3, 48, 48))],
+    ),
+    "features last": (lambda: Encoder(features_last, conv=nn.Conv1d(6, 4, 3)), [("float32", (8, 1024, 6))]),
+    "a batch for attention": (
+        lambda: Encoder(
+            attended,
+            fc=nn.Linear(5, 8),
+            encoder=nn.TransformerEncoderLayer(8, 2, 8, batch_first=True),
+        ),
+        [("float32", (8, 128, 5))],
+    ),
+    "time first": (
+        lambda: Encoder(time_first, emb=nn.Embedding(9, 4), rnn=nn.GRU(4, 4)),
+        [("int64", (128, 8))],
+    ),
+    "clips": (lambda: Encoder(clip, conv=nn.Conv2d(3, 4, 3)), [("float32", (8, 16, 3, 224, 224))]),
+    "the layer that takes it": (
+        lambda: Encoder(second_layer, critic=nn.Linear(23, 4), actor=nn.Linear(17, 4)),
+        [("float32", (8, 17))],
+    ),
+    "a dict": (
+        lambda: Encoder(from_dict, emb=nn.Embedding(9, 4), fc=nn.Linear(6, 4)),
+        [("int64", (8, 128)), ("float32", (8, 6))],
+    ),
+    "attributes": (
+        lambda: Encoder(by_attribute, fc=nn.Linear(6, 4)),
+        [("int64", (2, 4096)), ("float32", (8, 6))],
+    ),
+    "an argument that is not optional after all": (
+        lambda: Encoder(optional, emb=nn.Embedding(9, 4), conv=nn.Conv2d(3, 4, 3)),
+        [("int64", (8, 128)), ("float32", (8, 3, 224, 224))],
+    ),
+    "assertions": (
+        lambda: Encoder(checked, conv=nn.LazyConv2d(4, 3)),
+        [("float32", (8, 3, 220, 220))],
+    ),
+    "bare weights": (
+        lambda: Encoder(bare_weight, weight=nn.Parameter(torch.zeros(6, 4))),
+        [("float32", (8, 6)), ("float32", (8, 8))],
+    ),
+    "a list": (
+        lambda: Encoder(stacked, conv=nn.Conv2d(3, 4, 3)),
+        [("float32", (3, 224, 224)), ("float32", (3, 224, 224))],
+    ),
     "config of transformers": (
         lambda: Encoder(
             lambda self, pixel_values: self.conv(pixel_values),

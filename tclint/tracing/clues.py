@@ -1,0 +1,104 @@
+"""What a failed run tells about the inputs it should have had: clashing sizes, ranks and dtypes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tclint.tracing.origin import origin_of
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SizeClash:
+    """A dim has one size and should have another."""
+
+    have: int
+    want: int
+    sources: frozenset[str] = frozenset()
+    """Names of the inputs that the tensor was computed from; empty: not known."""
+    before: tuple[tuple[str, Shape], ...] = ()
+    """Names and shapes of what the tensor was computed from, nearest first."""
+
+
+@dataclass(frozen=True)
+class RankClash:
+    """A tensor should have some dims more (positive) or less."""
+
+    more: int
+    sources: frozenset[str] = frozenset()
+    is_likely: bool = False
+    """Likelier than the clashing sizes of the same failure."""
+
+
+@dataclass
+class Clues:
+    """Everything that one failure tells."""
+
+    sizes: list[SizeClash] = field(default_factory=list)
+    ranks: list[RankClash] = field(default_factory=list)
+    integers: frozenset[str] | None = None
+    """Inputs that should have been indices; empty: some of them."""
+    floats: frozenset[str] | None = None
+    divisors: list[tuple[int, int]] = field(default_factory=list)
+    """(size, number that should divide it)."""
+    is_small: bool = False
+    """A feature map became smaller than a window."""
+    is_uneven: bool = False
+    """Feature maps that were halved and doubled again no longer fit each other."""
+    is_list: frozenset[str] | None = None
+    """Inputs that should have been lists of tensors."""
+    swapped: bool = False
+    """Time stands where the batch should, and the other way round."""
+    missing: list[str] = field(default_factory=list)
+    """Optional arguments of the forward that were None where a value was needed."""
+
+
+def clash_of(tensor: torch.Tensor, have: int, want: int) -> SizeClash:
+    """One of the tensor's sizes should be another."""
+    before = tuple((node.name, shape) for node, shape in _ancestors(tensor))
+    return SizeClash(have, want, sources_of(tensor), before)
+
+
+def is_weight(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is a parameter, a buffer, or made from them alone."""
+    origin = origin_of(tensor)
+    return origin is not None and (
+        origin.parameter is not None or (origin.node is not None and origin.node.op == "get_attr")
+    )
+
+
+def _ancestors(tensor: torch.Tensor) -> Iterator[tuple[Node, Shape]]:
+    """What the tensor was computed from, itself included, nearest first."""
+    origin = origin_of(tensor)
+    if origin is None or origin.node is None:
+        return
+    waiting, seen = deque([origin.node]), {origin.node}
+    while waiting:
+        node = waiting.popleft()
+        meta = node.meta.get("tclint")
+        if meta is not None and meta["output_specs"]:
+            yield node, meta["output_specs"][0].shape
+        elif node.op == "placeholder":
+            yield node, node.meta["spec"].shape
+        for producer in node.all_input_nodes:
+            if producer not in seen:
+                seen.add(producer)
+                waiting.append(producer)
+
+
+def sources_of(tensor: Any) -> frozenset[str]:
+    """Names of the model's inputs that a tensor was computed from."""
+    if not isinstance(tensor, torch.Tensor):
+        return frozenset()
+    names = {str(node.target) for node, _ in _ancestors(tensor) if node.op == "placeholder"}
+    origin = origin_of(tensor)
+    if not names and origin is not None and origin.input_name:
+        names = {origin.input_name}
+    return frozenset(names)

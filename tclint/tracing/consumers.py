@@ -1,0 +1,375 @@
+"""Which layer takes each argument of a forward: read from its source, with the model's own layers at hand.
+
+Follows an argument through views, arithmetic and method calls to the first layer that it is given to. What
+the source does not show stays unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+_MAX_DEPTH = 8
+# These tell about a tensor and hold none of its values.
+_METADATA = frozenset(
+    {"device", "dtype", "shape", "ndim", "size", "dim", "numel", "requires_grad", "is_cuda"}
+)
+_INDEXING = frozenset(
+    {"gather", "index_add", "index_add_", "index_select", "scatter", "scatter_add", "scatter_add_"}
+)
+_JOINS = frozenset(
+    {"add", "cat", "concat", "concatenate", "hstack", "mul", "stack", "sub", "vstack", "where"}
+)
+_ADDS_A_DIM = frozenset({"cat", "concat", "concatenate", "einsum", "hstack", "outer", "stack", "unsqueeze"})
+_PRODUCTS = frozenset({"mm", "matmul", "linear", "bmm", "einsum"})
+
+
+@dataclass
+class Use:
+    """What the source tells about one argument."""
+
+    layer: nn.Module | None = None
+    """The first layer that takes it."""
+    layers: int = 1
+    """How many layers share it, where a loop gives each of them a part."""
+    position: int = 0
+    """Which argument of that layer it is."""
+    width: int | None = None
+    """The size of its last dim, where a bare parameter multiplies it."""
+    is_direct: bool = True
+    """The layer takes it without another dim put in, and not joined with anything."""
+    is_index: bool = False
+    """It selects elements of something else."""
+    iterated: int = 0
+    """It is a list with an item for each of so many layers."""
+    parts: int = 0
+    """How many names it is unpacked into."""
+    keys: dict[str, Use] = field(default_factory=dict)
+    """Of a mapping or an object: what is known about its items or attributes."""
+    by_attribute: bool = False
+    """The keys are attributes."""
+
+
+def uses_of(model: nn.Module) -> dict[str, Use]:
+    """A Use for every argument of the model's forward about which its source tells something."""
+    function = _function_of(model.forward)
+    if function is None:
+        return {}
+    names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)][1:]
+    uses = {name: Use() for name in names}
+    try:
+        _Walk(model, uses, {name: frozenset({name}) for name in names}, 0).run(function.body)
+    except RecursionError:
+        return {}
+    return uses
+
+
+def _function_of(method: Any) -> ast.FunctionDef | None:
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(method)))
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+
+
+_Names = frozenset[str]
+_NOTHING: _Names = frozenset()
+
+
+class _Walk:
+    """Goes through one function in the order of its source; knows which names hold which arguments."""
+
+    def __init__(self, owner: nn.Module, uses: dict[str, Use], holds: dict[str, _Names], depth: int) -> None:
+        self._owner = owner
+        self._uses = uses
+        self._holds = holds
+        self._depth = depth
+        self._modules: dict[str, tuple[nn.Module, int]] = {}
+        self._keys: dict[str, list[str]] = {}
+        self.returned: _Names = _NOTHING
+
+    def run(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign):
+            held = self._value(node.value)
+            for target in node.targets:
+                self._bind(target, held, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and node.value is not None:
+            held = self._value(node.value)
+            if isinstance(node, ast.AnnAssign):
+                self._bind(node.target, held, node.value)
+        elif isinstance(node, ast.For):
+            self._loop(node.target, node.iter)
+            self.run([*node.body, *node.orelse])
+        elif isinstance(node, ast.Return):
+            if node.value is not None:
+                self.returned |= self._value(node.value)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            return
+        else:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    self._statement(child)
+                elif isinstance(child, ast.expr):
+                    self._value(child)
+                elif isinstance(child, (ast.withitem, ast.ExceptHandler, ast.match_case)):
+                    for inner in ast.iter_child_nodes(child):
+                        if isinstance(inner, ast.stmt):
+                            self._statement(inner)
+                        elif isinstance(inner, ast.expr):
+                            self._value(inner)
+
+    def _bind(self, target: ast.expr, held: _Names, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self._holds[target.id] = held
+            module = self._module(value)
+            if module is not None:
+                self._modules[target.id] = module
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            sides = (
+                value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
+            )
+            for index, item in enumerate(target.elts):
+                self._bind(
+                    item, self._value(sides[index]) if sides else held, sides[index] if sides else value
+                )
+            if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+                for name in held:
+                    self._uses[name].parts = len(target.elts)
+
+    def _loop(self, target: ast.expr, source: ast.expr) -> None:
+        held = self._value(source)
+        if isinstance(source, ast.Call) and isinstance(source.func, ast.Name):
+            arguments = source.args
+            if source.func.id == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
+                self._loop(target.elts[1], arguments[0])
+                return
+            if source.func.id == "zip" and isinstance(target, ast.Tuple):
+                containers = [found[0] for item in arguments if (found := self._module(item)) is not None]
+                for item, argument in zip(target.elts, arguments, strict=False):
+                    self._loop(item, argument)
+                    if containers and isinstance(argument, ast.Name):
+                        for name in self._value(argument):
+                            self._uses[name].iterated = len(list(containers[0].children()))
+                return
+        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+            container = self._module(source.func.value)
+            if source.func.attr in ("items", "values") and container is not None:
+                if isinstance(target, ast.Tuple) and isinstance(container[0], nn.ModuleDict):
+                    self._keys[getattr(target.elts[0], "id", "")] = list(container[0].keys())
+                target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+                source = source.func.value
+        module = self._module(source)
+        if module is not None and isinstance(target, ast.Name):
+            children = list(module[0].children())
+            if children:
+                count = 1 if isinstance(module[0], nn.ModuleDict) else len(children)
+                self._modules[target.id] = (children[0], count)
+                self._holds[target.id] = _NOTHING
+                return
+        self._bind(target, held, source)
+
+    # ------------------------------------------------------------ expressions
+
+    def _value(self, node: ast.expr | None) -> _Names:
+        """The arguments whose values an expression holds, layers' outputs aside."""
+        if node is None or isinstance(node, (ast.Constant, ast.Lambda)):
+            return _NOTHING
+        if isinstance(node, ast.Name):
+            return self._holds.get(node.id, _NOTHING)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Compare):
+            for part in (node.left, *node.comparators):
+                self._value(part)
+            return _NOTHING
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            self._product(node.left, node.right, 0)
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+            for generator in node.generators:
+                self._loop(generator.target, generator.iter)
+            return self._value(node.value if isinstance(node, ast.DictComp) else node.elt)
+        held = _NOTHING
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                held |= self._value(child)
+        return held
+
+    def _attribute(self, node: ast.Attribute) -> _Names:
+        held = self._value(node.value)
+        if node.attr in _METADATA:
+            return _NOTHING
+        if isinstance(node.value, ast.Name) and len(held) == 1 and not hasattr(torch.Tensor, node.attr):
+            return self._item(next(iter(held)), node.attr, by_attribute=True)
+        return held
+
+    def _subscript(self, node: ast.Subscript) -> _Names:
+        held = self._value(node.value)
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) and len(held) == 1:
+            return self._item(next(iter(held)), node.slice.value, by_attribute=False)
+        if isinstance(node.slice, ast.Name) and node.slice.id in self._keys and len(held) == 1:
+            name = next(iter(held))
+            keys = self._keys[node.slice.id]
+            return frozenset().union(*(self._item(name, key, by_attribute=False) for key in keys))
+        if any(isinstance(part, ast.Constant) and part.value is None for part in ast.walk(node.slice)):
+            self._mark_indirect(held)
+        for name in self._value(node.slice):
+            if not isinstance(node.slice, ast.Slice) and self._module(node.value) is None:
+                self._uses[name].is_index = True
+        if (
+            isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, int)
+            and node.slice.value > 0
+        ):
+            for name in held if isinstance(node.value, ast.Name) else ():
+                self._uses[name].parts = max(self._uses[name].parts, node.slice.value + 1)
+        return held
+
+    def _item(self, name: str, key: str, *, by_attribute: bool) -> _Names:
+        use = self._uses[name]
+        use.by_attribute = by_attribute
+        inner = f"{name}\0{key}"
+        if key not in use.keys:
+            use.keys[key] = self._uses[inner] = Use()
+        return frozenset({inner})
+
+    def _call(self, node: ast.Call) -> _Names:
+        module = self._module(node.func)
+        values = [self._value(argument) for argument in node.args]
+        named = {keyword.arg: self._value(keyword.value) for keyword in node.keywords}
+        if module is not None:
+            return self._module_call(*module, values, named)
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            if isinstance(function.value, ast.Name) and function.value.id == "self":
+                method = getattr(type(self._owner), function.attr, None)
+                if inspect.isfunction(method):
+                    return self._descend(self._owner, method, values, named)
+            if function.attr in _METADATA:
+                return _NOTHING
+            if function.attr == "get" and len(node.args) and isinstance(node.args[0], ast.Constant):
+                held = self._value(function.value)
+                if len(held) == 1 and isinstance(node.args[0].value, str):
+                    return self._item(next(iter(held)), node.args[0].value, by_attribute=False)
+            if function.attr in _INDEXING and len(values) > 1:
+                for name in values[1]:
+                    self._uses[name].is_index = True
+                values[1] = _NOTHING
+            if function.attr in _ADDS_A_DIM:
+                self._mark_indirect(frozenset().union(*values, self._value(function.value)))
+            if function.attr in _PRODUCTS and len(node.args) >= 2:
+                self._product(node.args[0], node.args[1], -1 if function.attr == "linear" else 0)
+                if function.attr in ("mm", "spmm", "matmul"):
+                    self._product(node.args[1], node.args[0], None)
+            receiver = self._value(function.value)
+            if function.attr not in _JOINS:
+                # Methods and functions work on what comes first: lengths and masks come later.
+                return receiver or (values[0] if values else _NOTHING)
+            values.append(receiver)
+        elif getattr(function, "id", "") not in _JOINS:
+            return values[0] if values else _NOTHING
+        return frozenset().union(*values, *named.values())
+
+    def _mark_indirect(self, held: _Names) -> None:
+        for name in held:
+            if self._uses[name].layer is None:
+                self._uses[name].is_direct = False
+
+    def _module_call(
+        self, module: nn.Module, count: int, values: list[_Names], named: dict[str | None, _Names]
+    ) -> _Names:
+        function = None if _is_torchs(module) else _function_of(type(module).forward)
+        if function is not None and self._depth < _MAX_DEPTH:
+            return self._descend(module, type(module).forward, values, named)
+        for position, held in enumerate((*values, *named.values())):
+            for name in held:
+                use = self._uses[name]
+                if use.layer is None and use.width is None and not use.is_index:
+                    use.layer, use.layers, use.position = module, count, position
+        return _NOTHING
+
+    def _descend(
+        self,
+        owner: nn.Module,
+        method: Callable[..., Any],
+        values: list[_Names],
+        named: dict[str | None, _Names],
+    ) -> _Names:
+        function = _function_of(method)
+        if function is None or self._depth >= _MAX_DEPTH:
+            return frozenset().union(*values, *named.values())
+        names = [argument.arg for argument in function.args.args]
+        if "staticmethod" not in {getattr(item, "id", "") for item in function.decorator_list}:
+            names = names[1:]
+        holds = dict(zip(names, values, strict=False))
+        holds.update({name: held for name, held in named.items() if name is not None})
+        walk = _Walk(owner, self._uses, holds, self._depth + 1)
+        walk.run(function.body)
+        return walk.returned
+
+    def _product(self, left: ast.expr, right: ast.expr, axis: int | None) -> None:
+        """`x @ self.weight`: the parameter tells the last size of x."""
+        if axis is None:
+            return
+        weight = self._parameter(right)
+        shape = getattr(weight, "shape", ())
+        if len(shape) == 2:
+            for name in self._value(left):
+                use = self._uses[name]
+                if use.layer is None and use.width is None:
+                    use.width = int(shape[axis])
+
+    # ------------------------------------------------------------ the model's own objects
+
+    def _parameter(self, node: ast.expr) -> Any:
+        found = self._object(node)
+        return found if isinstance(found, nn.Parameter) else None
+
+    def _module(self, node: ast.expr) -> tuple[nn.Module, int] | None:
+        if isinstance(node, ast.Name) and node.id in self._modules:
+            return self._modules[node.id]
+        found = self._object(node)
+        if isinstance(found, nn.Module) and found is not self._owner:
+            return found, 1
+        if isinstance(node, ast.Subscript):  # one of a list, by a name that only the run knows
+            container = self._object(node.value)
+            if isinstance(container, (nn.ModuleList, nn.ModuleDict)) and len(container):
+                return next(iter(container.children())), len(container)
+        return None
+
+    def _object(self, node: ast.expr) -> Any:
+        """self.a.b[0]"""
+        if isinstance(node, ast.Name):
+            return self._owner if node.id == "self" else None
+        if isinstance(node, ast.Attribute):
+            owner = self._object(node.value)
+            try:
+                return None if owner is None else getattr(owner, node.attr, None)
+            except Exception:
+                return None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            owner = self._object(node.value)
+            try:
+                return None if owner is None else owner[node.slice.value]
+            except Exception:
+                return None
+        return None
+
+
+def _is_torchs(module: nn.Module) -> bool:
+    return type(module).__module__.partition(".")[0] == "torch"

@@ -1,0 +1,87 @@
+"""Reads the clues from what a forward raised: its frames, with the recorded operators, and its message."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from types import FrameType
+
+from torch import nn
+
+from tclint.tracing.clues import Clues, RankClash, SizeClash
+from tclint.tracing.line_clues import from_layer, from_line
+from tclint.tracing.operator_clues import from_operator
+from tclint.tracing.recorder import Recorder
+
+
+def clues_of(error: BaseException, model: nn.Module) -> Clues:
+    """Read the frames and the message of what the model's forward raised."""
+    frames = _frames(error)
+    clues, message = Clues(), str(error)
+    refusing = next(
+        (frame for frame, _ in reversed(frames) if frame.f_code in _RECORDING and "facts" in frame.f_locals),
+        None,
+    )
+    if refusing is not None:
+        from_operator(refusing, clues)
+    else:
+        from_layer(frames, clues)
+        from_line(frames, error, clues)
+    _from_message(message, refusing is not None, clues)
+    _from_absent(frames, model, message, clues)
+    return clues
+
+
+_RECORDING = frozenset(
+    {Recorder._run_meta.__code__, Recorder._run_real.__code__, Recorder._write_in_place.__code__}
+)
+
+
+def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    found, traceback = [], error.__traceback__
+    while traceback is not None:
+        found.append((traceback.tb_frame, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return found
+
+
+def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
+    if found := re.search(r"length (\d+) in chunks of (\d+)", message):  # einops
+        clues.divisors.append((int(found[1]), int(found[2])))
+    if re.search(
+        r"[Kk]ernel size can't be greater|too small|smaller than|should be at least|[Ee]xpected.*non-zero",
+        message,
+    ):
+        clues.is_small = True
+    if re.search(r"tensors used as indices must be|indices must be", message):
+        clues.integers = clues.integers or frozenset()
+    if found := re.search(r"range of \[-?\d+, (-?\d+)\], but got (-?\d+)", message):
+        highest, asked = int(found[1]), int(found[2])
+        clues.ranks.append(RankClash(max(1, asked - highest) if asked >= 0 else -asked - highest - 1))
+    if re.search(r"tuple index out of range|too many indices for tensor", message):
+        clues.ranks.append(RankClash(1))
+    if "must be tuple of Tensors, not Tensor" in message:
+        clues.is_list = frozenset()
+    if has_operator or clues.sizes or clues.ranks or clues.divisors:
+        return
+    numbers = list(dict.fromkeys(int(text) for text in re.findall(r"(?<![\w.])\d+(?![\w.])", message)))
+    if 2 <= len(numbers) <= 6:
+        clues.sizes += [
+            SizeClash(one, other) for one in numbers for other in numbers if one != other and other > 0
+        ]
+
+
+def _from_absent(frames: list[tuple[FrameType, int]], model: nn.Module, message: str, clues: Clues) -> None:
+    """Optional arguments of the forward that are None, and that the failing line or the message names."""
+    forward = getattr(inspect.unwrap(model.forward), "__code__", None)
+    for frame, number in frames:
+        if frame.f_code is not forward:
+            continue
+        code = frame.f_code
+        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        absent = [name for name in names if name in frame.f_locals and frame.f_locals[name] is None]
+        line = linecache.getline(code.co_filename, number, frame.f_globals)
+        text = f"{line} {message}"
+        clues.missing += [name for name in absent if re.search(rf"\b{re.escape(name)}\b", text)]
+        return

@@ -1,0 +1,150 @@
+"""What an operator that refused its operands tells about the inputs of the model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tclint.tracing.clues import Clues, RankClash, clash_of, is_weight, sources_of
+from tclint.tracing.origin import tensors_in
+
+_PRODUCTS = frozenset({"addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "addbmm"})
+_INDEX_ERRORS = frozenset({"embedding", "embedding_bag", "_embedding_bag", "one_hot", "scatter", "gather"})
+_BROADCASTS = frozenset(
+    {
+        "add",
+        "sub",
+        "rsub",
+        "mul",
+        "div",
+        "where",
+        "masked_fill",
+        "bitwise_and",
+        "logical_and",
+        "lerp",
+        "addcmul",
+    }
+)
+_UNEVEN = frozenset({"cat", "add", "sub", "mul"})
+
+
+def from_operator(frame: FrameType, clues: Clues) -> None:
+    """Read the operator and its operands from the recorder's frame."""
+    facts, args, kwargs = (frame.f_locals[name] for name in ("facts", "args", "kwargs"))
+    name, tensors = facts.name, tensors_in(args, kwargs)
+    if not tensors:
+        return
+    first, others = tensors[0], tensors[1:]
+    if name in _INDEX_ERRORS and others:
+        indices = others[0] if "embedding" in name else first
+        if indices.is_floating_point():
+            clues.integers = sources_of(indices)
+        return
+    if others and len({tensor.dtype for tensor in tensors}) > 1 and name in (*_PRODUCTS, *_CONVOLUTIONS):
+        clues.floats = frozenset().union(
+            *(sources_of(tensor) for tensor in tensors if not tensor.is_floating_point())
+        )
+    if name in _CONVOLUTIONS and others:
+        _from_convolution(name, first, others[0], args, clues)
+    elif name in _PRODUCTS:
+        _from_product(name, tensors, clues)
+    elif name in ("batch_norm", "group_norm", "instance_norm", "layer_norm") and others:
+        axis, size = (-1, others[0].shape[-1]) if name == "layer_norm" else (1, others[0].numel())
+        if first.dim() > 1 and first.shape[axis] != size:
+            clues.sizes.append(clash_of(first, first.shape[axis], size))
+    elif name in _BROADCASTS and others:
+        _from_broadcast(tensors[:2], clues)
+    elif name in ("cat", "stack") and others:
+        clues.is_uneven = any(tensor.dim() >= 4 for tensor in tensors)
+        _from_broadcast(tensors[:2], clues)
+    elif name in ("view", "reshape", "_unsafe_view", "unflatten"):
+        _from_view(first, args[-1], clues)
+    elif name == "permute" and isinstance(args[-1], (list, tuple)) and len(args[-1]) != first.dim():
+        clues.ranks.append(RankClash(len(args[-1]) - first.dim(), sources_of(first)))
+    elif "pool" in name and first.dim() >= 3:
+        clues.is_small = True
+    if name in _UNEVEN and any(tensor.dim() >= 4 for tensor in tensors):
+        clues.is_uneven = True
+
+
+_CONVOLUTIONS = frozenset(
+    {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution"}
+)
+
+
+def _from_convolution(
+    name: str, tensor: torch.Tensor, weight: torch.Tensor, args: tuple[Any, ...], clues: Clues
+) -> None:
+    more = weight.dim() - tensor.dim()
+    if more not in (0, 1):
+        clues.ranks.append(RankClash(more, sources_of(tensor)))
+        return
+    groups = args[-1] if isinstance(args[-1], int) and len(args) > 6 and "transpose" not in name else 1
+    channels = weight.shape[0] if "transpose" in name else weight.shape[1] * groups
+    have = tensor.shape[1 - more]
+    if have != channels:
+        clues.sizes.append(clash_of(tensor, have, channels))
+        if more == 1 or have == 1:
+            clues.ranks.append(RankClash(1, sources_of(tensor)))
+    else:
+        clues.is_small = True
+
+
+def _from_product(name: str, tensors: list[torch.Tensor], clues: Clues) -> None:
+    left, right = tensors[-2:] if name in ("addmm", "baddbmm") else tensors[:2]
+    if left.dim() < 2:
+        clues.ranks.append(RankClash(1, sources_of(left), is_likely=True))
+    have, want = (
+        left.shape[-1] if left.dim() else 1,
+        right.shape[-1 if name == "linear" else -2 % right.dim()],
+    )
+    if have != want:
+        clues.sizes.append(clash_of(left, have, want))
+        if not is_weight(right):
+            clues.sizes.append(clash_of(right, want, have))
+    elif name in ("bmm", "baddbmm") and left.shape[0] != right.shape[0]:
+        clues.sizes.append(clash_of(left, left.shape[0], right.shape[0]))
+    if name in ("mm", "addmm") and left.dim() != 2:
+        clues.ranks.append(RankClash(2 - left.dim(), sources_of(left)))
+    if name in ("bmm", "baddbmm") and left.dim() != 3:
+        clues.ranks.append(RankClash(3 - left.dim(), sources_of(left)))
+    # A matrix product over tokens in place of features: the weight stands on the left.
+    if name in ("bmm", "matmul") and is_weight(left) and have != want:
+        clues.sizes.insert(0, clash_of(right, want, have))
+
+
+def _from_broadcast(tensors: list[torch.Tensor], clues: Clues) -> None:
+    left, right = tensors
+    for one, other in zip(reversed(left.shape), reversed(right.shape), strict=False):
+        if one != other and 1 not in (one, other):
+            pair = [clash_of(left, one, other), clash_of(right, other, one)]
+            if not pair[0].sources or (is_weight(left) and not is_weight(right)):
+                pair.reverse()
+            clues.sizes += [clash for clash in pair if clash.sources]
+    if left.dim() != right.dim() and not (is_weight(left) or is_weight(right)):
+        clues.ranks.append(RankClash(right.dim() - left.dim(), sources_of(left)))
+
+
+def _from_view(tensor: torch.Tensor, shape: Any, clues: Clues) -> None:
+    sizes = [size for size in shape if isinstance(size, int)] if isinstance(shape, (list, tuple)) else []
+    if not sizes:
+        return
+    # Sizes that came from the tensor itself and those that a grid of them should have covered.
+    for first, second in itertools.pairwise(sizes):
+        for size in tensor.shape[1:]:
+            if second > 1 and first == size // second and first * second != size:
+                clues.divisors.append((size, second))
+    batch = tensor.shape[0] if tensor.dim() else 1
+    each = math.prod(tensor.shape[1:])
+    rest = [size for index, size in enumerate(sizes) if size != -1 and not (index == 0 and size == batch)]
+    wanted = math.prod(rest)
+    if wanted > 1 and wanted != each:
+        if -1 not in sizes or sizes[0] == -1:
+            clues.sizes.append(clash_of(tensor, each, wanted))
+        for size in tensor.shape[1:]:
+            if -1 in sizes[1:] and size not in sizes and wanted > 1 and each % wanted:
+                clues.divisors.append((size, wanted))
