@@ -109,6 +109,9 @@ class Settings:
     """Version of cuDNN, '7.6.2'; empty: 7.6.3 or later."""
     optimizer: OptimizerName = "adamw"
     """Whose step is priced, and whose states are counted, in mode 'train'."""
+    find_unused_parameters: bool = False
+    """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says; no
+    flag or key."""
     compare: tuple[ComparisonKind, ...] = ()
     """Circumstances to vary in tables of the report (tclint.what_if)."""
     batch: int | None = None

@@ -73,11 +73,15 @@ def test_a_setting_that_differs_from_the_default_wins_without_a_flag(tmp_path: P
 @pytest.mark.parametrize(
     ("lines", "precision"),
     [
-        ("", "fp32"),
+        ("", "tf32-cudnn"),  # torch's defaults
         ('torch.set_float32_matmul_precision("high")', "tf32"),
-        ('torch.set_float32_matmul_precision("highest")', "fp32"),
+        ('torch.set_float32_matmul_precision("highest")', "tf32-cudnn"),
         ("torch.backends.cuda.matmul.allow_tf32 = True", "tf32"),
-        ("torch.backends.cuda.matmul.allow_tf32 = False", "fp32"),
+        ("torch.backends.cudnn.allow_tf32 = False", "fp32"),
+        (
+            "torch.backends.cuda.matmul.allow_tf32 = True\ntorch.backends.cudnn.allow_tf32 = False",
+            "tf32-matmul",
+        ),
     ],
 )
 def test_without_autocast_the_tf32_switch_decides(tmp_path: Path, lines: str, precision: str) -> None:
@@ -118,6 +122,99 @@ def test_compile_behind_an_option_is_not_assumed(tmp_path: Path) -> None:
         "    if args.compile:\n        model = torch.compile(model)\n    for x, y in loader:",
     )
     assert not joined(tmp_path, body)[0].compiled
+
+
+OPTIONS = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=96)
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--channels-last", action="store_true", default=True)
+parser.add_argument("--compile", action="store_true")
+args = parser.parse_args()
+"""
+
+
+def test_options_count_with_their_defaults_and_are_called_so(tmp_path: Path) -> None:
+    autocast = 'torch.autocast("cuda", torch.bfloat16, enabled=args.amp)'
+    body = OPTIONS + script(batch="args.batch_size", autocast=autocast).replace(
+        "    for x, y in loader:",
+        "    if args.channels_last:\n        model = model.to(memory_format=torch.channels_last)\n"
+        "    if args.compile:\n        model = torch.compile(model)\n    for x, y in loader:",
+    )
+    settings, notes = joined(tmp_path, body)
+    assert (settings.batch, settings.layout, settings.compiled) == (96, "channels_last", False)
+    assert settings.precision == Settings().precision  # autocast in bf16 is off by default
+    assert any("96, the default of args.batch_size" in note for note in notes)
+
+
+def test_fields_of_a_configuration_class_are_options(tmp_path: Path) -> None:
+    config = "class Config:\n    batch_size: int = 48\n    amp: bool = True\n\n\nconfig = Config()\n"
+    autocast = 'torch.autocast("cuda", torch.bfloat16, enabled=config.amp)'
+    settings, notes = joined(tmp_path, config + script(batch="config.batch_size", autocast=autocast))
+    assert (settings.batch, settings.precision) == (48, "bf16")
+    assert sum("the default of config." in note for note in notes) == 2
+
+
+LOOP = "for x, y in loader:\n    accelerator.backward(model(x).sum())\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="bf16")\n'
+            "loader = DataLoader(data, batch_size=24, shuffle=True)\n" + LOOP,
+            {"precision": "bf16", "batch": 24},
+        ),
+        (
+            "from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision=choice)\n" + LOOP,
+            {"precision": "fp16", "batch": None},
+        ),
+        (
+            "from lightning.fabric import Fabric\n"
+            'fabric = Fabric(precision="16-true", strategy="ddp_find_unused_parameters_true")\n'
+            + LOOP.replace("accelerator", "fabric"),
+            {"precision": "pure-fp16", "find_unused_parameters": True},
+        ),
+        (
+            "import lightning as L\ntrainer = L.Trainer(precision=32)\n"
+            'torch.set_float32_matmul_precision("high")\n',
+            {"precision": "tf32"},
+        ),
+        (
+            "from transformers import TrainingArguments\n"
+            "args = TrainingArguments(bf16=True, per_device_train_batch_size=16, torch_compile=True,\n"
+            '    optim="adamw_torch_fused", ddp_find_unused_parameters=True)\n',
+            {
+                "precision": "bf16",
+                "batch": 16,
+                "compiled": True,
+                "optimizer": "adamw-fused",
+                "find_unused_parameters": True,
+            },
+        ),
+        (
+            "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+            "model = DDP(model, find_unused_parameters=True)\n"
+            + script(autocast='torch.autocast("cuda", torch.float16)'),
+            {"find_unused_parameters": True, "precision": "fp16"},
+        ),
+        (
+            'import deepspeed\nconfig = {"fp16": {"enabled": True}}\n'
+            "engine, *_ = deepspeed.initialize(model=model, config=config)\n"
+            + LOOP.replace("accelerator", "engine"),
+            {"precision": "fp16", "batch": None},  # DeepSpeed's fp16 is not autocast: left as it was
+        ),
+    ],
+    ids=["accelerate", "accelerate-option", "fabric", "lightning", "transformers", "ddp", "deepspeed"],
+)
+def test_what_frameworks_are_told(tmp_path: Path, body: str, expected: dict[str, object]) -> None:
+    settings, notes = joined(tmp_path, body)
+    assert {name: getattr(settings, name) for name in expected} == expected
+    changed = {name for name, value in expected.items() if value != getattr(Settings(), name)}
+    assert len(notes) >= len(changed)
 
 
 def test_validation_loaders_do_not_count(tmp_path: Path) -> None:
