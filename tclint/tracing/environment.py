@@ -89,6 +89,10 @@ def without_gpu() -> Iterator[None]:
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     if flex is not None:
         replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
+    functorch = sys.modules.get("torch._functorch.eager_transforms")
+    for name in ("grad_increment_nesting", "jvp_increment_nesting"):
+        if hasattr(functorch, name):
+            replacements.append((functorch, name, _with_autograd(getattr(functorch, name))))
     with patched(replacements), _slow_attention(), _no_scripting(), patched_apply():
         yield
 
@@ -124,14 +128,35 @@ def _slow_attention() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_scripting() -> Iterator[None]:
     """torch.jit.script and torch.jit.trace hand back the Python they are given."""
+    real = torch.jit.script
+
+    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        # Forward-mode derivatives are scripted on first use, and needed as scripts.
+        if sys._getframe(1).f_globals.get("__name__") == "torch._decomp.decompositions_for_jvp":
+            state = getattr(getattr(torch.jit, "_state", None), "_enabled", None)
+            with patched([(state, "enabled", True), (torch.jit, "script", real)]):
+                return real(obj, *args, **kwargs)
+        return obj
+
     with patched(
         [
-            (torch.jit, "script", lambda obj, *_args, **_kwargs: obj),
+            (torch.jit, "script", script),
             (torch.jit, "script_if_tracing", lambda function: function),
             (torch.jit, "trace", lambda function, *_args, **_kwargs: function),
         ]
     ):
         yield
+
+
+def _with_autograd(enter: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse torch.func's derivatives in inference mode, where older versions (2.6) take them for zero."""
+
+    def enter_or_refuse(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_inference_mode_enabled():
+            raise RuntimeError("torch.func needs autograd")  # and gets it in the next attempt
+        return enter(*args, **kwargs)
+
+    return enter_or_refuse
 
 
 def _not_compiled(model: Any = None, **_options: Any) -> Any:

@@ -129,10 +129,10 @@ class FxWriter:
         self.count += 1
         # Given to create_node, the arguments would be searched for SymInts, which takes longer than the rest.
         node = self.graph.create_node("call_function", function, (), {})
-        node._update_args_kwargs(
-            tuple([self._argument(argument) for argument in args]),
-            {name: self._argument(argument) for name, argument in kwargs.items()},
-        )
+        if args:
+            node.args = tuple([self._argument(argument) for argument in args])
+        if kwargs:
+            node.kwargs = {name: self._argument(argument) for name, argument in kwargs.items()}
         return node
 
     def _argument(self, value: Any) -> Any:

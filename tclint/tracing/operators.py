@@ -82,6 +82,17 @@ def facts_of(function: Any) -> OperatorFacts | None:
     return facts
 
 
+def is_whole_slice(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+    """Whether the call is the slice of a `:`: from the first element to whatever the last one is."""
+    if facts.full_name != "slice" or len(args) < 4:
+        return False
+    _, _, first, end, *step = args
+    return first in (0, None) and (end is None or end >= _OPEN_END) and step in ([], [1])
+
+
+_OPEN_END = 2**63 - 1
+
+
 def is_composite(function: Any) -> bool:
     """Whether the operator has a decomposition in C++ (CompositeImplicitAutograd)."""
     has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)

@@ -30,7 +30,7 @@ from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.memory import WrittenMemory, shares_memory
 from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
-from tclint.tracing.operators import OperatorFacts, facts_of, is_composite
+from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice
 from tclint.tracing.origin import ensure_origin, is_traced, map_tensors, origin_of, set_origin, tensors_in
 from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         facts = facts_of(func)
         if facts is None:
-            return run_higher_order(self, func, args)
+            return run_higher_order(self, func, args, kwargs)
         tensors = tensors_in(args, kwargs)
         if facts.is_factory:
             return self._make(func, facts, args, kwargs)
@@ -177,7 +177,9 @@ class Recorder(TorchDispatchMode):
             if self.writer is None or not tensors:
                 raise
             return self._run_meta(function, facts, args, kwargs, tensors)
-        if from_inputs:
+        if from_inputs and _only_repeats(facts, args):
+            set_origin(output, ensure_origin(args[0]))
+        elif from_inputs:
             self.record(function, facts, args, kwargs, output, (), input_specs=specs)
             if facts.in_place:
                 self._written.add(args[0], args[0])
@@ -240,6 +242,9 @@ class Recorder(TorchDispatchMode):
 
     def _write_in_place(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+        if _only_repeats(facts, args):
+            set_origin(output, ensure_origin(args[0]))
+            return output
     ) -> None:
         written = args[0]
         if self.writer is None:
@@ -382,6 +387,17 @@ def _common_parameter(tensors: list[torch.Tensor]) -> str | None:
         if origin is None or origin.parameter is None:
             return None
         name = origin.parameter
+def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+    """Whether a view is that of a `:` in an index, or detaches what is detached.
+
+    Older versions of torch (2.6) run an operator for each `:`, and detach twice.
+    """
+    if facts.full_name == "detach":
+        origin = origin_of(args[0])
+        return bool(origin and origin.node and origin.node.target is torch.ops.aten.detach.default)
+    return is_whole_slice(facts, args)
+
+
     return name
 
 

@@ -322,3 +322,44 @@ def test_a_failing_forward_names_module_line_and_inputs() -> None:
     assert "float32[8,3,224,224]" in message
     assert "inputs=" in message
     assert "\n" not in message
+
+
+def test_loops_of_higher_order_operators_are_unrolled() -> None:
+    from torch._higher_order_ops.map import map as map_over
+    from torch._higher_order_ops.while_loop import while_loop
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            _, x = while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, self.fc(x)), (torch.tensor(0), x))
+            x = map_over(self.fc, x)
+            _, x = while_loop(
+                lambda _, x: x.sum() > 0, lambda i, x: (i + 1, self.fc(x)), (torch.tensor(0), x)
+            )
+            return x
+
+    graph = tclint.trace(Net, torch.empty(2, 4))
+    assert [op.inputs[0].shape for op in graph.ops if op.name == "linear"] == [(2, 4)] * 3 + [(4,)] * 2 + [
+        (2, 4)
+    ]
+    assert [guess.what for guess in graph.assumptions] == ["while_loop on traced data: one iteration assumed"]
+    assert graph.outputs[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.hessian])
+def test_derivatives_inside_of_a_forward(transform: Any) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.vmap(transform(lambda p: self.down(self.up(p).tanh()).sum()))(x)
+
+    graph = tclint.trace(Net, torch.empty(3, 4))
+    assert graph.outputs[0].shape == ((3, 4) if transform is torch.func.grad else (3, 4, 4))
+    backward = [op for op in graph.ops if op.name == "tanh_backward"]
+    assert backward  # and not zeros for a derivative

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tclint
-from tclint.tracing.operators import facts_of
+from tclint.tracing.operators import facts_of, is_whole_slice
 
 
 class Mlp(nn.Module):
@@ -191,7 +191,7 @@ class PlainRecorder(TorchDispatchMode):
         handed_back = not facts.mutates and all(any(one is other for other in given) for one in made)
         # Batch norm's step counter is the model's bookkeeping, not work on data.
         counter = given and given[0].dim() == 0 and given[0].dtype == torch.int64
-        if given and not handed_back and not counter:
+        if given and not handed_back and not counter and not is_whole_slice(facts, args):
             self.calls.append((facts.name, before, [_metadata(tensor) for tensor in made]))
         return output
 
