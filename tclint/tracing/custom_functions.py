@@ -40,16 +40,16 @@ def patched_apply() -> Iterator[None]:
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if not _listeners:
-            return original.__func__(cls, *args, **kwargs)
+            return original.__get__(None, cls)(*args, **kwargs)
         listener = _listeners[-1]
         before = listener.in_custom_function
         listener.in_custom_function = before or torch.is_grad_enabled()
         try:
             if not torch.is_inference_mode_enabled():
-                return original.__func__(cls, *args, **kwargs)
+                return original.__get__(None, cls)(*args, **kwargs)
             # Inference tensors cannot be saved for a backward pass, so none must be prepared.
             with torch.no_grad():
-                return original.__func__(cls, *args, **kwargs)
+                return original.__get__(None, cls)(*args, **kwargs)
         finally:
             listener.in_custom_function = before
 
