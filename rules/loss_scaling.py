@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.conditions import apart
+from tclint.source.scaler_ops import scales_itself
 from tclint.source.tables import Argument, CallEvent, dotted, method_of, render
 
 if TYPE_CHECKING:
@@ -88,8 +89,17 @@ class Fp16AutocastNoScaler(SourceRule):
                 and not _handled_apart(context, flow, backward)
                 and not context.scaling.is_near(backward.call.site)
             ]
-            if lossy:
+            if lossy and not self._optimizer_scales(context, flow):
                 yield self._report(context, flow, lossy)
+
+    def _optimizer_scales(self, context: SourceContext, flow: Flow) -> bool:
+        """What steps after the backward pass is made by code of the project that speaks of loss scaling."""
+        return any(
+            scales_itself(context, flow.function, step.optimizer)
+            for view in context.scaling.views
+            if view.function is flow.function
+            for step in view.of("step")
+        )
 
     def _report(self, context: SourceContext, flow: Flow, lossy: list[tuple[Backward, Region]]) -> Finding:
         backward, region = lossy[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
+from tclint.source.scaler_ops import scaled_by, scaler_evidence, scales_itself, unscales_by_hand
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -63,6 +63,8 @@ class StepBypassesScaler(SourceRule):
                 if backward is None or step.site in seen:
                     continue
                 seen.add(step.site)
+                if scales_itself(context, view.function, step.optimizer):
+                    continue
                 yield self._report(context, view, step, backward)
 
     def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:

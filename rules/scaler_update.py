@@ -74,6 +74,8 @@ class StepWithoutUpdate(SourceRule):
                 if step.site in excused or step.site in seen:
                     continue
                 seen.add(step.site)
+                if self._updated_elsewhere(context, view, step):
+                    continue
                 yield self._report(context, view, step)
 
     def _lacks_update(self, context: SourceContext, view: View, step: Op, updates: set[str]) -> bool:
@@ -93,6 +95,14 @@ class StepWithoutUpdate(SourceRule):
             return False
         made, _ = context.scaling.origins(view.function, step.scaler)
         return bool(loops) or bool(made)
+
+    def _updated_elsewhere(self, context: SourceContext, view: View, step: Op) -> bool:
+        """The scaler is an attribute or a parameter, and another file of the program updates one."""
+        root = step.scaler.partition(".")[0]
+        given = any(parameter.name == root for parameter in view.function.parameters)
+        if not given or view.of("update"):
+            return False
+        return context.neighbours.mention(("scaler.update(",)) is not None
 
     def _is_own(self, context: SourceContext, view: View, scaler: str) -> bool:
         """A parameter or a local variable that no function defined in the function updates."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.scaler_ops import scaler_evidence
-from tclint.source.tables import render
+from tclint.source.scaler_ops import scaler_evidence, scales_itself
+from tclint.source.tables import Call, dotted, render
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -75,7 +75,23 @@ class UnscaledBackward(SourceRule):
                 if view.decided_by_precision(backward, step) or view.decided_by_precision(step, backward):
                     continue
                 seen.add(backward.site)
+                loss = dotted(backward.loss) if backward.loss is not None else ""
+                if loss and scales_itself(context, view.function, loss):
+                    continue
+                if self._scaled_elsewhere(context, view, loss):
+                    continue
                 yield self._report(context, view, step, backward)
+
+    def _scaled_elsewhere(self, context: SourceContext, view: View, loss: str) -> bool:
+        """A method that another file defines makes the loss, and another file scales losses."""
+        made = [value for _, value in context.origins_of(view.function, loss) if isinstance(value, Call)]
+        unseen = any(
+            dotted(call.function).startswith("self.")
+            and dotted(call.function).count(".") == 1
+            and not context.resolver.local_functions(view.function, call.function)
+            for call in made
+        )
+        return unseen and context.neighbours.mention(("scaler.scale(",)) is not None
 
     def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
         loss = render(backward.loss) if backward.loss is not None else "loss"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tclint.source.hand_scaling import unscales_gradients
+from tclint.source.tables import Call, CallEvent, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.scaling_view import Op, View
+    from tclint.source.tables import Expression, Function
 
 
 def unscales_by_hand(context: SourceContext) -> bool:
@@ -17,6 +19,37 @@ def unscales_by_hand(context: SourceContext) -> bool:
         bool({"_scale", "inv_scale"} & context.tables.identifiers)
         or context.amp.computes_with_scale
         or unscales_gradients(context.tables)
+    )
+
+
+_SCALING = (b"scaler", b"Scaler", b"scale_loss", b"loss_scale")
+
+
+def scales_itself(context: SourceContext, function: Function, name: str) -> bool:
+    """Whether an object is made by code of the project that speaks of loss scaling: an optimizer that
+    unscales in its own `step`, a function that returns a scaled loss."""
+    for scope, value in context.origins_of(function, name):
+        call: Expression = value
+        while isinstance(call, Call):
+            for maker in context.resolver.local_functions(scope, call.function):
+                own = (maker, *context.values.members(maker)) if maker.kind == "class" else (maker,)
+                if any(_speaks_of_scaling(member) for member in own):
+                    return True
+            called = dotted(call.function)
+            for qualified in context.resolver.qualified(scope, called) if called else ():
+                if not qualified.startswith("torch.") and context.project.definition(qualified, _SCALING):
+                    return True
+            receiver, _ = method_of(call)
+            call = receiver if receiver is not None else Literal(None)
+    return False
+
+
+def _speaks_of_scaling(function: Function) -> bool:
+    return any(
+        word in render(event.call.function).lower()
+        for event in function.events
+        if isinstance(event, CallEvent)
+        for word in ("scaler", "scale_loss", "loss_scale")
     )
 
 

@@ -236,6 +236,9 @@ class Reader:
             return
         for scaler in self._scalers_in(frame, call.arguments):
             self._add(frame, "escape", call, block, scaler=self._outer(frame, scaler))
+        if "unscale" in last.lower():
+            # A method of a base class or a helper of another file that has the scaler itself.
+            self._add(frame, "escape", call, block)
 
     def _enter(self, frame: _Frame, helper: Function, call: Call, place: Place, block: int) -> _Frame:
         parameters = [parameter.name for parameter in helper.parameters if not parameter.star]
