@@ -236,15 +236,15 @@ class Recorder(TorchDispatchMode):
                 # Data-dependent sizes inside it may meet a guess.
                 return self._run_parts(function, facts, args, kwargs, casts, error)
             output = run_on_zeros(function, args, kwargs, tensors, error)
+        if _only_repeats(facts, args):
+            set_origin(output, ensure_origin(args[0]))
+            return output
         self.record(function, facts, args, kwargs, output, casts, input_specs=specs)
         note_contents(facts, args, kwargs, output)
         return output
 
     def _write_in_place(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-        if _only_repeats(facts, args):
-            set_origin(output, ensure_origin(args[0]))
-            return output
     ) -> None:
         written = args[0]
         if self.writer is None:
@@ -379,14 +379,6 @@ class Recorder(TorchDispatchMode):
                     self._written.forget(tensor, ensure_origin(tensor))
 
 
-def _common_parameter(tensors: list[torch.Tensor]) -> str | None:
-    """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
-    name = None
-    for tensor in reversed(tensors):
-        origin = origin_of(tensor)
-        if origin is None or origin.parameter is None:
-            return None
-        name = origin.parameter
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
     """Whether a view is that of a `:` in an index, or detaches what is detached.
 
@@ -398,6 +390,14 @@ def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
     return is_whole_slice(facts, args)
 
 
+def _common_parameter(tensors: list[torch.Tensor]) -> str | None:
+    """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
+    name = None
+    for tensor in reversed(tensors):
+        origin = origin_of(tensor)
+        if origin is None or origin.parameter is None:
+            return None
+        name = origin.parameter
     return name
 
 
