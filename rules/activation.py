@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from tclint.advice.layers import (
     costliest,
     indices_of,
+    largest_share_percent,
     layers_take,
     related_sites,
     rounded,
     sentence,
     share_percent,
-    worth_pricing,
 )
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
@@ -42,13 +42,17 @@ _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
 
 
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: what an engine gains by fusing is not known here."""
+
+
 class ActivationNotFusable(GraphRule):
     """An activation after a convolution or linear layer is none of those that cuDNN fuses.
 
     What it does
     Finds activations that directly follow a convolution or matrix product (a norm may lie between) and
     are not relu, tanh, sigmoid, elu, gelu, softplus or swish, and reports each kind once per model when
-    its share of the step is worth it.
+    it takes five times --min-gain (5 % of the step).
 
     Why it costs
     cuDNN's fused kernels apply these activations while the result is still on the chip. Any other is a
@@ -181,7 +185,7 @@ def example_inputs():
                 found.setdefault(op.name, []).append(op)
         for name, ops in found.items():
             concerned = indices_of(ops)
-            if not worth_pricing(context, concerned):
+            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
                 continue
             shares = share_percent(context, concerned)
             first = costliest(context, ops)

@@ -22,8 +22,8 @@ class EarlyStageExtras(GraphRule):
 
     What it does
     In networks on images, adds up pooling, squeeze-and-excite (a global mean that scales the channels) and
-    layer or group norms whose images are at least a quarter as wide as the model's, and reports each kind
-    that takes at least five times --min-gain (5 % of the step).
+    layer or group norms that memory limits and whose images are at least a quarter as wide as the model's,
+    and reports each kind that takes at least five times --min-gain (5 % of the step).
 
     Why it costs
     Early stages have few channels on many positions: their convolutions are limited by memory already,
@@ -183,7 +183,11 @@ def example_inputs():
         if not image or not any(op.kind == "conv" for op in context.graph.ops):
             return
         for what, ops in _extras(context).items():
-            early = [op for op in ops if _positions(op) * _EARLY_STRIDE**2 >= image]
+            early = [
+                op
+                for op in ops
+                if _positions(op) * _EARLY_STRIDE**2 >= image and _is_memory_limited(op, context)
+            ]
             concerned = indices_of(early)
             if (
                 not early
@@ -204,6 +208,12 @@ def example_inputs():
                 others=f"another early {what} operator",
                 identity=what,
             )
+
+
+def _is_memory_limited(op: Op, context: GraphContext) -> bool:
+    """On some GPU; a small image's operators wait for their launch, whatever the stage."""
+    estimates = (context.estimate(scenario) for scenario in context.scenarios)
+    return any(row.limiter == "memory" for found in estimates for row in found.rows_of(op.index))
 
 
 def _positions(op: Op) -> int:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.advice.change import Change
-from tclint.advice.layers import gain_phrase, indices_of, rounded, share_percent, share_phrase
+from tclint.advice.layers import (
+    gain_phrase,
+    indices_of,
+    rounded,
+    sentence,
+    share_percent,
+    share_phrase,
+)
 from tclint.advice.scenarios import compiled
 from tclint.context import GraphContext
 from tclint.cost.scenario import Scenario
@@ -201,10 +208,7 @@ def example_inputs():
             f"Layers that only move data take {share_phrase(shares)} ({listed} on the first GPU){gain}.",
             effect=effect,
             evidence={"share_percent": rounded(shares), "parts_percent": rounded(parts)},
-            fix=Fix(
-                "Compile the model so that these layers are fused, prefer activations that fold into the "
-                "products, and drop pooling or squeeze-and-excite blocks in the early, high-resolution part."
-            ),
+            fix=Fix(_advice(context.settings.compiled, moving)),
             identity="memory",
             change=None if effect.unknown else Change(scenario=compiled),
         )
@@ -229,6 +233,15 @@ def example_inputs():
             if first >= 1.0:
                 parts[what] = first
         return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def _advice(is_compiled: bool, moving: list[Op]) -> str:
+    """What can be done about these layers; squeeze-and-excite and pooling are of networks on images."""
+    parts = [] if is_compiled else ["compile the model so that these layers are fused"]
+    if any(op.kind == "pool" for op in moving):
+        parts.append("drop pooling or squeeze-and-excite blocks in the early, high-resolution part")
+    parts.append("make the products between them wider, or chains of small operators one kernel")
+    return sentence(f"{'; '.join(parts)}.")
 
 
 RULES = (MemoryBoundLayers,)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tclint.advice.alignment import efficient_multiple, round_up
 from tclint.advice.attention import attention_blocks
+from tclint.advice.latency import batch_is_assumed, latency_bound
 from tclint.advice.layers import (
     by_line,
     gain_phrase,
@@ -231,9 +232,10 @@ class ExpertTokens(GraphRule):
         experts = nn.ModuleList([Expert(1024, 4096) for _ in range(8)])       # 256 each; or a larger batch
 
     When it does not apply
-    Inference with few tokens. In 16 bits an odd capacity is a number of rows, contiguous in no matrix: its
-    price says that it costs next to nothing. How many tokens an expert gets is decided by routing: tclint
-    spreads them evenly and says so among its assumptions.
+    Inference with few tokens, and models that wait as a whole (latency-bound-layers). In 16 bits an odd
+    capacity is a number of rows, contiguous in no matrix: its price says that it costs next to nothing. How
+    many tokens an expert gets is decided by routing: tclint spreads them evenly and says so among its
+    assumptions.
 
     References
     NVIDIA, Transformer Engine, grouped products: dims divisible by 16 in fp8.
@@ -402,6 +404,8 @@ def example_inputs():
                 continue
             tokens = sorted({_tokens(op) for op in ops})
             few = tokens[0] < _FEW_TOKENS
+            if few and (batch_is_assumed(context) or context.once(latency_bound) is not None):
+                continue  # a model that waits as a whole is told so once, by latency-bound-layers
             wanted = _FEW_TOKENS if few else round_up(tokens[0], max(multiple, _LIKED))
             effect = (
                 Effect(

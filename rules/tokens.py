@@ -9,6 +9,7 @@ from tclint.advice.attention import AttentionBlock, attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
 from tclint.advice.compiled import PADS, marked_if_handled
 from tclint.advice.layers import (
+    Line,
     gain_phrase,
     indices_of,
     layers_take,
@@ -16,10 +17,14 @@ from tclint.advice.layers import (
     share_percent,
     worth_pricing,
 )
+from tclint.advice.misalignment import SMALLEST_PADDED_OUTPUT
 from tclint.advice.padding import Padding, best_padding
 from tclint.context import GraphContext
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, GraphRule
+
+_GROWING = 3
+"""Misaligned lengths of one line from which on its keys are taken to grow from call to call."""
 
 
 class TokenCountMisaligned(GraphRule):
@@ -44,7 +49,8 @@ class TokenCountMisaligned(GraphRule):
         tokenizer(texts, padding=True, pad_to_multiple_of=8)  # or pad and mask: 512 tokens
 
     When it does not apply
-    Fused attention. Lengths that vary from batch to batch are padded by the collate function, which is
+    Fused attention. Decoding, whose keys grow by one with each call, and windows of a fixed, small size.
+    Lengths that vary from batch to batch are padded by the collate function, which is
     not seen here: trace the length that training uses.
 
     References
@@ -227,7 +233,13 @@ def example_inputs():
         for block in attention_blocks(context.graph):
             if not block.is_fused and is_misaligned(block.key_length, precision):
                 by_length.setdefault(block.key_length, []).append(block)
+        lengths: dict[Line, set[int]] = {}
         for blocks in by_length.values():
+            for block in blocks:
+                lengths.setdefault(_line(block), set()).add(block.key_length)
+        for blocks in by_length.values():
+            if any(len(lengths[_line(block)]) >= _GROWING for block in blocks):
+                continue  # one token more at each call: decoding
             finding = self._finding(context, blocks)
             if finding is not None:
                 yield finding
@@ -266,6 +278,8 @@ def example_inputs():
         )
         location = context.call_location(scores[0])
         if not isinstance(outcome, Padding):
+            if length < SMALLEST_PADDED_OUTPUT:
+                return None  # a window or a neighbourhood of a fixed size: manual-attention speaks of it
             return self.finding(
                 location,
                 f"{message}; of the step, at most {max(bound.values()):.1f} % is lost to misalignment.",
@@ -281,6 +295,11 @@ def example_inputs():
             fix=fix,
             change=outcome.change,
         )
+
+
+def _line(block: AttentionBlock) -> Line:
+    site = block.ops[0].call_site
+    return (site.path, site.line) if site else ("", 0)
 
 
 RULES = (TokenCountMisaligned,)
