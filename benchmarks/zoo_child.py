@@ -88,9 +88,14 @@ def memory_baseline_kib() -> int:
                 libc.madvise(
                     ctypes.c_void_p(start), ctypes.c_size_t((end - start) // page * page), _MADV_POPULATE_READ
                 )
+    reset_peak()
+    return status_kib("VmRSS")
+
+
+def reset_peak() -> None:
+    """Let VmHWM start again from what is resident now."""
     with open("/proc/self/clear_refs", "w", encoding="utf-8") as stream:
         stream.write("5")
-    return status_kib("VmRSS")
 
 
 def status_kib(key: str) -> int:

@@ -19,7 +19,7 @@ from tclint.graph.graph import Graph
 from tclint.graph.lower_attention import unfused_reason
 from tclint.graph.lower_base import collapsible
 from tclint.graph.op import Op
-from tclint.graph.op_tables import DERIVATIVES
+from tclint.graph.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
 from tclint.graph.spec import TensorSpec, contiguous_strides, itemsize_bytes
 from tclint.graph.training import composites, gradient_needs
 
@@ -51,6 +51,8 @@ class SavedTensors:
     """Storages that each op keeps, parameters and autocast's cached copies of them excepted."""
     unknown: Mapping[str, int]
     """Ops whose formula is not known here, by name with their number; all their inputs are counted."""
+    recomputed_bytes: int = 0
+    """What the largest checkpointed region has in memory besides while its backward runs."""
 
     def storages(self, op_indices: frozenset[int] | None = None) -> dict[StorageKey, int]:
         """Distinct storages with their bytes, of all ops or of some."""
@@ -174,9 +176,47 @@ class _Saving:
             kept = {s.key: s for s in self._kept(op, needs) if s.bytes and s.key[0] not in _NOT_COUNTED}
             if kept:
                 by_op[op.index] = tuple(kept.values())
-        return SavedTensors(by_op, self.unknown)
+        return self._checkpointed(by_op)
+
+    def _checkpointed(self, by_op: dict[int, tuple[Storage, ...]]) -> SavedTensors:
+        """A checkpointed region keeps what enters it; the rest is there while its backward runs."""
+        inside: dict[int, dict[StorageKey, int]] = {}
+        for index, last in self._regions().items():
+            for storage in by_op.pop(index, ()):
+                inside.setdefault(last, {})[storage.key] = storage.bytes
+        recomputed = 0
+        for last, own in inside.items():
+            entering = {storage.key: storage for storage in self._entering(self.graph.ops[last])}
+            by_op[last] = tuple(entering.values())
+            recomputed = max(recomputed, sum(size for key, size in own.items() if key not in entering))
+        return SavedTensors(dict(sorted(by_op.items())), self.unknown, recomputed)
+
+    def _regions(self) -> dict[int, int]:
+        """For every op of a checkpointed region, the region's last op."""
+        members: dict[int, list[int]] = {}
+        for op in self.graph.ops:
+            if op.checkpoint is not None:
+                members.setdefault(op.checkpoint.region, []).append(op.index)
+        return {index: indices[-1] for indices in members.values() for index in indices}
+
+    def _entering(self, last: Op) -> Iterator[Storage]:
+        """What a checkpointed region reads of the ops and inputs before it."""
+        region = last.checkpoint
+        for op in self.graph.ops:
+            if op.checkpoint != region:
+                continue
+            for position, spec in enumerate(op.inputs):
+                made_by = None if spec.producer is None else self.graph.ops[spec.producer]
+                is_from_outside = (
+                    spec.input_name is not None if made_by is None else made_by.checkpoint != region
+                )
+                storage = self.storages.of_tensor(spec, (op.index, position))
+                if is_from_outside and storage.bytes and storage.key[0] not in _NOT_COUNTED:
+                    yield storage
 
     def _kept(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        if op.has_own_backward and op.name in NOT_DIFFERENTIABLE:
+            return  # a straight-through estimator
         special = _SPECIAL.get(op.name)
         if special is not None:
             yield from special(self, op, needs)
@@ -214,7 +254,8 @@ class _Saving:
         if token is None:
             self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
             token = "inputs"
-        yield from self._token(op, needs, token)
+        for part in token.split("+"):
+            yield from self._token(op, needs, part)
 
     def _token(self, op: Op, needs: tuple[bool, ...], token: str) -> Iterator[Storage]:
         if token == "self":
@@ -228,6 +269,8 @@ class _Saving:
             for position, spec in enumerate(op.inputs):
                 if spec.is_floating or spec.dtype.startswith("complex") or op.name == "gather":
                     yield self._first(op) if position == 0 else self.storages.of_input(op, position)
+        elif token == "source":
+            yield from self._inputs(op, "source")
         elif token == "others":
             yield from self._others(op, needs)
         elif token == "indices":
@@ -342,7 +385,7 @@ class _Saving:
         if value.dtype in ("float16", "bfloat16"):
             yield self._extra(op, "value", size * value.numel)
         else:
-            yield self.storages.of_input(op, v)
+            yield self._folded(op, v, op.outputs[0].shape[:-2])
         scores = heads * length * key_length
         yield self._extra(op, "probabilities", size * scores)
         if op.attributes.get("dropout_p"):

@@ -57,7 +57,7 @@ def step_memory(graph: Graph, mode: Mode, optimizer: OptimizerName = "adamw") ->
         common,
         gradients_bytes=sum(p.bytes for p in trained),
         optimizer_bytes=sum(optimizers()[optimizer].state_bytes(p.numel, p.dtype) for p in trained),
-        activations_bytes=_counted_bytes(saved.storages().items()),
+        activations_bytes=_counted_bytes(saved.storages().items()) + saved.recomputed_bytes,
         working_bytes=max((_working_bytes(op) for op in graph.ops), default=0),
         checkpointed_activations_bytes=None if kept is None else kept + block,
         unknown=tuple(

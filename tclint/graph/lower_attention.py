@@ -7,20 +7,25 @@ in aten/src/ATen/native/transformers/attention.cpp.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from tclint.graph.lower_base import Lowering, Rule, dense_bytes, gemm
-from tclint.graph.spec import TensorSpec, itemsize_bytes
+from tclint.graph.lower_gemm import expands_to_view
+from tclint.graph.spec import TensorSpec, contiguous_strides, itemsize_bytes
 from tclint.graph.work import Attention
 
 _HALF = frozenset({"float16", "bfloat16"})
 
 
-def unfused_reason(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, has_mask: bool) -> str | None:
+def unfused_reason(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, *, has_mask: bool, is_grouped: bool = False
+) -> str | None:
     """Why no fused kernel takes this call on a GPU with Tensor Cores, or None where one does.
 
     - All want four dims and equal batch sizes (check_tensor_shapes,
       check_batch_size_and_num_heads_dense) and head dims contiguous (check_last_dim_stride_equals_1_dense).
+      Numbers of heads may differ with `enable_gqa` (`is_grouped`) alone; otherwise they are broadcast.
     - Flash wants fp16 or bf16, no mask, equal head dims of at most 256; it pads head dims to 8 itself.
     - The memory-efficient kernel also takes fp32 and a mask, and wants head dims that are multiples of
       8 (16-bit) or 4 (fp32, from sm_80 on) elements (check_head_dim_size_mem_efficient).
@@ -31,6 +36,8 @@ def unfused_reason(query: TensorSpec, key: TensorSpec, value: TensorSpec, *, has
         return "query, key and value do not have four dims"
     if not query.shape[0] == key.shape[0] == value.shape[0]:
         return "batch sizes differ"
+    if not is_grouped and not query.shape[1] == key.shape[1] == value.shape[1]:
+        return "numbers of heads differ without enable_gqa"
     if any(
         spec.strides is not None and spec.strides[-1] != 1 and spec.shape[-1] > 1
         for spec in (query, key, value)
@@ -54,7 +61,14 @@ def attention(low: Lowering) -> None:
     query, key, value = (low.op.inputs[position] for position in (q, k, v))
     fused = (
         low.op.name != "scaled_dot_product_attention"
-        or unfused_reason(query, key, value, has_mask=mask is not None) is None
+        or unfused_reason(
+            query,
+            key,
+            value,
+            has_mask=mask is not None,
+            is_grouped=bool(low.attribute("enable_gqa", False)),
+        )
+        is None
     )
     if not fused:
         _unfused(low, q, k, v, mask)
@@ -116,7 +130,9 @@ def _unfused(low: Lowering, q: int, k: int, v: int, mask: int | None) -> None:
         launches=2,
         dtype=dtype,
     )
-    low.run(gemm(length, key_length, head_dim, dtype, batch, layout="kkn"))
+    # Scaling keeps the order of the keys' dims; what is no batch of matrices then is copied transposed.
+    keys = "k" if expands_to_view(_scaled(key), low.output.shape[:-2]) else "n"
+    low.run(gemm(length, key_length, head_dim, dtype, batch, layout=f"k{keys}n"))
     if mask is not None or low.attribute("is_causal", False):
         bias = low.op.inputs[mask].bytes if mask is not None else length * key_length * size
         low.traffic("elementwise", scores + bias, scores, operation="add", dtype=dtype)
@@ -151,9 +167,11 @@ def _unfused(low: Lowering, q: int, k: int, v: int, mask: int | None) -> None:
             columns=key_length,
         )
     if low.needed(q):
-        low.run_backward(gemm(length, head_dim, key_length, dtype, batch, layout="knn"), "dgrad")
+        layout = "knn" if keys == "k" else "kkn"
+        low.run_backward(gemm(length, head_dim, key_length, dtype, batch, layout=layout), "dgrad")
     if low.needed(k):
-        low.run_backward(gemm(key_length, head_dim, length, dtype, batch, layout="mnn"), "dgrad")
+        # Of the transposed keys that were multiplied with: Q^T dS.
+        low.run_backward(gemm(head_dim, key_length, length, dtype, batch, layout="mnn"), "dgrad")
     for position, converted in zip((q, k, v), operands, strict=True):
         if low.needed(position):
             if position != v:
@@ -166,6 +184,14 @@ def _unfused(low: Lowering, q: int, k: int, v: int, mask: int | None) -> None:
                     operation="_to_copy",
                     backward=True,
                 )
+
+
+def _scaled(spec: TensorSpec) -> TensorSpec:
+    """A tensor as an elementwise operation writes it: dense, its dims in the order that they had."""
+    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+    order = sorted(range(len(strides)), key=lambda dim: -strides[dim])
+    dense = contiguous_strides(tuple(spec.shape[dim] for dim in order))
+    return replace(spec, strides=tuple(dense[order.index(dim)] for dim in range(len(order))))
 
 
 RULES: dict[str, Rule] = dict.fromkeys(

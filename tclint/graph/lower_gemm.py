@@ -40,12 +40,14 @@ def product(
     *,
     batch: int = 1,
     repeats: int = 1,
+    b_is_transposed: bool | None = None,
 ) -> None:
     """C[M,N] = A[M,K] B[K,N] and the gradients that inputs `a` and `b` need.
 
     Args:
         sizes: (M, N, K).
         layout: contiguous dim of A ('m' or 'k') and of B ('n' or 'k'); C is row-major, as torch makes it.
+        b_is_transposed: whether B is stored as [N,K], where its layout alone does not say it (K or N of 1).
     """
     m, n, k = sizes
     if not batch * m * n * k:
@@ -56,12 +58,12 @@ def product(
     low.run(gemm(m, n, k, dtype, batch, layout=f"{a_dim}{b_dim}n", repeats=repeats))
     if low.needed(a):
         # dA[M,K] = dC[M,N] B^T[N,K]; 2-D gradients keep the layout of what they belong to.
-        c_dim = "m" if a_dim == "m" and batch == 1 else "n"
+        c_dim = "m" if a_dim == "m" and batch == 1 and k > 1 else "n"
         work = gemm(m, k, n, dtype, batch, layout=f"k{'n' if b_dim == 'k' else 'k'}{c_dim}", repeats=repeats)
         low.run_backward(work, gradient_role(a_spec))
         _sum_broadcast(low, a_spec, batch * repeats * m * k)
     if low.needed(b):
-        if b_dim == "k" and batch == 1:
+        if batch == 1 and (b_dim == "k" if b_is_transposed is None else b_is_transposed):
             # dB^T[N,K] = dC^T[N,M] A[M,K], stored as the weight is.
             work = gemm(n, k, m, dtype, layout=f"m{'n' if a_dim == 'k' else 'k'}n", repeats=repeats)
         else:
@@ -151,7 +153,8 @@ def linear(low: Lowering) -> None:
     fused_bias = viewable and (len(x_spec.shape) <= 2 or x_spec.memory_format == "contiguous")
     if viewable or low.needed(w):
         a_dim = folded_dim(low, x_spec)
-        product(low, x, w, (prod(x_spec.shape[:-1]), n, k), a_dim + b_dim)
+        transposed = w_spec.memory_format == "contiguous"
+        product(low, x, w, (prod(x_spec.shape[:-1]), n, k), a_dim + b_dim, b_is_transposed=transposed)
     else:
         # A weight without gradient is not worth a copy of x to torch: it runs bmm on the expanded weight.
         a_dim = matrix_dim(low, x_spec, "k", "m")
@@ -223,7 +226,7 @@ def batched(low: Lowering, a: int, b: int) -> None:
     for spec, last, other in ((a_spec, "k", "m"), (b_spec, "n", "k")):
         if len(spec.shape) < 2:
             dims.append("k")
-        elif _expands_to_view(spec, batch_shape):
+        elif expands_to_view(spec, batch_shape):
             dims.append(matrix_dim(low, spec, last, other))
         else:
             size = dense_bytes(spec) // max(spec.numel, 1)
@@ -235,7 +238,7 @@ def batched(low: Lowering, a: int, b: int) -> None:
     product(low, a, b, (m, n, k), dims[0] + dims[1], batch=batch)
 
 
-def _expands_to_view(spec: TensorSpec, batch_shape: tuple[int, ...]) -> bool:
+def expands_to_view(spec: TensorSpec, batch_shape: tuple[int, ...]) -> bool:
     """Whether the batch dims, expanded to `batch_shape`, still collapse into one without a copy."""
     own = spec.shape[:-2]
     missing = len(batch_shape) - len(own)

@@ -8,6 +8,7 @@ what has neither is a Gap, counted and named, never a silent zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tclint.graph import (
     lower_attention,
@@ -23,7 +24,7 @@ from tclint.graph.lower_base import Lowering, NoFormulaError, Rule, dense_bytes,
 from tclint.graph.op import Cast, Op
 from tclint.graph.op_tables import names
 from tclint.graph.spec import TensorSpec, itemsize_bytes
-from tclint.graph.training import composites, gradient_needs
+from tclint.graph.training import composites, gradient_needs, recomputed
 from tclint.graph.work import Gap, Kernel, Traffic
 
 _RULES: Mapping[str, Rule] = {
@@ -45,6 +46,7 @@ def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
     """All kernels of a step except the optimizer's, and the ops that have no formula.
 
     Forward kernels come in the order of the ops, backward kernels after them in reverse order of the ops.
+    What a checkpointed region runs again stands before the region's backward, with the role 'recompute'.
 
     Args:
         graph: a traced or transformed graph.
@@ -53,12 +55,13 @@ def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
     training = mode == "train"
     needs = gradient_needs(graph) if training else tuple((False,) * len(op.inputs) for op in graph.ops)
     carried_by_children = composites(graph)
-    forward: list[Kernel] = []
+    forward_of: list[list[Kernel]] = []
     backward_of: list[list[Kernel]] = []
     gaps: dict[tuple[str, str], list[int]] = {}
     uses = _GradientUses()
     for op in graph.ops:
         if op.index in carried_by_children:
+            forward_of.append([])
             backward_of.append([])
             continue
         op_needs = needs[op.index]
@@ -66,15 +69,19 @@ def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
         reason = _reason_of_gap(low)
         if reason is not None:
             gaps.setdefault((op.name, reason), []).append(op.index)
-        forward += low.forward
+        forward_of.append(low.forward)
         backward_of.append(low.backward)
         if True in op_needs:
             uses.count(op, op_needs)
     added = uses.additions()
+    again = recomputed(graph, needs) if training else {}
     backward: list[Kernel] = []
     for index in range(len(graph.ops) - 1, -1, -1):
+        for repeated in again.get(index, ()):
+            backward += (replace(k, phase="backward", role="recompute") for k in forward_of[repeated])
         backward += added.get(index, ())
         backward += backward_of[index]
+    forward = [kernel for kernels in forward_of for kernel in kernels]
     return forward + backward, [Gap(name, reason, tuple(found)) for (name, reason), found in gaps.items()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from tclint.graph.spec import Site, TensorSpec, numel
 
@@ -46,6 +46,15 @@ class Cast:
         return numel(self.shape)
 
 
+class Checkpoint(NamedTuple):
+    """A call of torch.utils.checkpoint: what ran in it runs again in the backward pass."""
+
+    region: int
+    """Number of the call."""
+    is_reentrant: bool
+    """The older kind runs all of the region again; the other stops once it has what backward needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operator call at functional granularity (linear, conv2d, scaled_dot_product_attention, add ...).
@@ -83,6 +92,9 @@ class Op:
     in_place: bool = False
     differentiable: bool = True
     """False where the model ran it under no_grad."""
+    has_own_backward: bool = False
+    """Part of a custom autograd.Function: whatever its own derivative, gradients pass as its author wrote."""
+    checkpoint: Checkpoint | None = None
     casts: tuple[Cast, ...] = ()
     """What autocast converts before this op; filled in by tclint.cost.precision, empty as traced."""
 
@@ -124,6 +136,10 @@ class Op:
             data["in_place"] = True
         if not self.differentiable:
             data["differentiable"] = False
+        if self.has_own_backward:
+            data["has_own_backward"] = True
+        if self.checkpoint is not None:
+            data["checkpoint"] = list(self.checkpoint)
         if self.casts:
             data["casts"] = [
                 [list(cast.shape), cast.from_dtype, cast.to_dtype, cast.parameter] for cast in self.casts
@@ -151,5 +167,7 @@ class Op:
             parent=data.get("parent"),
             in_place=data.get("in_place", False),
             differentiable=data.get("differentiable", True),
+            has_own_backward=data.get("has_own_backward", False),
+            checkpoint=Checkpoint(*data["checkpoint"]) if "checkpoint" in data else None,
             casts=tuple(Cast(tuple(c[0]), c[1], c[2], c[3]) for c in data.get("casts", ())),
         )

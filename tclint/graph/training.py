@@ -6,9 +6,12 @@ and (b) influences an output of the model. Every floating output of the model is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from tclint.graph.graph import Graph
 from tclint.graph.op import Op
-from tclint.graph.op_tables import NOT_DIFFERENTIABLE
+from tclint.graph.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
 from tclint.graph.spec import TensorSpec
 
 
@@ -21,9 +24,59 @@ def gradient_needs(graph: Graph) -> tuple[tuple[bool, ...], ...]:
     """Per op, per input: whether a training step computes a gradient for it.
 
     Integer and boolean inputs, model inputs, buffers and frozen parameters get none; neither does anything
-    behind no_grad, detach or an op without derivative, nor what no output of the model depends on.
+    behind no_grad, detach or an op without derivative, nor what no output of the model depends on. A custom
+    autograd.Function is taken to pass gradients to all floating inputs (straight-through estimators do).
     """
     return _Flow(graph).needs()
+
+
+def recomputed(graph: Graph, needs: Sequence[Sequence[bool]]) -> dict[int, tuple[int, ...]]:
+    """Ops that checkpointed regions run again in the backward pass, in order, by the region's last op.
+
+    A region without any gradient is not run again. Reentrant ones run again whole, the others up to the
+    last op that autograd keeps something of (`set_checkpoint_early_stop`): an op whose backward reads its
+    output is run, one whose backward reads its inputs alone is not, nor is anything after it.
+    """
+    regions: dict[int, list[Op]] = {}
+    for op in graph.ops:
+        if op.checkpoint is not None:
+            regions.setdefault(op.checkpoint.region, []).append(op)
+    found = {}
+    for ops in regions.values():
+        if any(True in needs[op.index] for op in ops):
+            count = len(ops) if _is_reentrant(ops[0]) else _needed_again(ops, needs)
+            found[ops[-1].index] = tuple(op.index for op in ops[:count])
+    return found
+
+
+def _is_reentrant(op: Op) -> bool:
+    return op.checkpoint is not None and op.checkpoint.is_reentrant
+
+
+def _needed_again(ops: list[Op], needs: Sequence[Sequence[bool]]) -> int:
+    """How many of a region's ops run until autograd has all that it keeps."""
+    for position in range(len(ops) - 1, -1, -1):
+        keeps = _keeps(ops[position]) if True in needs[ops[position].index] else "nothing"
+        if keeps != "nothing":
+            return position + (keeps == "output")
+    return 0
+
+
+def _keeps(op: Op) -> Literal["nothing", "inputs", "output"]:
+    """What autograd keeps of an op last: its inputs before it runs, its output afterwards."""
+    if op.kind in ("view", "copy"):
+        return "nothing"
+    if "dropout" in op.name:
+        return "output" if op.attributes.get("p") and op.attributes.get("train", True) else "nothing"
+    if op.kind == "elementwise":
+        if len(op.inputs) > 1:
+            return "nothing" if op.name in _SUMS else "inputs"
+        saved = DERIVATIVES[op.name].saved if op.name in DERIVATIVES else "input"
+        return "output" if saved == "output" else "inputs" if saved == "input" else "nothing"
+    return "inputs" if op.kind in ("linear", "matmul", "conv", "embedding") else "output"
+
+
+_SUMS = frozenset({"add", "sub", "rsub"})
 
 
 class _Flow:
@@ -56,7 +109,11 @@ class _Flow:
         if op.kind == "view" and op.inputs and op.inputs[0].producer is not None:
             source = op.inputs[0].producer
             self._bases[op.index] = self._bases.get(source, source)
-        if not op.differentiable or op.name in NOT_DIFFERENTIABLE:
+        if op.name == _WRITE and op.inputs[0].parameter in self._trainable:
+            # `weight.data *= mask`: the parameter stays a leaf that trains, whatever was written into it.
+            self._requires[op.index] = True
+            return (False,) * len(op.inputs)
+        if not op.differentiable or (op.name in NOT_DIFFERENTIABLE and not op.has_own_backward):
             return (False,) * len(op.inputs)
         inputs = tuple(self._depends(spec) for spec in op.inputs)
         if True in inputs and (not op.outputs or any(_carries_gradient(spec) for spec in op.outputs)):
@@ -109,8 +166,12 @@ class _Flow:
         return reached
 
 
+# How the tracer says that a tensor contains what was written to its memory through another one.
+_WRITE = "as_strided_scatter"
+
+
 def _carries_gradient(spec: TensorSpec) -> bool:
     return spec.is_floating or spec.dtype.startswith("complex")
 
 
-__all__ = ["composites", "gradient_needs"]
+__all__ = ["composites", "gradient_needs", "recomputed"]

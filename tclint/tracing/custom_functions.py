@@ -1,4 +1,7 @@
-"""Custom autograd functions: their forward runs with gradients off, yet is differentiable as a whole."""
+"""Custom autograd functions: their forward runs with gradients off, yet is differentiable as a whole.
+
+torch.utils.checkpoint is one of them, or a generator around the call, by its `use_reentrant`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ from typing import Any, Protocol
 
 import torch
 
+from tclint.graph.op import Checkpoint
+
 
 class _Listener(Protocol):
     in_custom_function: bool
+    has_own_backward: bool
+    checkpoint: Checkpoint | None
+    checkpoints: int
 
 
 _listeners: list[_Listener] = []
@@ -18,7 +26,7 @@ _listeners: list[_Listener] = []
 
 @contextlib.contextmanager
 def watched_by(listener: _Listener) -> Iterator[None]:
-    """Keep `listener.in_custom_function` up to date."""
+    """Keep the listener's attributes up to date."""
     _listeners.append(listener)
     try:
         yield
@@ -41,9 +49,16 @@ def patched_apply() -> Iterator[None]:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if not _listeners:
             return original.__get__(None, cls)(*args, **kwargs)
+        if cls.__name__ == "CheckpointFunction" and cls.__module__ == "torch.utils.checkpoint":
+            with _region(is_reentrant=True):
+                return inside(cls, args, kwargs, has_own_backward=False)
+        return inside(cls, args, kwargs, has_own_backward=True)
+
+    def inside(cls: Any, args: Any, kwargs: Any, *, has_own_backward: bool) -> Any:
         listener = _listeners[-1]
-        before = listener.in_custom_function
-        listener.in_custom_function = before or torch.is_grad_enabled()
+        before = listener.in_custom_function, listener.has_own_backward
+        listener.in_custom_function = before[0] or torch.is_grad_enabled()
+        listener.has_own_backward = before[1] or (has_own_backward and listener.in_custom_function)
         try:
             if not torch.is_inference_mode_enabled():
                 return original.__get__(None, cls)(*args, **kwargs)
@@ -51,10 +66,31 @@ def patched_apply() -> Iterator[None]:
             with torch.no_grad():
                 return original.__get__(None, cls)(*args, **kwargs)
         finally:
-            listener.in_custom_function = before
+            listener.in_custom_function, listener.has_own_backward = before
 
     function.apply = classmethod(apply)
     try:
         yield
     finally:
         function.apply = original
+
+
+def checkpointed_region(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+    """Stands for `_checkpoint_without_reentrant_generator`: tells the listener, and keeps nothing."""
+    with _region(is_reentrant=False):
+        yield
+
+
+@contextlib.contextmanager
+def _region(*, is_reentrant: bool) -> Iterator[None]:
+    if not _listeners:
+        yield
+        return
+    listener = _listeners[-1]
+    before = listener.checkpoint
+    listener.checkpoints += 1
+    listener.checkpoint = Checkpoint(listener.checkpoints, is_reentrant)
+    try:
+        yield
+    finally:
+        listener.checkpoint = before

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 
-from tclint.tracing.custom_functions import patched_apply
+from tclint.tracing.custom_functions import checkpointed_region, patched_apply
 
 _FAKE_CUDA_VALUES: dict[str, Any] = {
     "current_device": 0,
@@ -85,7 +85,7 @@ def without_gpu() -> Iterator[None]:
     checkpoint = sys.modules.get("torch.utils.checkpoint")
     if checkpoint is not None:
         # Saves inputs for a backward pass, which inference tensors do not allow.
-        replacements.append((checkpoint, "_checkpoint_without_reentrant_generator", _nothing_to_save))
+        replacements.append((checkpoint, "_checkpoint_without_reentrant_generator", checkpointed_region))
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     if flex is not None:
         replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
@@ -162,10 +162,6 @@ def _with_autograd(enter: Callable[..., Any]) -> Callable[..., Any]:
 def _not_compiled(model: Any = None, **_options: Any) -> Any:
     # Used as a function, and as a decorator with options.
     return model if model is not None else lambda function: function
-
-
-def _nothing_to_save(*_args: Any, **_kwargs: Any) -> Iterator[None]:
-    yield
 
 
 def _returns(value: Any) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
 from tclint.graph import Cast, TensorSpec
+from tclint.graph.op import Checkpoint
 from tclint.tracing.origin import Origin, ensure_origin, origin_of, tensors_in
 from tclint.tracing.sites import SitePair
 
@@ -39,6 +40,8 @@ class NodeMeta(TypedDict):
     in_place: bool
     aliases_input: bool
     differentiable: bool
+    has_own_backward: bool
+    checkpoint: Checkpoint | None
     casts: tuple[Cast, ...]
 
 

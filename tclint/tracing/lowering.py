@@ -72,6 +72,8 @@ def _lower(node: Node, indices: dict[Node, int]) -> Op:
         parent=None if parent is None else indices[parent],
         in_place=meta["in_place"],
         differentiable=meta["differentiable"],
+        has_own_backward=meta["has_own_backward"],
+        checkpoint=meta["checkpoint"],
         casts=meta["casts"],
     )
 

@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tclint.graph import Cast, TensorSpec
+from tclint.graph.op import Checkpoint
 from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.constants import (
@@ -99,6 +100,11 @@ class Recorder(TorchDispatchMode):
         self.autocast_dtype: torch.dtype | None = None
         self.in_custom_function = False
         """Inside a custom autograd.Function that was entered with gradients on."""
+        self.has_own_backward = False
+        """As above, and not torch.utils.checkpoint's, which differentiates what it runs."""
+        self.checkpoint: Checkpoint | None = None
+        self.checkpoints = 0
+        """Calls of torch.utils.checkpoint so far."""
         self._kernels = MetaKernels()
         self._parent: Any = None
         self._written = WrittenMemory()
@@ -368,6 +374,8 @@ class Recorder(TorchDispatchMode):
                 "in_place": facts.in_place,
                 "aliases_input": aliases_input,
                 "differentiable": torch.is_grad_enabled() or self.in_custom_function,
+                "has_own_backward": self.has_own_backward,
+                "checkpoint": self.checkpoint,
                 "casts": casts,
             },
             node,

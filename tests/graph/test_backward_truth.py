@@ -1,0 +1,210 @@
+"""The derived backward pass against the one that autograd really runs, product by product."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import tclint
+from tclint.cost.saved_tensors import saved_tensors
+from tclint.cost.step_memory import step_memory
+from tclint.graph import Graph
+
+
+@pytest.fixture(autouse=True)
+def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    known = set(sys.modules)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith(("backward_", "trace_truth", "truth_", "zoo_")):
+            del sys.modules[name]
+
+
+class Lambda(nn.Module):
+    """Submodules and a function of them."""
+
+    def __init__(self, function: Callable[..., Any], **modules: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(self, *inputs)
+
+
+class Round(torch.autograd.Function):
+    """A straight-through estimator: its own derivative is zero, its backward hands the gradient on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Masked(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data *= torch.ones(self.weight.shape, device=self.weight.device).tril()
+        return super().forward(x)
+
+
+def _mlp(*widths: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for first, second in pairwise(widths):
+        layers += [nn.Linear(first, second), nn.GELU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _attention(*leading: int, kv_heads: int = 3) -> Callable[[], nn.Module]:
+    """Heads after the given dims; five dims in all, or other numbers of heads, are not fused."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        q, k, v = (
+            layer(x).view(*leading, 10, -1, 8).transpose(-2, -3) for layer in (m.query, m.key, m.value)
+        )
+        return F.scaled_dot_product_attention(q, k, v)
+
+    return lambda: Lambda(
+        forward,
+        query=nn.Linear(24, 24),
+        key=nn.Linear(24, 8 * kv_heads),
+        value=nn.Linear(24, 8 * kv_heads),
+    )
+
+
+def _with_bias_that_learns(m: Any, x: Tensor) -> Tensor:
+    q, k, v = m.qkv(x).view(2, 10, 3, 3, 8).permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=m.bias.weight.view(1, 1, 10, 10).expand(2, 3, 10, 10)
+    )
+
+
+def _messages(m: Any, x: Tensor) -> Tensor:
+    sent = m.send(x)[torch.tensor([0, 1, 1, 3], device=x.device)]
+    return m.out(torch.zeros_like(x).index_add(0, torch.tensor([1, 2, 2, 0], device=x.device), sent))
+
+
+def _checkpointed(reentrant: bool) -> Callable[[], nn.Module]:
+    def forward(m: Any, x: Tensor) -> Tensor:
+        x = m.first(x)
+        for block in m.blocks:
+            x = x + checkpoint(block, x, use_reentrant=reentrant)
+        return m.last(x)
+
+    return lambda: Lambda(
+        forward,
+        first=nn.Linear(12, 16),
+        blocks=nn.ModuleList(nn.Sequential(nn.LayerNorm(16), *_mlp(16, 64, 16)) for _ in range(3)),
+        last=nn.Linear(16, 4),
+    )
+
+
+def _frozen(*names: str) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        model = _mlp(12, 20, 28, 4)
+        for name in names:
+            model.get_submodule(name).requires_grad_(False)
+        return model
+
+    return build
+
+
+def _tied() -> nn.Module:
+    model = Lambda(lambda m, x: m.out(F.relu(m.hidden(m.embed(x)))), embed=nn.Embedding(30, 12))
+    model.hidden, model.out = nn.Linear(12, 12), nn.Linear(12, 30, bias=False)
+    model.out.weight = model.embed.weight
+    return model
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "nothing frozen": (_frozen(), lambda: torch.zeros(6, 12)),
+    "first layer frozen": (_frozen("0"), lambda: torch.zeros(6, 12)),
+    "middle layer frozen": (_frozen("2"), lambda: torch.zeros(6, 12)),
+    "all but the last frozen": (_frozen("0", "2"), lambda: torch.zeros(6, 12)),
+    "tied weights": (_tied, lambda: torch.zeros(2, 5, dtype=torch.long)),
+    "one feature in, one out": (lambda: _mlp(1, 5, 1), lambda: torch.zeros(7, 1)),
+    "fused attention": (_attention(2), lambda: torch.zeros(2, 10, 24)),
+    "attention in five dims": (_attention(2, 4), lambda: torch.zeros(2, 4, 10, 24)),
+    "one head of keys for three": (_attention(2, kv_heads=1), lambda: torch.zeros(2, 10, 24)),
+    "attention with a bias that learns": (
+        lambda: Lambda(_with_bias_that_learns, qkv=nn.Linear(24, 72), bias=nn.Embedding(10, 10)),
+        lambda: torch.zeros(2, 10, 24),
+    ),
+    "convolutions": (
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 8, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, groups=4, dilation=2),
+            nn.ConvTranspose2d(8, 6, 4, stride=2),
+        ),
+        lambda: torch.zeros(2, 4, 17, 15),
+    ),
+    "scattered messages": (
+        lambda: Lambda(_messages, send=nn.Linear(12, 12), out=nn.Linear(12, 4)),
+        lambda: torch.zeros(4, 12),
+    ),
+    "straight-through estimator": (
+        lambda: Lambda(lambda m, x: m.b(Round.apply(m.a(x))), a=nn.Linear(12, 20), b=nn.Linear(20, 4)),
+        lambda: torch.zeros(6, 12),
+    ),
+    "weight masked in place": (
+        lambda: nn.Sequential(Masked(12, 12), Masked(12, 8)),
+        lambda: torch.zeros(6, 12),
+    ),
+    "checkpointed": (_checkpointed(False), lambda: torch.zeros(6, 12)),
+    "checkpointed, reentrant": (_checkpointed(True), lambda: torch.zeros(6, 12)),
+}
+
+
+def real_and_traced(case: str) -> tuple[Any, Graph]:
+    from backward_recorder import run_backward
+
+    build, make_input = CASES[case]
+    with torch.device("meta"):
+        real = run_backward(build(), (make_input(),), {})
+    return real, tclint.trace(build, make_input())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_products_run_backward(case: str) -> None:
+    from backward_truth import traced_products
+
+    real, graph = real_and_traced(case)
+    derived, _, flops = traced_products(graph)
+    assert real.products
+    assert derived == real.products
+    assert flops == real.flops
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "attention with a bias that learns"])
+def test_autograd_keeps_as_many_bytes(case: str) -> None:
+    real, graph = real_and_traced(case)
+    assert saved_tensors(graph).bytes == real.saved_bytes
+
+
+def test_a_checkpointed_block_is_in_memory_while_it_runs_again() -> None:
+    """Norm statistics, the norm's result and the wide activations of one block, beside what is kept."""
+    _, graph = real_and_traced("checkpointed")
+    saved = saved_tensors(graph)
+    assert saved.recomputed_bytes == 4 * (2 * 6 + 6 * 16 + 6 * 64 + 6 * 64)
+    kept = saved.bytes - 4 * 6 * 12  # the model's input is counted apart
+    assert step_memory(graph, "train").activations_bytes == kept + saved.recomputed_bytes
+
+
+def test_checkpoints_survive_the_json_document() -> None:
+    _, graph = real_and_traced("checkpointed, reentrant")
+    assert Graph.from_json(graph.to_json()) == graph
+    assert any(op.checkpoint and op.checkpoint.is_reentrant for op in graph.ops)
