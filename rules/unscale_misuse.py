@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ from tclint.rule import Example, Rule, SourceRule
 from tclint.source.scaler_ops import either_apart, scaler_evidence, tail
 
 if TYPE_CHECKING:
+    from tclint.source.conditions import Condition
     from tclint.source.context import SourceContext
     from tclint.source.scaling_view import Op, View
 
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 
 
@@ -125,7 +128,7 @@ class UnscaleMisuse(SourceRule):
             return None
         reachable = [op for op in near if not either_apart(view, op, unscale)]
         if reachable and all(
-            view.encloses(unscale, op)
+            (view.encloses(unscale, op) or _by_flag(view, unscale, op, loop))
             and view.extra(op, unscale)
             and not view.decided_by_precision(op, unscale)
             for op in reachable
@@ -258,6 +261,43 @@ import torch
 
 scaler = torch.amp.GradScaler("cuda")
 for step, batch in enumerate(loader):
+    with torch.autocast("cuda"):
+        loss = model(batch) / 4
+    scaler.scale(loss).backward()
+    if args.clip:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
+    if (step + 1) % 4 == 0:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+            note="a setting switches clipping on for every round",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    with torch.autocast("cuda"):
+        loss = model(batch) / 4
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    if (step + 1) % 4 != 0:
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+""",
+            note="only every fourth round gets to the update",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
     scaler.scale(model(batch) / 4).backward()
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -342,3 +382,19 @@ def _again(view: View, one: Op, other: Op) -> bool:
 def _related_blocks(view: View, one: Op, other: Op) -> bool:
     """Where one of them runs, the other runs as well."""
     return view.encloses(one, other) or view.encloses(other, one)
+
+
+def _by_flag(view: View, unscale: Op, update: Op, loop: tuple[tuple[int, ...], int, int]) -> bool:
+    """A setting decides about unscale_ for the whole loop, the round decides about the update:
+    `if clip: unscale_` beside `if step % accumulation == 0: update`."""
+    changing = view.changes_in(loop)
+    return not any(_reads(condition, changing) for condition in view.extra(unscale, update)) and any(
+        _reads(condition, changing) for condition in view.extra(update, unscale)
+    )
+
+
+def _reads(condition: Condition, names: frozenset[str]) -> bool:
+    """Whether a test can come out differently from round to round."""
+    return "%" in condition.text or any(
+        name in names or name.partition(".")[0] in names for name in _NAME.findall(condition.text)
+    )
