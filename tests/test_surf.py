@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tclint
-from tclint.config import PRECISIONS
+from tclint.config import REPORTED_PRECISIONS
 from tclint.cost.estimate import estimate
 from tclint.cost.scenario import Scenario
 
@@ -45,7 +45,7 @@ def times_us(request: pytest.FixtureRequest) -> dict[str, dict[str, float]]:
         graph = fixture(name, request.param)
         found[name] = {
             precision: estimate(graph, Scenario("a100-sxm4-40gb", precision)).step_time_us
-            for precision in PRECISIONS
+            for precision in REPORTED_PRECISIONS
         }
     return found
 

@@ -37,6 +37,8 @@ class ConvolutionTimes:
     depthwise: BoolArray
     padded: BoolArray
     """Channels had to be padded for Tensor Cores."""
+    winograd: BoolArray
+    """Computed with fewer multiplications than the convolution has."""
     bytes_read: FloatArray
     bytes_written: FloatArray
 
@@ -156,6 +158,7 @@ def convolution_times(
         ),
         depthwise=depthwise,
         padded=padded & ~depthwise,
+        winograd=winograd,
         bytes_read=(first + second) * size,
         bytes_written=result * size,
     )

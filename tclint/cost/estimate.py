@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from tclint.config import Precision
 from tclint.cost.classes import why_no_formula
-from tclint.cost.compiled import fuse_pointwise, padded_gemm
+from tclint.cost.compiled import BALANCE_SHARE, PADDED_GAIN, fuse_pointwise, padded_gemm, turns_channels_last
 from tclint.cost.layout import apply_layout
 from tclint.cost.low_precision import converted_layers, in_format, recipe, without_weight_casts
 from tclint.cost.optimizer import optimizer_assumption, optimizer_kernels
@@ -99,8 +99,11 @@ def _with_padding(
     """Misaligned products at the price of padded ones, where the copies pay off."""
     padded = {
         position: found
-        for position, kernel in enumerate(kernels)
-        if isinstance(kernel.work, Gemm) and (found := padded_gemm(kernel.work)) is not None
+        for position, (kernel, price) in enumerate(zip(kernels, prices, strict=True))
+        if isinstance(kernel.work, Gemm)
+        and price is not None
+        and _is_math_bound(kernel.work, price, gpu)
+        and (found := padded_gemm(kernel.work)) is not None
     }
     works: list[Work] = [work for pair in padded.values() for work in pair]
     priced = iter(price_works(works, gpu, scenario.precision))
@@ -110,7 +113,7 @@ def _with_padding(
         before = prices[position]
         if product is None or copies is None or before is None:
             continue
-        if product.time_us + copies.time_us < before.time_us:
+        if PADDED_GAIN * (product.time_us + copies.time_us) < before.time_us:
             result[position] = replace(
                 product,
                 time_us=product.time_us + copies.time_us,
@@ -119,6 +122,15 @@ def _with_padding(
                 bytes_written=product.bytes_written + copies.bytes_written,
             )
     return result
+
+
+def _is_math_bound(work: Gemm, price: Price, gpu: Gpu) -> bool:
+    """Inductor's own test (is_mm_compute_bound): multiply-adds per element of the three matrices against half
+    of the FLOPs per byte that the GPU is balanced at; long bf16 products before Hopper always pass."""
+    if work.dtype == "bfloat16" and work.k > max(work.m, work.n) and gpu.compute_capability < (9, 0):
+        return True
+    elements = work.m * work.k + work.n * work.k + work.m * work.n
+    return work.m * work.n * work.k > BALANCE_SHARE * price.balance * elements
 
 
 def _unpriced(kernels: list[Kernel], ops: tuple[Op, ...], gpu: Gpu) -> tuple[Gap, ...]:
@@ -168,8 +180,9 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     found = _STEPS.get(key)
     if found is not None and found.source is graph:
         return found
-    # Inductor lays convolutions out channels last by itself.
-    layout = "channels_last" if scenario.compiled and scenario.layout == "as_traced" else scenario.layout
+    layout = scenario.layout
+    if scenario.compiled and layout == "as_traced" and turns_channels_last(graph, mode):
+        layout = "channels_last"
     applied = apply_precision(apply_layout(graph, layout), run.precision, mode)
     assumptions = _said_of_dtypes(graph, run)
     chosen: frozenset[int] = frozenset()

@@ -157,6 +157,7 @@ def _matrix_prices(
     *,
     time_us: FloatArray,
     flops: Sequence[int],
+    saved_math: float | FloatArray = 1.0,
     bytes_read: FloatArray,
     bytes_written: FloatArray,
     parallel: FloatArray,
@@ -166,11 +167,14 @@ def _matrix_prices(
     reasons: Sequence[str] | None = None,
     gemm: GemmTimes | None = None,
 ) -> list[Price]:
-    """Prices from arrays; what GEMMs, convolutions and attention have in common."""
+    """Prices from arrays; what GEMMs, convolutions and attention have in common.
+
+    `saved_math`: FLOPs over those that the kernel really does, which the share of peak counts.
+    """
     count = len(flops)
     flop = np.array(flops, dtype=np.float64)
     moved = bytes_read + bytes_written
-    ideal_math_us = flop * unit.work_factor / (1e6 * gpu.peak_tflops[unit.name])
+    ideal_math_us = flop * unit.work_factor / saved_math / (1e6 * gpu.peak_tflops[unit.name])
     ideal_memory_us = moved / (1e3 * gpu.dram_gb_per_s)
     fraction = ideal_math_us / time_us
     memory_fraction = ideal_memory_us / time_us
@@ -292,14 +296,43 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
 
 
 def price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass) -> list[Price]:
-    """Prices of convolutions that run in one class."""
-    constants, calibration = constants_of(gpu, "conv", unit.calibration, ConvolutionConstants)
+    """Prices of convolutions that run in one class.
+
+    Depthwise kernels use CUDA cores whatever TF32's switch says, and are bound by bytes: the shares that
+    they reach are the ones measured in 16 bits. Where TF32 is allowed, cuDNN may still choose a float32
+    kernel (Winograd, or one that reads NCHW as it lies): the faster of both counts.
+    """
+    if unit.element_bytes < 4:
+        return _price_convolutions(works, gpu, unit, unit.calibration)
+    cuda_cores = unit
+    if unit.name == "tf32":
+        cuda_cores = UnitClass(
+            "fp32", "fp32", unit.element_bytes, False, "float32 kernels are faster than TF32's"
+        )
+    depthwise = [w for w in works if w.is_depthwise]
+    dense = [w for w in works if not w.is_depthwise]
+    prices = dict(zip(depthwise, _price_convolutions(depthwise, gpu, cuda_cores, "half"), strict=True))
+    prices |= zip(dense, _price_convolutions(dense, gpu, unit, unit.calibration), strict=True)
+    if cuda_cores is not unit:
+        others = _price_convolutions(dense, gpu, cuda_cores, cuda_cores.calibration)
+        for work, other in zip(dense, others, strict=True):
+            if other.time_us < prices[work].time_us:
+                prices[work] = other
+    return [prices[work] for work in works]
+
+
+def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass, key: str) -> list[Price]:
+    if not works:
+        return []
+    constants, calibration = constants_of(gpu, "conv", key, ConvolutionConstants)
     gemm_constants, _ = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
     times = convolution_times(works, gpu, unit, gemm_constants, constants)
     reasons = []
-    for depthwise, padded in zip(times.depthwise, times.padded, strict=True):
+    for depthwise, padded, winograd in zip(times.depthwise, times.padded, times.winograd, strict=True):
         if depthwise:
             reasons.append("depthwise convolutions run on CUDA cores")
+        elif winograd:
+            reasons.append(f"{unit.reason}, with Winograd's fewer multiplications")
         elif padded and unit.tensor_cores:
             reasons.append(f"{unit.reason}, channels padded by the library")
         else:
@@ -310,6 +343,7 @@ def price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass) 
         calibration,
         time_us=times.time_us,
         flops=[w.flops for w in works],
+        saved_math=np.where(times.winograd, constants.winograd_gain, 1.0),
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
         parallel=np.where(times.depthwise, 1.0, times.gemm.parallel_fraction),

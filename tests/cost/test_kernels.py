@@ -140,3 +140,22 @@ def test_more_bytes_never_cost_less(size: int, gpu: str) -> None:
 def test_fused_kernels_without_a_launch_of_their_own_cost_bytes_only() -> None:
     fused = Traffic("elementwise", "add", 1 << 20, 1 << 20, launches=0)
     assert 0 < price(fused).time_us < price(replace(fused, launches=1)).time_us
+
+
+@pytest.mark.parametrize("gpu", ["v100", "a100", "rtx-3090"])
+def test_allowing_tf32_slows_no_convolution_down(gpu: str) -> None:
+    works = [
+        convolution(c, k, 28, taps, dtype="float32", channels_last=layout, direction=direction)
+        for c, k, taps in ((16, 96, 1), (64, 64, 3), (256, 64, 1))
+        for layout in (False, True)
+        for direction in ("forward", "dgrad", "wgrad")
+    ]
+    works.append(convolution(96, 96, 28, 3, dtype="float32", groups=96))
+    for work in works:
+        assert price(work, gpu, "tf32").time_us <= price(work, gpu, "fp32").time_us
+
+
+def test_winograd_is_named_and_exceeds_no_peak() -> None:
+    found = price(convolution(256, 256, 56, 3, dtype="float32", channels_last=False), "v100", "fp32")
+    assert "Winograd" in found.tensor_core_reason
+    assert 0.3 < found.fraction_of_peak <= 1.0
