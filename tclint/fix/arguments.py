@@ -1,4 +1,4 @@
-"""Changes of a call's arguments, in the layout that the call has."""
+"""Changes of a call's arguments and a dict's items, in the layout that they have."""
 
 from __future__ import annotations
 
@@ -45,21 +45,33 @@ def append_argument(document: Document, call: ast.Call, code: str) -> list[Chang
     opening = parenthesis(document, call)
     if opening is None:
         return None
-    closing = document.end(call) - 1
     given = arguments(call)
-    if not given:
-        return [Change(opening + 1, opening + 1, code)]
-    if isinstance(given[0], ast.GeneratorExp) and document.start(given[0]) == opening:
+    if given and isinstance(given[0], ast.GeneratorExp) and document.start(given[0]) == opening:
         return None  # it would need parentheses of its own
+    return _appended(
+        document, opening, document.end(call) - 1, [document.start(item) for item in given], code
+    )
+
+
+def append_item(document: Document, display: ast.Dict, code: str) -> list[Change] | None:
+    """Add an item behind the last one of a dict display."""
+    starts = [document.start(key or value) for key, value in zip(display.keys, display.values, strict=True)]
+    return _appended(document, document.start(display), document.end(display) - 1, starts, code)
+
+
+def _appended(document: Document, opening: int, closing: int, starts: list[int], code: str) -> list[Change]:
+    """Add code before a closing bracket, behind items that start at these offsets."""
+    if not starts:
+        return [Change(opening + 1, opening + 1, code)]
     tokens = document.tokens_in(opening + 1, closing)
     significant = [token for token in tokens if token.kind != tokenize.COMMENT]
     last = significant[-1]
     trailing_comma = last.string == "," and last.kind == tokenize.OP
-    own_line = _indentation_of_own_line(document, document.start(given[-1]))
+    own_line = _indentation_of_own_line(document, starts[-1])
     last_line = document.line_of(last.end)
     if trailing_comma and document.line_of(closing) == last_line:
         return [Change(last.end, last.end, f" {code}")]
-    if own_line is None or document.line_of(opening) == document.line_of(document.start(given[-1])):
+    if own_line is None or document.line_of(opening) == document.line_of(starts[-1]):
         if trailing_comma:
             return [Change(last.end, last.end, f" {code},")]
         return [Change(last.end, last.end, f", {code}")]

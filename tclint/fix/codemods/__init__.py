@@ -1,6 +1,33 @@
 """Codemods by topic; importing this package registers all of them."""
 
 from tclint.fix.codemod import CODEMODS
-from tclint.fix.codemods import autocast, calls, deprecated_amp, layout, scaler, scaling, switches
+from tclint.fix.codemods import (
+    accumulation,
+    autocast,
+    calls,
+    checkpoints,
+    deprecated_amp,
+    layout,
+    lifetime,
+    losses,
+    scaler,
+    scaling,
+    switches,
+    widths,
+)
 
-__all__ = ["CODEMODS", "autocast", "calls", "deprecated_amp", "layout", "scaler", "scaling", "switches"]
+__all__ = [
+    "CODEMODS",
+    "accumulation",
+    "autocast",
+    "calls",
+    "checkpoints",
+    "deprecated_amp",
+    "layout",
+    "lifetime",
+    "losses",
+    "scaler",
+    "scaling",
+    "switches",
+    "widths",
+]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from tclint.finding import Finding
-from tclint.fix.arguments import keyword
+from tclint.fix.arguments import append_argument, keyword
 from tclint.fix.codemod import Proposal, codemod, safe, unsafe
 from tclint.fix.document import Change, Document
-from tclint.fix.imports import dotted
+from tclint.fix.imports import dotted, torch_name
 
 
 @codemod("FMT002")
@@ -84,3 +84,30 @@ def convert_with_to(document: Document, finding: Finding) -> Proposal | None:
         return None
     end = document.end(call.func)
     return safe(Change(end - len("contiguous"), end, "to"))
+
+
+@codemod("FMT003")
+def convert_batch(document: Document, finding: Finding) -> Proposal | None:
+    """`images.to(device)` becomes `images.to(device, memory_format=torch.channels_last)`."""
+    call = document.find(finding.location, ast.Call)
+    torch = torch_name(document)
+    if call is None or torch is None or not isinstance(call.func, ast.Attribute):
+        return None
+    if call.func.attr not in ("to", "cuda") or keyword(call, "memory_format") is not None:
+        return None
+    return unsafe(append_argument(document, call, f"memory_format={torch}.channels_last"))
+
+
+@codemod("FMT004")
+def convert_model(document: Document, finding: Finding) -> Proposal | None:
+    """Convert the model where the file makes it."""
+    name, torch = finding.evidence.get("model"), torch_name(document)
+    made = [
+        node
+        for node in document.walk(document.tree)
+        if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
+    ]
+    if torch is None or len(made) != 1 or not isinstance(made[0].value, ast.Call):
+        return None
+    end = document.end(made[0].value)
+    return unsafe(Change(end, end, f".to(memory_format={torch}.channels_last)"))

@@ -83,3 +83,36 @@ def remove_debugging(document: Document, finding: Finding) -> Proposal | None:
     if not isinstance(statement, ast.Expr) or statement.value is not call or last != "set_detect_anomaly":
         return None
     return unsafe([remove(document, statement), *orphaned(document, statement)])
+
+
+@codemod("PRC004")
+def one_tf32_api(document: Document, finding: Finding) -> Proposal | None:
+    """Take the older switch out: the newer one, which is set after it, is what counts."""
+    newer = document.find(finding.location, ast.stmt)
+    if not isinstance(newer, ast.Assign) or not finding.related:
+        return None
+    place = finding.related[0].location
+    node = document.find(place, ast.stmt) or document.find(place, ast.Call)
+    older = document.statement(node) if node is not None else None
+    if isinstance(older, ast.Assign):
+        if len(older.targets) != 1:
+            return None
+        written = dotted(older.targets[0])
+        # The older switch of cuDNN is for convolutions and recurrent layers at once.
+        parts = any(
+            dotted(target).endswith((".conv.fp32_precision", ".rnn.fp32_precision"))
+            for target in newer.targets
+        )
+        if not written.endswith(".allow_tf32") or (parts and "matmul" not in written):
+            return None
+    elif not isinstance(older, ast.Expr) or not isinstance(older.value, ast.Call):
+        return None
+    line_end = document.line_end(document.line_of(document.end(older)))
+    if document.has_comment(document.start(older), line_end):
+        return None  # it says why
+    # Under a test it is somebody's choice.
+    if isinstance(document.parent(older), ast.If | ast.Try | ast.For | ast.While | ast.With):
+        return None
+    return unsafe(
+        remove(document, older), "Set TF32 through one API only: the older switch before this one goes."
+    )
