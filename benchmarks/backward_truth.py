@@ -30,7 +30,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from trace_truth import MAX_WEIGHT_BYTES, cases_of  # noqa: E402
+from trace_truth import MAX_WEIGHT_BYTES, cases_of, without_random_skips  # noqa: E402
 from zoo_case import Case, as_call, note  # noqa: E402
 from zoo_child import run_in_child  # noqa: E402
 
@@ -63,7 +63,7 @@ def report(say: Callable[..., None], case: Case, variant: str) -> None:
     from tclint.cost.saved_tensors import saved_tensors
     from tclint.tracing import trace_callable
 
-    build = _varied(case.build, variant)
+    build = _varied(without_random_skips(case.build), variant)
     try:
         case.prepare()
         graph = trace_callable(build)

@@ -62,6 +62,13 @@ def _binary(left: Any, right: Any, *args: Any, alpha: Any = 1) -> Metadata | Non
     return None
 
 
+def _sparse_mm(sparse: Any, dense: Any, *_: Any) -> Metadata | None:
+    # The meta kernel of a dense product would take the stand-in's strides for the sparse tensor's.
+    if sparse.dim() != 2 or dense.dim() != 2 or sparse.shape[1] != dense.shape[0]:
+        return None
+    return _contiguous((sparse.shape[0], dense.shape[1]), dense.dtype)
+
+
 def _linear(tensor: Any, weight: Any, bias: Any = None) -> Metadata | None:
     if (
         tensor.dtype != weight.dtype
@@ -307,6 +314,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("group_norm", "instance_norm", "layer_norm"), _same),
     "batch_norm": _batch_norm,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    "_sparse_mm": _sparse_mm,
     "angle": _angle,
     "cat": _cat,
     "dropout": _dropout,
