@@ -23,8 +23,10 @@ from tclint.config import Mode
 from tclint.graph.graph import Graph
 from tclint.graph.op import Cast, Op
 from tclint.graph.spec import TensorSpec, itemsize_bytes
-from tclint.graph.work import Gemm, Kernel, Phase, Traffic
+from tclint.graph.work import Gemm, Kernel, Traffic
 
+RECOMPUTE = "recompute"
+"""Role of what a checkpointed region runs again (tclint.graph.lowering)."""
 PADDED_GAIN = 1.1
 """Times by which the padded product must be faster (is_padded_faster)."""
 BALANCE_SHARE = 0.5
@@ -82,20 +84,22 @@ def fuse_pointwise(graph: Graph, kernels: Sequence[Kernel]) -> tuple[Kernel, ...
         launches_less.add(consumer)
     remaining: dict[tuple[int, str, str], int] = {}
     for index, saved in read_less.items():
-        remaining[index, "forward", "read"] = saved
+        for phase in ("forward", RECOMPUTE):
+            remaining[index, phase, "read"] = saved
         # Backward: the gradient of that tensor is written by its consumer and read by its producer.
         remaining[index, "backward", "written"] = saved
     for index, saved in written_less.items():
-        remaining[index, "forward", "written"] = saved
+        for phase in ("forward", RECOMPUTE):
+            remaining[index, phase, "written"] = saved
         remaining[index, "backward", "read"] = saved
     result = []
     for kernel in kernels:
         work = kernel.work
-        if not isinstance(work, Traffic) or kernel.op_index < 0 or kernel.role == "cast":
+        if not isinstance(work, Traffic) or kernel.op_index < 0 or _is_cast(graph, kernel):
             result.append(kernel)
             continue
-        read = _take(remaining, (kernel.op_index, kernel.phase, "read"), work.bytes_read)
-        written = _take(remaining, (kernel.op_index, kernel.phase, "written"), work.bytes_written)
+        read = _take(remaining, (kernel.op_index, _phase(kernel), "read"), work.bytes_read)
+        written = _take(remaining, (kernel.op_index, _phase(kernel), "written"), work.bytes_written)
         joined = kernel.op_index in launches_less
         if not read and not written and not joined:
             result.append(kernel)
@@ -165,19 +169,20 @@ def _fuse_casts(
     left = []
     begun: Counter[tuple[int, str]] = Counter()
     for kernel in kernels:
-        if kernel.role != "cast" or not isinstance(kernel.work, Traffic):
+        if not _is_cast(graph, kernel) or not isinstance(kernel.work, Traffic):
             left.append(kernel)
             continue
-        place = (kernel.op_index, kernel.phase)
-        number = _number(graph.ops[kernel.op_index], kernel.work, begun[place], kernel.phase)
+        phase = _phase(kernel)
+        place = (kernel.op_index, phase)
+        number = _number(graph.ops[kernel.op_index], kernel.work, begun[place], phase)
         begun[place] = number + 1
         found = fused.get((kernel.op_index, number))
         if found is None:
             left.append(kernel)
-        elif not found.is_copy and kernel.phase == "forward":
+        elif not found.is_copy and phase != "backward":
             # The kernel before writes it.
             left.append(replace(kernel, work=replace(kernel.work, bytes_read=0, launches=0)))
-        elif not found.in_consumer and kernel.phase == "backward":
+        elif not found.in_consumer and phase == "backward":
             # The kernel of the producer's backward reads it.
             left.append(replace(kernel, work=replace(kernel.work, bytes_written=0, launches=0)))
     return left, read_less, written_less
@@ -194,13 +199,28 @@ def _source(op: Op, cast: Cast, number: int) -> tuple[int, int] | None:
     return None
 
 
-def _number(op: Op, work: Traffic, start: int, phase: Phase) -> int:
+def _phase(kernel: Kernel) -> str:
+    """The phase of a kernel; what a checkpointed region runs again is like its forward."""
+    return RECOMPUTE if kernel.role == RECOMPUTE else kernel.phase
+
+
+def _is_cast(graph: Graph, kernel: Kernel) -> bool:
+    """Whether a kernel is one of autocast's conversions, or undoes one."""
+    if kernel.role != RECOMPUTE:
+        return kernel.role == "cast"
+    work = kernel.work
+    return (
+        isinstance(work, Traffic) and work.operation == "_to_copy" and bool(graph.ops[kernel.op_index].casts)
+    )
+
+
+def _number(op: Op, work: Traffic, start: int, phase: str) -> int:
     """Which of an op's casts a kernel is, or undoes; those without gradient are undone by none."""
     moved = (work.bytes_read, work.bytes_written)
     for number in range(start, len(op.casts)):
         cast = op.casts[number]
         sizes = tuple(cast.numel * itemsize_bytes(name) for name in (cast.from_dtype, cast.to_dtype))
-        if moved == (sizes if phase == "forward" else sizes[::-1]):
+        if moved == (sizes[::-1] if phase == "backward" else sizes):
             return number
     return len(op.casts)
 

@@ -200,6 +200,10 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     if mode == "train":
         kernels += optimizer_kernels(applied, run.precision, scenario.optimizer)
         assumptions.append(optimizer_assumption(run.precision, scenario.optimizer))
+    regions = {op.checkpoint.region for op in applied.ops if op.checkpoint is not None}
+    if regions and mode == "train":
+        calls = "call" if len(regions) == 1 else "calls"
+        assumptions.append(f"{len(regions)} {calls} of torch.utils.checkpoint run again in the backward pass")
     step = _Step(
         graph,
         applied.ops,

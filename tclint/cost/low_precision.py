@@ -178,20 +178,24 @@ def in_format(
     steps = known.steps[mode, compiled]
     stored = {p.name: p.dtype for p in graph.parameters}
     result: list[Kernel] = []
-    begun: set[tuple[int, Phase]] = set()
+    begun: set[tuple[int, str]] = set()
     for kernel in kernels:
         if kernel.op_index not in chosen or not isinstance(kernel.work, Gemm):
             result.append(kernel)
             continue
         op = graph.ops[kernel.op_index]
-        key = (kernel.op_index, kernel.phase)
+        # What a checkpointed region runs again is its forward, in the backward phase.
+        again = kernel.role == "recompute"
+        key = (kernel.op_index, "recompute" if again else kernel.phase)
+        like: Phase = "forward" if again else kernel.phase
         if key not in begun:
             begun.add(key)
-            before = [step for step in steps if step.phase == kernel.phase and step.tensor != "output"]
-            result += _conversions(op, before, stored)
+            before = [step for step in steps if step.phase == like and step.tensor != "output"]
+            result += _conversions(op, before, stored, kernel.phase)
         result.append(replace(kernel, work=_product(op, kernel, known)))
-        if kernel.phase == "forward":
-            result += _conversions(op, [step for step in steps if step.tensor == "output"], stored)
+        if like == "forward":
+            after = [step for step in steps if step.tensor == "output"]
+            result += _conversions(op, after, stored, kernel.phase)
         if kernel.role == "wgrad":
             result += _gradient_cast(op, stored)
     return result
@@ -206,9 +210,9 @@ def _product(op: Op, kernel: Kernel, known: Recipe) -> Gemm:
     return Gemm(m, n, k, known.operand, a_contiguous="k", b_contiguous="k", out_dtype=out_dtype)
 
 
-def _conversions(op: Op, steps: Iterable[_Step], stored: Mapping[str, str]) -> list[Kernel]:
+def _conversions(op: Op, steps: Iterable[_Step], stored: Mapping[str, str], phase: Phase) -> list[Kernel]:
     kernels = []
-    for tensor, phase, passes in steps:
+    for tensor, _, passes in steps:
         spec = _tensor(op, tensor)
         dtype = stored.get(spec.parameter or "", spec.dtype) if tensor == "weight" else spec.dtype
         size = itemsize_bytes(dtype)

@@ -12,6 +12,7 @@ from tclint.cost.compiled import padded_gemm, turns_channels_last
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
 from tclint.graph import Graph
+from tclint.graph.op import Checkpoint
 from tclint.graph.work import Convolution, Gemm
 
 
@@ -133,3 +134,33 @@ def test_a_compiled_step_has_the_layout_that_inductor_chooses() -> None:
     for graph, expected in ((convolutions((64, 128)), True), (convolutions((256, 128)), False)):
         works = [row.work for row in both(graph)[1].rows if isinstance(row.work, Convolution)]
         assert {work.channels_last for work in works} == {expected}
+
+
+# --- checkpointed regions
+
+
+def of_modules(graph: Graph) -> Graph:
+    """Linear layers as modules of their own, which fp8 converts."""
+    ops = [
+        replace(op, module_path=(op.inputs[1].parameter or "").removesuffix(".weight")) for op in graph.ops
+    ]
+    return replace(graph, ops=tuple(ops))
+
+
+def checkpointed(graph: Graph) -> Graph:
+    region = Checkpoint(0, is_reentrant=True)
+    return replace(graph, ops=tuple(replace(op, checkpoint=region) for op in graph.ops))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp8"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_region_runs_again_costs_as_much_as_its_forward(precision: Any, compiled: bool) -> None:
+    graph = of_modules(normed_projections(3))
+    scenario = Scenario("h100", precision, compiled=compiled)
+    once, twice = (estimate(g, scenario) for g in (graph, checkpointed(graph)))
+    again = [row for row in twice.rows if row.phase == "backward"]
+    assert sum(row.time_us for row in again) - once.backward_time_us == pytest.approx(once.forward_time_us)
+    assert twice.forward_time_us == once.forward_time_us
+    dtypes = {row.work.dtype for row in again if isinstance(row.work, Gemm)}
+    assert dtypes == {"float16" if precision == "fp16" else "float8_e4m3fn"}
+    assert any("run again in the backward pass" in said for said in twice.assumptions)
