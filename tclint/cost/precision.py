@@ -152,6 +152,7 @@ class _Autocast:
         self.lists = autocast_lists()
         self.made: dict[tuple[int, int], str] = {}
         self.cached: set[str] = set()
+        self.restored: set[tuple[int, int]] = set()
         self.trainable = {p.name for p in graph.parameters if p.trainable and not p.is_buffer}
         # A composite op (einsum) works through its children, which are cast themselves.
         self.composites: set[int] = set()
@@ -173,7 +174,25 @@ class _Autocast:
         dtype = self.made.get((spec.producer, spec.output_index), spec.dtype)
         return spec if dtype == spec.dtype else replace(spec, dtype=dtype)
 
+    def _as_traced(self, op: Op) -> Op:
+        """An op that the model takes out of autocast: what comes in lower it converts back itself, once.
+
+        Of those conversions a float32 trace shows nothing.
+        """
+        casts = []
+        inputs = [self._as_made(spec) for spec in op.inputs]
+        for position, (traced, spec) in enumerate(zip(op.inputs, inputs, strict=True)):
+            if traced.dtype == "float32" != spec.dtype and spec.producer is not None:
+                inputs[position] = traced
+                if (spec.producer, spec.output_index) not in self.restored:
+                    self.restored.add((spec.producer, spec.output_index))
+                    casts.append(Cast(spec.shape, spec.dtype, traced.dtype))
+        self.made.update({(op.index, position): spec.dtype for position, spec in enumerate(op.outputs)})
+        return replace(op, inputs=tuple(inputs), casts=(*op.casts, *casts))
+
     def _op(self, op: Op) -> Op:
+        if op.autocast_disabled:
+            return self._as_traced(op)
         inputs = tuple(self._as_made(spec) for spec in op.inputs)
         # Autocast has no in-place variants: they run in the dtype of the tensor they change.
         policy = "none" if op.in_place else self.lists.policy(op.name)

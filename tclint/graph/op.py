@@ -95,6 +95,8 @@ class Op:
     has_own_backward: bool = False
     """Part of a custom autograd.Function: whatever its own derivative, gradients pass as its author wrote."""
     checkpoint: Checkpoint | None = None
+    autocast_disabled: bool = False
+    """The model takes it out of autocast: `autocast(enabled=False)`, `custom_fwd(cast_inputs=float32)`."""
     casts: tuple[Cast, ...] = ()
     """What autocast converts before this op; filled in by tclint.cost.precision, empty as traced."""
 
@@ -140,6 +142,8 @@ class Op:
             data["has_own_backward"] = True
         if self.checkpoint is not None:
             data["checkpoint"] = list(self.checkpoint)
+        if self.autocast_disabled:
+            data["autocast_disabled"] = True
         if self.casts:
             data["casts"] = [
                 [list(cast.shape), cast.from_dtype, cast.to_dtype, cast.parameter] for cast in self.casts
@@ -169,5 +173,6 @@ class Op:
             differentiable=data.get("differentiable", True),
             has_own_backward=data.get("has_own_backward", False),
             checkpoint=Checkpoint(*data["checkpoint"]) if "checkpoint" in data else None,
+            autocast_disabled=data.get("autocast_disabled", False),
             casts=tuple(Cast(tuple(c[0]), c[1], c[2], c[3]) for c in data.get("casts", ())),
         )

@@ -23,32 +23,65 @@ _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 
 @contextlib.contextmanager
 def watched_autocast(recorder: Any) -> Iterator[None]:
-    """Keep `recorder.autocast_dtype` in step with torch.autocast regions; undone on exit."""
+    """Keep `recorder.autocast_dtype` and `.autocast_disabled` in step with torch.autocast; undone on exit."""
     autocast: Any = torch.autocast
-    enter, leave = autocast.__enter__, autocast.__exit__
+    init, enter, leave = autocast.__init__, autocast.__enter__, autocast.__exit__
+    cast = getattr(torch.amp.autocast_mode, "_cast", None)
+    regions: list[Any] = []
 
-    def current() -> torch.dtype | None:
-        for device in ("cuda", "cpu"):
-            if torch.is_autocast_enabled(device):
-                return torch.get_autocast_dtype(device)
-        return None
+    def patched_init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        # `x.device.type` of a traced tensor.
+        init(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
 
     def patched_enter(self: Any) -> Any:
         result = enter(self)
-        recorder.autocast_dtype = current()
+        regions.append(self)
+        update()
         return result
 
     def patched_exit(self: Any, *exception: Any) -> Any:
         result = leave(self, *exception)
-        recorder.autocast_dtype = current()
+        if self in regions:
+            regions.remove(self)
+        update()
         return result
 
-    autocast.__enter__, autocast.__exit__ = patched_enter, patched_exit
-    recorder.autocast_dtype = current()
+    def patched_cast(value: Any, _device_type: str, dtype: torch.dtype) -> Any:
+        assert cast is not None
+        return cast(value, "meta", dtype)
+
+    def update() -> None:
+        recorder.autocast_dtype = _current_dtype()
+        on_gpu = [region for region in regions if region.device != "cpu"]
+        recorder.autocast_disabled = bool(on_gpu) and not on_gpu[-1]._enabled
+
+    autocast.__init__, autocast.__enter__, autocast.__exit__ = patched_init, patched_enter, patched_exit
+    if cast is not None:  # of custom_fwd(cast_inputs=)
+        setattr(torch.amp.autocast_mode, "_cast", patched_cast)  # noqa: B010
+    update()
     try:
         yield
     finally:
-        autocast.__enter__, autocast.__exit__ = enter, leave
+        autocast.__init__, autocast.__enter__, autocast.__exit__ = init, enter, leave
+        if cast is not None:
+            setattr(torch.amp.autocast_mode, "_cast", cast)  # noqa: B010
+
+
+def _current_dtype() -> torch.dtype | None:
+    for device in ("cuda", "cpu"):
+        if torch.is_autocast_enabled(device):
+            return torch.get_autocast_dtype(device)
+    return None
+
+
+def casts_to_float32(function: Any) -> bool:
+    """Whether `custom_fwd(cast_inputs=torch.float32)` decorates a custom autograd.Function's forward."""
+    forward: Any = getattr(function, "forward", None)
+    names = getattr(getattr(forward, "__code__", None), "co_freevars", ())
+    if "cast_inputs" not in names:
+        return False
+    cell = forward.__closure__[names.index("cast_inputs")]
+    return bool(cell.cell_contents is torch.float32)
 
 
 def cast_arguments(

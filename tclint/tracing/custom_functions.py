@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import torch
 
 from tclint.graph.op import Checkpoint
+from tclint.tracing.autocast import casts_to_float32
 
 
 class _Listener(Protocol):
+    autocast_disabled: bool
     in_custom_function: bool
     has_own_backward: bool
     checkpoint: Checkpoint | None
@@ -56,9 +58,10 @@ def patched_apply() -> Iterator[None]:
 
     def inside(cls: Any, args: Any, kwargs: Any, *, has_own_backward: bool) -> Any:
         listener = _listeners[-1]
-        before = listener.in_custom_function, listener.has_own_backward
+        before = listener.in_custom_function, listener.has_own_backward, listener.autocast_disabled
         listener.in_custom_function = before[0] or torch.is_grad_enabled()
         listener.has_own_backward = before[1] or (has_own_backward and listener.in_custom_function)
+        listener.autocast_disabled = before[2] or casts_to_float32(cls)
         try:
             if not torch.is_inference_mode_enabled():
                 return original.__get__(None, cls)(*args, **kwargs)
@@ -66,7 +69,7 @@ def patched_apply() -> Iterator[None]:
             with torch.no_grad():
                 return original.__get__(None, cls)(*args, **kwargs)
         finally:
-            listener.in_custom_function, listener.has_own_backward = before
+            (listener.in_custom_function, listener.has_own_backward, listener.autocast_disabled) = before
 
     function.apply = classmethod(apply)
     try:

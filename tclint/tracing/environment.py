@@ -20,6 +20,7 @@ _FAKE_CUDA_VALUES: dict[str, Any] = {
     "empty_cache": None,
     "get_device_capability": (9, 0),
     "get_device_name": "assumed by tclint",
+    "is_bf16_supported": True,
     "manual_seed": None,
     "manual_seed_all": None,
     "set_device": None,

@@ -42,6 +42,7 @@ class NodeMeta(TypedDict):
     differentiable: bool
     has_own_backward: bool
     checkpoint: Checkpoint | None
+    autocast_disabled: bool
     casts: tuple[Cast, ...]
 
 

@@ -74,6 +74,7 @@ def _lower(node: Node, indices: dict[Node, int]) -> Op:
         differentiable=meta["differentiable"],
         has_own_backward=meta["has_own_backward"],
         checkpoint=meta["checkpoint"],
+        autocast_disabled=meta["autocast_disabled"],
         casts=meta["casts"],
     )
 

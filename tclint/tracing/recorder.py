@@ -98,6 +98,8 @@ class Recorder(TorchDispatchMode):
         self.assumptions = Assumptions(sites, flipped)
         self.modules: list[ModuleFrame] = [_ROOT]
         self.autocast_dtype: torch.dtype | None = None
+        self.autocast_disabled = False
+        """In a region that the model takes out of autocast, on or not."""
         self.in_custom_function = False
         """Inside a custom autograd.Function that was entered with gradients on."""
         self.has_own_backward = False
@@ -376,6 +378,7 @@ class Recorder(TorchDispatchMode):
                 "differentiable": torch.is_grad_enabled() or self.in_custom_function,
                 "has_own_backward": self.has_own_backward,
                 "checkpoint": self.checkpoint,
+                "autocast_disabled": self.autocast_disabled,
                 "casts": casts,
             },
             node,
