@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.loaders import LOADERS, copies_in_training, dataset_made_by
+from tclint.source.loaders import LOADERS, copies_in_training, dataset_made_by, targets_of
 from tclint.source.queries import has_star, is_test_path, keyword
 from tclint.source.tables import (
     Call,
@@ -82,7 +82,7 @@ class PinMemoryMissing(SourceRule):
                 related=(context.related(copy.site, "its batches are copied to the GPU here"),),
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
-                identity=f"{loader.function.qualified_name}:{render(loader.call.function)}",
+                identity=":".join((loader.function.qualified_name, *targets_of(loader))),
             )
 
     valid = (

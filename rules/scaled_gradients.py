@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.scaler_ops import unscales_by_hand
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -54,7 +55,7 @@ class ScaledGradientInspection(SourceRule):
     requires = (".scale(", ".step(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if "get_scale" in context.tables.identifiers:
+        if unscales_by_hand(context):
             return
         seen: set[int] = set()
         for view in context.scaling.views:

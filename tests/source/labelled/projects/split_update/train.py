@@ -1,0 +1,10 @@
+"""Drives the engine."""
+
+from engine import Engine
+
+
+def train(model, optimizer, loader):
+    engine = Engine(model, optimizer)
+    for batch in loader:
+        engine.step(batch)
+        engine.scaler.update()
