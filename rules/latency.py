@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.advice.latency import batch_is_assumed, latency_bound
 from tclint.advice.layers import gain_phrase, rounded, share_phrase
-from tclint.advice.resizing import best_batch
+from tclint.advice.resizing import Resizing, best_batch, the_batch
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph.op import GEMM_KINDS
@@ -152,14 +152,15 @@ def example_inputs():
         waiting = context.once(latency_bound)
         if waiting is None:
             return
-        batches = tuple(group for group in context.dims.groups if group.is_batch)
-        effect, words = Effect(unknown="the batch cannot be told from the inputs"), ""
-        if len({group.size for group in batches}) == 1:
-            sizes = (batches[0].size * _LARGER_BATCH,)
-            larger = best_batch(context, batches, sizes, waiting.op_indices)
-            if larger is not None:
-                effect = larger.effect
-                words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
+        batches = the_batch(context)
+        larger: Resizing | str = batches if isinstance(batches, str) else ""
+        if not isinstance(batches, str):
+            larger = best_batch(context, batches, (batches[0].size * _LARGER_BATCH,), waiting.op_indices)
+        if isinstance(larger, str):
+            effect, words = Effect(unknown=larger), ""
+        else:
+            effect = larger.effect
+            words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
         yield self.finding(
             context.root_location(),
             f"Kernels too small to fill the GPU take {share_phrase(waiting.share_percent)}, most of it in "

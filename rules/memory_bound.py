@@ -13,12 +13,11 @@ from tclint.advice.layers import (
     share_percent,
     share_phrase,
 )
+from tclint.advice.memory_bound import MOVING_KINDS, is_memory_bound
 from tclint.advice.scenarios import compiled
 from tclint.context import GraphContext
-from tclint.cost.scenario import Scenario
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Op
-from tclint.graph.op import GEMM_KINDS
 from tclint.rule import Example, GraphRule
 
 _LAYERS = {
@@ -185,14 +184,10 @@ def example_inputs():
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        ops = context.graph.ops
-        if not any(op.kind in GEMM_KINDS for op in ops):
+        if not context.once(is_memory_bound):
             return
-        moving = [op for op in ops if op.kind in _LAYERS]
+        moving = [op for op in context.graph.ops if op.kind in MOVING_KINDS]
         concerned = indices_of(moving)
-        products = indices_of(op for op in ops if op.kind in GEMM_KINDS)
-        if not any(self._dominates(context, scenario, concerned, products) for scenario in context.scenarios):
-            return
         shares = share_percent(context, concerned)
         if context.settings.compiled:
             effect = Effect(unknown="priced as compiled already: what remains needs another architecture")
@@ -212,17 +207,6 @@ def example_inputs():
             identity="memory",
             change=None if effect.unknown else Change(scenario=compiled),
         )
-
-    def _dominates(
-        self, context: GraphContext, scenario: Scenario, moving: tuple[int, ...], products: tuple[int, ...]
-    ) -> bool:
-        """Longer than the products by more than the error, whether fused or not."""
-        for priced in (scenario, compiled(scenario)):
-            estimate = context.estimate(priced)
-            error = estimate.uncertainty_of_percent((*moving, *products)) / 100.0
-            if estimate.time_of_us(moving) <= estimate.time_of_us(products) * (1.0 + error):
-                return False
-        return True
 
     def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:
         """Share of each kind of layer on the first GPU, largest first."""

@@ -13,14 +13,12 @@ from tclint.advice.layers import (
     share_percent,
     share_phrase,
 )
+from tclint.advice.memory_bound import is_memory_bound
 from tclint.advice.scenarios import compiled
 from tclint.context import GraphContext
 from tclint.finding import Finding, Fix
 from tclint.graph.op import GEMM_KINDS
 from tclint.rule import Example, GraphRule
-
-DOMINATES_PERCENT = 70.0
-"""From here on memory-bound-layers speaks of the model."""
 
 _WORTH_COMPILING = 10
 """Times the gain that other findings need: compiling costs minutes at every start and for every new shape."""
@@ -46,7 +44,7 @@ class PointwiseChains(GraphRule):
 
     When it does not apply
     Compiled models. Shapes that change from step to step, graph breaks. Models whose time is not in such
-    chains. Where memory-bound layers take nearly all of the step, memory-bound-layers says so instead.
+    chains. Where such layers outweigh the products, memory-bound-layers says so instead.
 
     References
     PyTorch, Performance Tuning Guide, fuse operations.
@@ -74,11 +72,11 @@ class Block(nn.Module):
 
 
 def build_model():
-    return nn.Sequential(*[Block(512) for _ in range(4)])
+    return nn.Sequential(*[Block(1024) for _ in range(4)])
 
 
 def example_inputs():
-    return empty(64, 512, 512)
+    return empty(64, 512, 1024)
 """,
             "norm, activation, dropout and residual around one product",
         ),
@@ -98,11 +96,11 @@ class Gated(nn.Module):
 
 
 def build_model():
-    return nn.Sequential(*[Gated(512) for _ in range(4)])
+    return nn.Sequential(*[Gated(1024) for _ in range(4)])
 
 
 def example_inputs():
-    return empty(64, 512, 512)
+    return empty(64, 512, 1024)
 """,
             "gates written out",
         ),
@@ -192,8 +190,7 @@ def example_inputs():
         fusable = [op for op in ops if op.kind in ("elementwise", "norm", "softmax", "reduction")]
         concerned = indices_of(fusable)
         least = _WORTH_COMPILING * context.settings.min_gain_percent
-        share = largest_share_percent(context, concerned)
-        if share < least or share >= DOMINATES_PERCENT:
+        if largest_share_percent(context, concerned) < least or context.once(is_memory_bound):
             return
         # What compiling does to products is not counted: padding them has rules of its own.
         effect = context.effect(concerned, change=compiled, only_concerned=True)

@@ -328,6 +328,7 @@ def example_inputs():
         yield from width_findings(self, context, wide, (128, 256))
 
     def _batch_findings(self, context: GraphContext, losses: dict[str, float]) -> Iterator[Finding]:
+        least = context.settings.min_gain_percent
         batches = {group for group in context.dims.groups if group.is_batch and not group.composite}
         sizes = {group.size for group in batches}
         if len(sizes) != 1:
@@ -335,7 +336,7 @@ def example_inputs():
         batch = sizes.pop()
         ops = leaf_ops(context.graph)
         best = best_batch(context, tuple(batches), _rounder_batches(batch), indices_of(ops))
-        if best is None or (best.effect.best_gain_percent or 0.0) < context.settings.min_gain_percent:
+        if isinstance(best, str) or (best.effect.best_gain_percent or 0.0) < least:
             return
         shares = share_percent(context, indices_of(ops))
         yield self.finding(

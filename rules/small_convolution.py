@@ -7,9 +7,9 @@ from math import prod
 
 from tclint.advice.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.advice.latency import batch_is_assumed, latency_bound
-from tclint.advice.layers import by_line, indices_of, largest_share_percent, worth_pricing
+from tclint.advice.layers import by_line, gain_phrase, indices_of, largest_share_percent, worth_pricing
 from tclint.advice.op_dims import convolutions, groups_of, width_dims
-from tclint.advice.resizing import best_batch
+from tclint.advice.resizing import Resizing, best_batch, the_batch
 from tclint.advice.sharing import share_finding
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding
@@ -322,15 +322,16 @@ def example_inputs():
         if not small or not worth_pricing(context, concerned):
             return
         rows = self._rows(min(small, key=self._rows))
-        batches = tuple(group for group in context.dims.groups if group.is_batch)
-        words, effect = "", Effect(unknown="the batch cannot be told from the inputs")
-        if len({group.size for group in batches}) == 1:
+        batches = the_batch(context)
+        larger: Resizing | str = batches if isinstance(batches, str) else ""
+        if not isinstance(batches, str):
             size = batches[0].size * -(-_SMALL_PRODUCT // rows)
             larger = best_batch(context, batches, (size,), concerned)
-            if larger is not None:
-                gain = max(found.gain_percent for found in larger.effect.per_gpu.values())
-                effect = larger.effect
-                words = f"; per sample, a batch of {larger.phrase()} is predicted to gain {gain:.1f} %"
+        if isinstance(larger, str):
+            effect, words = Effect(unknown=larger), ""
+        else:
+            effect = larger.effect
+            words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
         yield share_finding(
             self,
             context,

@@ -19,7 +19,7 @@ from tclint.advice.layers import (
     worth_pricing,
 )
 from tclint.advice.op_dims import leaf_ops, operand_positions, width_dims
-from tclint.advice.resizing import best_batch
+from tclint.advice.resizing import Resizing, best_batch, the_batch
 from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Op
@@ -209,26 +209,22 @@ def example_inputs():
         product = _starved_product(first, context)
         assert product is not None
         shares = share_percent(context, concerned)
-        batches = tuple(
-            group for group in context.dims.groups if group.is_batch and group.size <= product.m < _SMALL
-        )
         message = (
             f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory with {product.m} "
             f"row{'s' if product.m > 1 else ''} each"
         )
-        larger = None
-        if len({group.size for group in batches}) == 1:
+        batches = the_batch(context)
+        larger: Resizing | str = batches if isinstance(batches, str) else ""
+        if not isinstance(batches, str):
             size = batches[0].size * -(-_SMALL // product.m)
             larger = best_batch(context, batches, (size,), concerned)
-        if larger is not None:
+        if not isinstance(larger, str):
             message += f"; per sample, a batch of {larger.phrase()} {gain_phrase(larger.effect)}"
         location = context.location(first)
         return self.finding(
             location,
             f"{message}.",
-            effect=larger.effect
-            if larger is not None
-            else Effect(unknown="the number of rows does not follow from a batch alone"),
+            effect=Effect(unknown=larger) if isinstance(larger, str) else larger.effect,
             evidence={"rows": product.m, "share_percent": rounded(shares)},
             fix=Fix(
                 f"Raise the batch so that these layers see {_SMALL} rows or more (accumulating fewer steps), "

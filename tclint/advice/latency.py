@@ -67,7 +67,9 @@ def _causes(context: GraphContext, rows: Sequence[Row]) -> Iterator[str]:
         ops = [context.graph.ops[index] for index in dict.fromkeys(row.op_index for row in same)]
         counted = f"{len(ops)} {same[0].name}"
         pattern = module_pattern(ops) if len(ops) > 1 else ops[0].module_path
-        largest = max(same, key=lambda row: row.time_us)
+        # The forward products say how large the layer is; those of the gradients are the same, turned.
+        forward = [row for row in same if row.phase == "forward"]
+        largest = max(forward or same, key=lambda row: row.time_us)
         yield counted + (f" ({pattern})" if pattern else "") + _size(largest)
 
 

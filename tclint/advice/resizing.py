@@ -70,22 +70,33 @@ def _surplus(resizing: Resizing) -> float:
     return mean_gain_percent(resizing.effect) - max(resizing.flops_percent, 0.0)
 
 
+def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
+    """The leading dims of the model's inputs, all of one size; else why there is no one batch."""
+    batches = tuple(group for group in context.dims.groups if group.is_batch)
+    sizes = sorted({group.size for group in batches})
+    if len(sizes) > 1:
+        return f"the inputs' leading dims differ ({', '.join(map(str, sizes[:4]))})"
+    return batches or "no leading dim of an input is a batch"
+
+
 def best_batch(
     context: GraphContext, batches: Sequence[DimGroup], sizes: Iterable[int], cost_of: Sequence[int]
-) -> Resizing | None:
-    """The batch whose samples take the least time in the ops of `cost_of`.
+) -> Resizing | str:
+    """The batch whose samples take the least time in the ops of `cost_of`; else why there is none.
 
     Gains are those of the present number of samples, and of these ops alone: a larger batch also spreads
     the optimizer's time over more samples, which is no finding.
     """
     best: Resizing | None = None
+    reason = "there is no other batch to try"
     for size in sizes:
         present = batches[0].size
         try:
             changed = context.dims.resize(dict.fromkeys(batches, size))
-        except DimsUnresolved:
+        except DimsUnresolved as error:
+            reason = str(error)
             continue
         effect = context.effect(cost_of, graph=changed, work_ratio=size / present, only_concerned=True)
         if best is None or mean_gain_percent(effect) > mean_gain_percent(best.effect):
             best = Resizing(((present, size),), effect, resize(dict.fromkeys(batches, size)), 0.0)
-    return best
+    return reason if best is None else best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 from tclint.graph.op import Op
@@ -19,9 +20,9 @@ class DimsUnresolved(Exception):
 
 
 def describe(op: Op) -> str:
-    """'view at model.py:30 in blocks.0.attention'."""
+    """'view at model.py:30 in blocks.0.attention'; a report has no place for whole paths."""
     site = op.call_site or op.construct_site
-    place = f" at {site.path}:{site.line}" if site is not None else ""
+    place = f" at {os.path.basename(site.path)}:{site.line}" if site is not None else ""
     return f"{op.name}{place}" + (f" in {op.module_path}" if op.module_path else "")
 
 

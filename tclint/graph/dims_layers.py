@@ -270,3 +270,23 @@ def _cell(call: Call) -> Sequence[Axes]:
     for state in call.tensors("hx") or [call.tensor("hx")]:
         call.unify_axes(state, result)
     return (result,) * len(call.op.outputs)
+
+
+@rule("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "cudnn_ctc_loss")
+def _ctc_loss(call: Call) -> Sequence[Axes]:
+    log_probabilities, targets = call.inputs[:2]
+    if len(log_probabilities) == 3 and len(targets) == 2:
+        call.unify(targets[0], log_probabilities[1])
+    if len(call.op.outputs) != 1:
+        raise Unmodelled("its second output")
+    return (log_probabilities[1:2] if call.op.outputs[0].shape else (),)
+
+
+@rule("multinomial")
+def _multinomial(call: Call) -> Sequence[Axes]:
+    return ((*call.inputs[0][:-1], Size.constant(call.op.outputs[0].shape[-1])),)
+
+
+@rule("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward")
+def _activation_backward(call: Call) -> Sequence[Axes]:
+    return (call.broadcast(call.inputs[:2]),)
