@@ -63,6 +63,9 @@ class UnscaledBackward(SourceRule):
         for view in context.scaling.views:
             for step in view.of("scaler_step"):
                 backwards = view.before(step, "scaled_backward", "backward", "other_backward")
+                forgotten = self._forgotten(view, backwards)
+                if forgotten is not None:
+                    backwards = [forgotten]
                 if (
                     not backwards
                     or backwards[0].site in seen
@@ -81,6 +84,23 @@ class UnscaledBackward(SourceRule):
                 if self._scaled_elsewhere(context, view, loss):
                     continue
                 yield self._report(context, view, step, backward)
+
+    def _forgotten(self, view: View, backwards: list[Op]) -> Op | None:
+        """A plain backward pass right after a scaled one whose gradients it adds to: one optimizer, which
+        only the scaler steps.
+
+        Args:
+            backwards: those before the step, the latest first.
+        """
+        if len(backwards) < 2 or backwards[0].kind != "backward" or backwards[1].kind != "scaled_backward":
+            return None
+        if view.of("step") or len({op.optimizer for op in view.of("scaler_step")}) != 1:
+            return None
+        plain, scaled = backwards[:2]
+        chosen = (
+            view.apart(scaled, plain) or bool(view.extra(plain, scaled)) or bool(view.extra(scaled, plain))
+        )
+        return None if chosen else plain
 
     def _scaled_elsewhere(self, context: SourceContext, view: View, loss: str) -> bool:
         """A method that another file defines makes the loss, and another file scales losses."""

@@ -14,6 +14,7 @@ from tclint.source.frameworks import names
 from tclint.source.scaling_reader import PROTOCOL, Reader
 from tclint.source.scaling_view import Op, View
 from tclint.source.tables import (
+    Assignment,
     Call,
     CallEvent,
     Choice,
@@ -237,7 +238,7 @@ class Scaling:
         """Every name in the file that speaks of scaling is a GradScaler that the file makes and keeps to
         itself, or a parameter for one."""
         words = names().scaler_words
-        bound = {"GradScaler", "scaler", "grad_scaler"}
+        bound = {"GradScaler", "scaler", "grad_scaler", *self._names_made}
         for identifier in self.tables.identifiers:
             squeezed = identifier.lower().replace("_", "")
             if identifier not in bound and any(word in squeezed for word in words):
@@ -251,12 +252,44 @@ class Scaling:
                 return False
         return not any(view.of("escape") for view in self.views)
 
+    @cached_property
+    def _names_made(self) -> frozenset[str]:
+        """Last parts of the names that the file binds to scalers it makes, and to nothing else."""
+        made: set[str] = set()
+        others: set[str] = set()
+        for function in self.tables.functions:
+            for event in function.events:
+                if isinstance(event, Assignment):
+                    own = isinstance(event.value, Call) and self.made_by(function, event.value) is not None
+                    lasts = {target.rpartition(".")[2] for target in event.targets}
+                    (made if own and not event.unpacked else others).update(lasts)
+        return frozenset(made - others)
+
     def is_near(self, site: int) -> bool:
-        """Whether code that runs a call also uses a scaler, in any branch."""
-        return any(
-            view.of("scaled_backward", "unscale", "scaler_step", "escape")
-            for view in self.views
-            if any(place.site == site for op in view.ops for place in op.places)
+        """Whether the code that runs a backward call also uses a scaler, so that the call may be the branch
+        without one, or a mistake of its own.
+
+        Not where both always run and a plain step of an optimizer follows: what it applies was not scaled.
+        """
+        for view in self.views:
+            if not any(place.site == site for op in view.ops for place in op.places):
+                continue
+            scaled = view.of("scaled_backward", "unscale", "scaler_step", "escape")
+            plain = next((op for op in view.of("backward") if op.site == site), None)
+            if not scaled:
+                continue
+            if plain is None or not view.after(plain, "step") or view.of("escape"):
+                return True
+            if any(self._by_choice(view, plain, op) for op in scaled):
+                return True
+        return False
+
+    def _by_choice(self, view: View, one: Op, other: Op) -> bool:
+        return (
+            view.apart(one, other)
+            or view.apart(other, one)
+            or view.decided_by_precision(one, other)
+            or view.decided_by_precision(other, one)
         )
 
     def is_off(self, view: View, op: Op) -> bool:
