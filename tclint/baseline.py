@@ -235,6 +235,7 @@ _SCENARIO = (
     "cuda",
     "cudnn",
     "optimizer",
+    "accumulation",
     "batch",
     "inputs",
     "arguments",

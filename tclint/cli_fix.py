@@ -111,7 +111,7 @@ def baseline() -> None:
 @flag("extend-select", multiple=True, metavar="RULES")
 @flag("ignore", multiple=True, metavar="RULES")
 @flag("gpu", multiple=True, metavar="GPU")
-@flag("precision", metavar="fp32|tf32|fp16|bf16")
+@flag("precision", metavar="NAME")
 @flag("mode", metavar="train|infer")
 @flag("baseline", metavar="FILE")
 @click.option(

@@ -112,6 +112,8 @@ class Settings:
     find_unused_parameters: bool = False
     """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says; no
     flag or key."""
+    accumulation: int = 1
+    """Batches whose gradients are summed before one step of the optimizer."""
     compare: tuple[ComparisonKind, ...] = ()
     """Circumstances to vary in tables of the report (tclint.what_if)."""
     batch: int | None = None

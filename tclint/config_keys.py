@@ -208,6 +208,12 @@ KEYS: tuple[Key, ...] = (
         _one_of(OPTIMIZERS),
     ),
     Key(
+        "accumulation",
+        "accumulation",
+        "Batches whose gradients are summed before one step of the optimizer; times are per batch.",
+        parse_batch,
+    ),
+    Key(
         "compare",
         "compare",
         f"Price the step under other circumstances too: {', '.join(COMPARISONS)}.",

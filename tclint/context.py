@@ -38,6 +38,7 @@ class GraphContext:
                 layout=self.settings.layout,
                 compiled=self.settings.compiled,
                 optimizer=self.settings.optimizer,
+                accumulation=self.settings.accumulation,
             )
             for gpu in self.settings.gpus
         )

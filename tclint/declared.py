@@ -28,6 +28,7 @@ ENTRY_KEYS = (
     "compiled",
     "quantized",
     "optimizer",
+    "accumulation",
     "network",
 )
 """Keys of `[tool.tclint]` that an entry may set for itself."""

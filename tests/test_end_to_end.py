@@ -118,7 +118,7 @@ def test_every_bad_target_is_one_sentence_and_the_good_ones_are_linted(project: 
     [
         (("good.py:build_model", "--gpu", "a1000"), "a100"),
         (("good.py:build_model", "--select", "DIM01X"), "DIM01X"),
-        (("good.py:build_model", "--precision", "fp61"), "fp16"),
+        (("good.py:build_model", "--precision", "bf61"), "bf16"),
         (("good.py:build_model", "--format", "jsn"), "json"),
         (("good.py:build_model", "--input", "8,,3"), "int64[8,128]"),
         (("good.py:build_model", "--input", "float99[8]"), "float99"),

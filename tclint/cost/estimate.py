@@ -11,10 +11,10 @@ from tclint.cost.classes import why_no_formula
 from tclint.cost.compiled import BALANCE_SHARE, PADDED_GAIN, fuse_pointwise, padded_gemm, turns_channels_last
 from tclint.cost.layout import apply_layout
 from tclint.cost.low_precision import converted_layers, in_format, recipe, without_weight_casts
-from tclint.cost.optimizer import optimizer_assumption, optimizer_kernels
+from tclint.cost.optimizer import accumulation_kernels, optimizer_assumption, optimizer_kernels
 from tclint.cost.precision import HALF_DTYPES, Running, apply_precision, own_dtype, running
 from tclint.cost.pricing import price_works
-from tclint.cost.result import Estimate, Memory, Price, Row, amdahl_speedup
+from tclint.cost.result import Estimate, Memory, Price, Row, amdahl_speedup, shares_of_batch
 from tclint.cost.scenario import Scenario
 from tclint.cost.step_memory import step_memory
 from tclint.errors import UsageError
@@ -44,7 +44,7 @@ class _Step:
     assumptions: tuple[str, ...]
 
 
-_STEPS: dict[tuple[int, Running, str, str, bool, str], _Step] = {}
+_STEPS: dict[tuple[int, Running, str, str, bool, str, bool], _Step] = {}
 
 CUDNN_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 """Layers that cuDNN runs whole; cells are single products of cuBLAS."""
@@ -66,6 +66,8 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     step = _prepare(graph, scenario, run)
     assumptions = step.assumptions if not run.note else (run.note, *step.assumptions)
     prices = price_works([kernel.work for kernel in step.kernels], gpu, scenario.precision)
+    if scenario.accumulation > 1:
+        prices = _per_batch(step.kernels, prices, scenario.accumulation)
     if scenario.compiled:
         prices = _with_padding(step.kernels, prices, gpu, scenario)
     if None not in prices:
@@ -90,6 +92,25 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         step.gaps + _unpriced(missing, step.ops, gpu),
         step.memory,
         assumptions,
+    )
+
+
+def _per_batch(kernels: Sequence[Kernel], prices: Sequence[Price | None], batches: int) -> list[Price | None]:
+    """What runs once for several batches at its share of one of them."""
+    shares = shares_of_batch(batches)
+    return [
+        price if price is None or kernel.role not in shares else _scaled(price, shares[kernel.role])
+        for kernel, price in zip(kernels, prices, strict=True)
+    ]
+
+
+def _scaled(price: Price, share: float) -> Price:
+    return replace(
+        price,
+        time_us=price.time_us * share,
+        flops=round(price.flops * share),
+        bytes_read=round(price.bytes_read * share),
+        bytes_written=round(price.bytes_written * share),
     )
 
 
@@ -176,7 +197,8 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     from tclint.graph.lowering import lower
 
     mode = scenario.mode
-    key = (id(graph), run, mode, scenario.layout, scenario.compiled, scenario.optimizer)
+    accumulates = scenario.accumulation > 1
+    key = (id(graph), run, mode, scenario.layout, scenario.compiled, scenario.optimizer, accumulates)
     found = _STEPS.get(key)
     if found is not None and found.source is graph:
         return found
@@ -200,6 +222,9 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     if mode == "train":
         kernels += optimizer_kernels(applied, run.precision, scenario.optimizer)
         assumptions.append(optimizer_assumption(run.precision, scenario.optimizer))
+        if accumulates:
+            kernels += accumulation_kernels(applied)
+            assumptions.append("gradients are accumulated: of the optimizer's time, a batch has its share")
     regions = {op.checkpoint.region for op in applied.ops if op.checkpoint is not None}
     if regions and mode == "train":
         calls = "call" if len(regions) == 1 else "calls"

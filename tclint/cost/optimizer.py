@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 
 from tclint.config import OptimizerName, Precision
+from tclint.cost.result import ACCUMULATE
 from tclint.graph.graph import Graph
 from tclint.graph.spec import itemsize_bytes
 from tclint.graph.work import Kernel, Traffic
@@ -94,6 +95,24 @@ def optimizer_kernels(
                 launches=-(-chunks // CHUNKS_PER_LAUNCH),
             )
             kernels.append(Kernel(-1, "optimizer", "optimizer", work))
+    return tuple(kernels)
+
+
+def accumulation_kernels(graph: Graph) -> tuple[Kernel, ...]:
+    """Adding a batch's gradients to those of the batches before: one kernel for each parameter, as autograd
+    does it (torch/csrc/autograd/functions/accumulate_grad.h); the first batch's are kept as they are."""
+    by_dtype: dict[str, tuple[int, int]] = {}
+    for parameter in graph.parameters:
+        if parameter.trainable and not parameter.is_buffer and parameter.numel:
+            elements, count = by_dtype.get(parameter.dtype, (0, 0))
+            by_dtype[parameter.dtype] = (elements + parameter.numel, count + 1)
+    kernels = []
+    for dtype, (elements, count) in sorted(by_dtype.items()):
+        size = elements * itemsize_bytes(dtype)
+        work = Traffic(
+            "elementwise", "accumulate gradients", 2 * size, size, elements, dtype=dtype, launches=count
+        )
+        kernels.append(Kernel(-1, "backward", ACCUMULATE, work))
     return tuple(kernels)
 
 

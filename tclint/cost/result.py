@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -184,8 +184,9 @@ class Estimate:
 
     @cached_property
     def launch_count(self) -> int:
-        """Kernels that the host launches in one step."""
-        return sum(_launches(kernel.work) for kernel in self.kernels)
+        """Kernels that the host launches in one step; with accumulation, on average per batch."""
+        shares = shares_of_batch(self.scenario.accumulation)
+        return round(sum(_launches(kernel.work) * shares.get(kernel.role, 1.0) for kernel in self.kernels))
 
     @property
     def launch_time_us(self) -> float:
@@ -211,7 +212,8 @@ class Estimate:
     def _row(self, position: int) -> Row:
         kernel, price = self.kernels[position], self.prices[position]
         if kernel.op_index < 0:
-            return Row(-1, "optimizer", "", "optimizer", kernel.phase, kernel.role, kernel.work, price)
+            name = "optimizer" if kernel.phase == "optimizer" else "gradients"
+            return Row(-1, name, "", "optimizer", kernel.phase, kernel.role, kernel.work, price)
         op = self.ops[kernel.op_index]
         return Row(op.index, op.name, op.module_path, op.kind, kernel.phase, kernel.role, kernel.work, price)
 
@@ -311,6 +313,18 @@ def _launches(work: Work) -> int:
     if isinstance(work, Traffic):
         return work.launches
     return work.repeats if isinstance(work, Gemm) else 1
+
+
+ACCUMULATE = "accumulate"
+"""Role of the kernels that add gradients to those of earlier batches."""
+
+
+def shares_of_batch(batches: int) -> Mapping[str, float]:
+    """By role, how much of what runs once for several batches falls to one; others run for each of them.
+
+    The first batch's gradients are added to nothing.
+    """
+    return {} if batches == 1 else {"optimizer": 1 / batches, ACCUMULATE: 1 - 1 / batches}
 
 
 def amdahl_speedup(accelerated_share: float, speedup: float) -> float:

@@ -27,6 +27,8 @@ class Scenario:
     """torch.compile: pointwise chains fused, matmuls padded as Inductor does."""
     optimizer: OptimizerName = "adamw"
     """Whose step a training step ends with."""
+    accumulation: int = 1
+    """Batches whose gradients are summed before one step of the optimizer; times are per batch."""
 
     def __post_init__(self) -> None:
         for value, known in (
@@ -37,6 +39,8 @@ class Scenario:
         ):
             if value not in known:
                 raise UsageError(f"{value!r} is not one of {', '.join(known)}.{closest(value, list(known))}")
+        if self.accumulation < 1:
+            raise UsageError(f"Gradients accumulate over 1 batch or more, not {self.accumulation}.")
         impossible = why_impossible(self.precision, self.mode)
         if impossible is not None:
             raise UsageError(f"{impossible[0].upper()}{impossible[1:]}.")

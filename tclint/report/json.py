@@ -58,6 +58,7 @@ def to_dict(report: Report) -> dict[str, Any]:
             "cuda": settings.cuda or None,
             "cudnn": settings.cudnn or None,
             "optimizer": settings.optimizer,
+            "accumulation": settings.accumulation,
             "batch": settings.batch,
             "min_gain_percent": settings.min_gain_percent,
             "fail_on": settings.fail_on,

@@ -213,8 +213,8 @@ def test_usage_error_of_the_pipeline(run: Run, pipeline: Pipeline) -> None:
             "There is no option '--gpuu'. Did you mean '--gpu'? See 'tclint check --help'.",
         ),
         (
-            ("--precision", "fp61", "m.py"),
-            "--precision expects one of fp32, tf32, fp16, bf16, not 'fp61'. Did",
+            ("--precision", "bf61", "m.py"),
+            "pure-bf16, fp8, int8, not 'bf61'. Did you mean 'bf16'?",
         ),
         (("--batch", "0", "m.py"), "--batch expects a whole number above 0, not '0'."),
         (("--min-gain", "much", "m.py"), "--min-gain expects percent of the step"),

@@ -51,6 +51,7 @@ cuda = 10.2
 cudnn = "7.6.2"
 compiled = true
 optimizer = "sgd-momentum"
+accumulation = 4
 compare = ["gpu", "batch,layout"]
 batch = 64
 input = ["a", "b"]
@@ -80,6 +81,7 @@ frameworks = "house.toml"
         cudnn="7.6.2",
         compiled=True,
         optimizer="sgd-momentum",
+        accumulation=4,
         compare=("gpu", "batch", "layout"),
         batch=64,
         inputs=("a", "b"),
@@ -144,8 +146,8 @@ OVERRIDES = "[[tool.tclint.overrides]]"
         (["batch = true"], "'batch' expects a whole number, not True."),
         (["compiled = 1"], "'compiled' expects true or false, not 1."),
         (
-            ["precision = 'fp61'"],
-            "'precision' expects one of fp32, tf32, fp16, bf16, not 'fp61'. Did you mean 'fp16'?",
+            ["precision = 'bf61'"],
+            "pure-bf16, fp8, int8, not 'bf61'. Did you mean 'bf16'?",
         ),
         (["select = [1]"], "'select' expects a string or an array of strings, not [1]."),
         (["select = 'DIM,,'"], "'select' expects rule codes or names such as"),

@@ -168,6 +168,21 @@ def test_adamw_moves_twenty_tensors_per_parameter() -> None:
     assert "AdamW" in estimate(graph, Scenario("a100")).assumptions[0]
 
 
+def test_accumulated_gradients_share_one_step_of_the_optimizer() -> None:
+    graph = mlp()
+    once, four = (estimate(graph, Scenario("a100", "fp16", accumulation=n)) for n in (1, 4))
+    assert four.optimizer_time_us == pytest.approx(once.optimizer_time_us / 4)
+    assert four.forward_time_us == once.forward_time_us
+    added = next(row for row in four.rows if row.role == "accumulate")
+    # Three of four batches add their gradients: two tensors read, one written.
+    assert added.bytes_read + added.bytes_written == pytest.approx(0.75 * 3 * 4 * graph.parameter_count)
+    assert four.backward_time_us == pytest.approx(once.backward_time_us + added.time_us)
+    assert four.memory == once.memory
+    assert any("accumulated" in said for said in four.assumptions)
+    with pytest.raises(UsageError, match="1 batch or more"):
+        Scenario(accumulation=0)
+
+
 def test_a_compiled_step_moves_less_and_computes_the_same() -> None:
     graph = mlp(width=2048, depth=6)
     eager, compiled = (estimate(graph, Scenario("a100", "fp16", compiled=c)) for c in (False, True))
