@@ -93,7 +93,7 @@ class HalfModelWithAutocast(SourceRule):
             if not same or op.places[0].site > cast.site:
                 what = "step" if op.kind == "scaler_step" else "unscale_"
                 return self.finding(
-                    context.location(cast.site),
+                    context.location(cast.written),
                     f"`{cast.name}` is float16 from here on; `{op.scaler}.{what}({op.optimizer})` raises "
                     "ValueError (Attempting to unscale FP16 gradients) on float16 parameters.",
                     related=(
@@ -102,7 +102,7 @@ class HalfModelWithAutocast(SourceRule):
                     ),
                     evidence={
                         "model": cast.name,
-                        "cast": context.excerpt(cast.site),
+                        "cast": context.excerpt(cast.written),
                         "scaler": op.scaler,
                         "optimizer": context.excerpt(optimizer),
                     },
@@ -131,7 +131,7 @@ class HalfModelWithAutocast(SourceRule):
                     continue
                 line = context.location(region.site).line
                 return self.finding(
-                    context.location(cast.site),
+                    context.location(cast.written),
                     f"`{cast.name}` is cast to {cast.dtype} as a whole and runs under the autocast of line "
                     f"{line}, which wants float32 weights: the optimizer then updates {cast.dtype} weights.",
                     related=(
@@ -140,7 +140,7 @@ class HalfModelWithAutocast(SourceRule):
                     ),
                     evidence={
                         "model": cast.name,
-                        "cast": context.excerpt(cast.site),
+                        "cast": context.excerpt(cast.written),
                         "autocast": context.excerpt(region.autocast.site),
                         "optimizer": context.excerpt(optimizer),
                     },

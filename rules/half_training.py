@@ -86,7 +86,7 @@ class HalfTrainNoScaler(SourceRule):
                 continue
             backward = same[-1] if same else backwards[0][1]
             yield self.finding(
-                context.location(cast.site),
+                context.location(cast.written),
                 f"`{cast.name}` is trained in float16 (its parameters go to the optimizer on line "
                 f"{context.location(optimizer).line}) and no loss is scaled: gradients below 2^-24 become "
                 "zero, small updates are lost.",
@@ -96,7 +96,7 @@ class HalfTrainNoScaler(SourceRule):
                 ),
                 evidence={
                     "model": cast.name,
-                    "cast": context.excerpt(cast.site),
+                    "cast": context.excerpt(cast.written),
                     "optimizer": context.excerpt(optimizer),
                     "scaler": None,
                 },

@@ -15,6 +15,7 @@ from tclint.source.tables import (
     Function,
     Name,
     Other,
+    Return,
     Tables,
     dotted,
     method_of,
@@ -68,6 +69,14 @@ class ModelCast(NamedTuple):
     function: int
     block: int
     site: int
+    """Where it happens in that function."""
+    inside: int = -1
+    """Where a function that it calls writes the cast, for one that makes the model."""
+
+    @property
+    def written(self) -> int:
+        """The site of the cast itself."""
+        return self.inside if self.inside >= 0 else self.site
 
 
 class Casts:
@@ -145,6 +154,34 @@ class Casts:
         return tuple(sorted(found, key=lambda cast: cast.site))
 
     @cached_property
+    def returned(self) -> tuple[ModelCast, ...]:
+        """Models that a function of the file casts and returns, where another one takes them."""
+        found = []
+        for cast in self.model_casts:
+            owner = self.tables.functions[cast.function]
+            last = next((event.value for event in reversed(owner.events) if isinstance(event, Return)), None)
+            if owner.kind != "function" or last is None or dotted(last) != cast.name:
+                continue
+            if any(
+                later.name == cast.name and later.site > cast.site and later.function == cast.function
+                for later in self.model_casts
+            ):
+                continue
+            for function in self.tables.functions:
+                for event in function.events:
+                    if not isinstance(event, Assignment) or event.unpacked or event.operator:
+                        continue
+                    made = event.value
+                    if not isinstance(made, Call) or len(event.targets) != 1:
+                        continue
+                    if owner in self.resolver.local_functions(function, made.function):
+                        name = event.targets[0]
+                        found.append(
+                            ModelCast(name, cast.dtype, function.index, event.block, made.site, cast.site)
+                        )
+        return tuple(found)
+
+    @cached_property
     def loaded_in_half(self) -> tuple[ModelCast, ...]:
         """Models whose checkpoint is loaded in float16: `X.from_pretrained(name, torch_dtype=torch.float16)`.
 
@@ -183,9 +220,9 @@ class Casts:
         return False
 
     @cached_property
-    def trained(self) -> dict[str, tuple[int, int]]:
-        """Models whose parameters the file gives to an optimizer of torch.optim -> (function, site)."""
-        found: dict[str, tuple[int, int]] = {}
+    def trained(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Models whose parameters the file gives to optimizers of torch.optim -> (function, site) of each."""
+        found: dict[str, tuple[tuple[int, int], ...]] = {}
         for function in self.tables.functions:
             for event in function.events:
                 if not isinstance(event, CallEvent):
@@ -198,7 +235,7 @@ class Casts:
                     continue
                 for argument in event.call.arguments:
                     for name in self._parameters_in(function, argument.value, 3):
-                        found.setdefault(name, (function.index, event.call.site))
+                        found[name] = (*found.get(name, ()), (function.index, event.call.site))
         return found
 
     def _parameters_in(self, function: Function, expression: Expression, depth: int) -> Iterator[str]:

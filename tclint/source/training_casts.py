@@ -16,14 +16,16 @@ MASTER_WEIGHTS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim
 
 def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
     """16-bit casts of models that an optimizer gets and that stay so -> (cast, the optimizer's site)."""
-    casts = (*context.casts.model_casts, *context.casts.loaded_in_half)
+    casts = (*context.casts.model_casts, *context.casts.loaded_in_half, *context.casts.returned)
     for cast in casts:
         if cast.dtype not in ("float16", "bfloat16") or cast.name not in context.casts.trained:
             continue
-        scope, optimizer = context.casts.trained[cast.name]
-        is_attribute = cast.name.startswith("self.")
-        if scope != cast.function and not is_attribute:
+        optimizers = context.casts.trained[cast.name]
+        if not cast.name.startswith("self."):
+            optimizers = tuple(item for item in optimizers if item[0] == cast.function)
+        if not optimizers:
             continue
+        scope, optimizer = optimizers[0]
         function = context.tables.functions[cast.function]
         if not context.amp.gradients_on(function, cast.block):
             continue
