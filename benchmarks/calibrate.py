@@ -68,6 +68,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "l2_capacity_share": (0.02, 1.0),
     "l2_residency_exponent": (0.3, 2.0),
     "power_slowdown": (1e-3, 0.5),
+    "long_k_slowdown": (1e-3, 0.5),
     "transform_bandwidth_share": (0.3, 10.0),
     "winograd_gain": (1.0, 2.25),
 }
@@ -91,6 +92,13 @@ HARNESS_SOURCES = frozenset({"neusight"})
 
 NOT_MEASURED = frozenset({"misaligned_4", "misaligned_2", "misaligned_1", "misaligned_1_tn"})
 """The alignment law comes from other measurements (docs of GemmConstants); these files are aligned."""
+
+CHOSEN = ("least_tile_side", "most_tile_side")
+TILE_SIDES = ((32.0, 256.0), (64.0, 256.0), (64.0, 128.0), (128.0, 128.0))
+"""Least and most side of a tile, tried one after the other: which kernels a library has for CUDA cores."""
+TILE_ROWS = 800
+"""Rows and iterations of those trials."""
+TILE_ROUNDS = 10
 
 STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("gemm", "hopper"): {
@@ -202,7 +210,7 @@ def _problem(gpu: Gpu, kind: str, key: str, groups: tuple[Group, ...]) -> Proble
     unit = unit_class(gpu, torch_dtype, tf32=tf32)
     table: type[Any]
     works = [work for group in groups for work in group.works]
-    excluded: set[str] = set(NOT_MEASURED)
+    excluded: set[str] = set(NOT_MEASURED) | set(CHOSEN)
     if any(group.source in HARNESS_SOURCES for group in groups):
         excluded.add("launch_us")
     if kind == "gemm":
@@ -289,6 +297,7 @@ class Fit:
 
 def fit(problem: Problem, rounds: int) -> Fit:
     """Constants and their held-out errors; sets below SMALL_SET rows ship a second fit, of all rows."""
+    problem = with_tile_sides(problem)
     result = _fit(problem, rounds, with_held_out=False)
     if result.n >= SMALL_SET:
         return result
@@ -296,7 +305,20 @@ def fit(problem: Problem, rounds: int) -> Fit:
     return replace(result, constants=final.constants, harnesses=final.harnesses)
 
 
-def _fit(problem: Problem, rounds: int, *, with_held_out: bool) -> Fit:
+def with_tile_sides(problem: Problem) -> Problem:
+    """The problem with the tiles that suit its fitted rows best, where tiles are not a matter of course."""
+    if problem.kind != "gemm" or not problem.precision_class.startswith("fp32"):
+        return problem
+    tried = []
+    for sides in TILE_SIDES:
+        start = {**problem.start, **dict(zip(CHOSEN, sides, strict=True))}
+        found = replace(problem, start=start)
+        trial = _fit(found, TILE_ROUNDS, with_held_out=False, most_rows=TILE_ROWS)
+        tried.append((float(np.abs(trial.fitted_errors).mean()), found))
+    return min(tried, key=lambda pair: pair[0])[1]
+
+
+def _fit(problem: Problem, rounds: int, *, with_held_out: bool, most_rows: int = LARGEST_FIT) -> Fit:
     """Least squares on logarithms of times, robust against outliers, with a weak pull to the start."""
     from scipy.optimize import least_squares
 
@@ -313,8 +335,8 @@ def _fit(problem: Problem, rounds: int, *, with_held_out: bool) -> Fit:
     )
     known = [harness_of(group) for group in problem.groups]
     train = np.arange(len(works)) if with_held_out else np.flatnonzero(~held_out)
-    if len(train) > LARGEST_FIT:
-        train = np.sort(np.random.default_rng(0).choice(train, LARGEST_FIT, replace=False))
+    if len(train) > most_rows:
+        train = np.sort(np.random.default_rng(0).choice(train, most_rows, replace=False))
     bounds = {**BOUNDS, **(CONVOLUTION_BOUNDS if problem.kind == "conv" else {})}
     if problem.kind == "traffic" and "launch_us" not in problem.free:
         bounds |= HOST_TIMED_BOUNDS
@@ -398,7 +420,7 @@ def to_toml(result: Fit) -> str:
             lines.append(f"{name} = {absolute[chosen].mean():.1f}")
         lower = upper
     lines += ["", f"[{path}.constants]"]
-    assumed = [name for name in result.constants if name not in problem.free]
+    assumed = [name for name in result.constants if name not in problem.free and name not in CHOSEN]
     if assumed:
         lines.append("# Not fitted, because these measurements do not show them: " + ", ".join(assumed))
     lines += [f"{name} = {float(f'{value:.4g}')}" for name, value in result.constants.items()]

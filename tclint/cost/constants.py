@@ -40,6 +40,10 @@ class GemmConstants(_Constants):
     """Extra main-loop time of a 64x64 tile's sides; it shrinks as 64 / side."""
     occupancy: float = 0.25
     """Tiles of 256x128 that one SM holds at once; smaller ones in proportion, 1 to 8."""
+    least_tile_side: float = 32.0
+    """Tiles with a shorter side are not used: for some products a library knows few kernels."""
+    most_tile_side: float = 256.0
+    """The same for longer sides."""
     k_step_ns: float = 4.4
     """Least time per element of K of one tile (latency of the main loop)."""
     prologue_us: float = 1.6
@@ -64,6 +68,9 @@ class GemmConstants(_Constants):
     """The second kernel, or the fix-up, that a split K needs."""
     split_k_bandwidth: float = 0.94
     """Share of the L2 bandwidth at which partial sums are written and read."""
+    long_k_slowdown: float = 0.0
+    """Relative slowdown of the main loop where rows of K are long (128 KiB and more): their addresses lie
+    too far apart for the caches of page addresses."""
     power_slowdown: float = 0.006
     """Relative slowdown of long kernels by the power limit."""
     softness: float = 3.2
@@ -104,16 +111,26 @@ class ConvolutionConstants(_Constants):
     """Forward time of grouped convolutions relative to a batched product of their groups."""
     grouped_backward_nhwc_factor: float = 1.0
     grouped_backward_nchw_factor: float = 1.0
+    grouped_fallback_factor: float = 1.5
+    """NHWC forward time relative to the above where there is no NHWC kernel for the groups' channels; the
+    transposition comes on top."""
+    grouped_direct_share: float = 0.06
+    """Share of the fp32 CUDA-core rate of the direct kernels that compute gradients in NHWC where there are no
+    others."""
     winograd_gain: float = 1.7
     """Fewer multiplications of fp32 3x3 stride-1 kernels."""
     depthwise_nhwc_share: float = 0.5
     """DRAM share that depthwise kernels reach."""
     depthwise_nchw_share: float = 0.5
     depthwise_math_share: float = 0.1
-    """Share of the fp32 CUDA-core rate that depthwise kernels reach."""
+    """Share of the fp32 CUDA-core rate that depthwise kernels of 3x3 and 5x5 reach."""
+    depthwise_general_share: float = 0.1
+    """The same for other sizes."""
     depthwise_backward_nhwc_factor: float = 1.0
-    """Time of the backward kernels relative to the forward one."""
+    """Time of the backward kernels of 3x3 and 5x5 relative to the forward one."""
     depthwise_backward_nchw_factor: float = 1.0
+    depthwise_general_backward_factor: float = 1.5
+    """The same for other sizes, in both layouts."""
     small_c_factor: float = 1.4
     """Main-loop time with 4 input channels in NHWC (special first-layer kernels), relative to 8 and more;
     K counts the 4 real channels, so 2 would mean no gain over padding to 8."""

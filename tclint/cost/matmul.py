@@ -27,11 +27,14 @@ TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 
 CUDA_TILES = (*TENSOR_TILES, (128, 32), (32, 128), (64, 32), (32, 64), (32, 32))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 
-K_GRANULARITY = 32
+TENSOR_K_STEP = 32
+CUDA_K_STEP = 8
 """Elements of K per main-loop step; K is padded to it."""
 LARGEST_TILE = 256 * 128
 POWER_SCALE_US = 1000.0
 """Kernel time at which half of GemmConstants.power_slowdown applies."""
+LONG_ROW_BYTES = 2.0**17
+"""Length of the rows of A and B in memory at which half of GemmConstants.long_k_slowdown applies."""
 GEMM_CHUNK = 4096
 """Products priced at once, so that the working set (products x tiles x splits) stays in the caches."""
 
@@ -173,13 +176,23 @@ def gemm_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmCon
     return GemmTimes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
+def _tiles(unit: UnitClass, constants: GemmConstants) -> FloatArray:
+    """(M, N) of the tiles that the library has kernels for."""
+    known = np.array(TENSOR_TILES if unit.tensor_cores else CUDA_TILES, dtype=np.float64)
+    within = (known >= constants.least_tile_side) & (known <= constants.most_tile_side)
+    return known[within.all(axis=1)]
+
+
 def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmConstants) -> GemmTimes:
     c = constants
-    tiles = np.array(TENSOR_TILES if unit.tensor_cores else CUDA_TILES, dtype=np.float64)
+    tiles = _tiles(unit, c)
+    k_step = TENSOR_K_STEP if unit.tensor_cores else CUDA_K_STEP
     # Axes: product, tile, split.
     m, n, k, batch = (array[:, None, None] for array in (shapes.m, shapes.n, shapes.k, shapes.batch))
     tile_m, tile_n = tiles[None, :, :1], tiles[None, :, 1:]
-    split = np.array(SPLITS, dtype=np.float64)[None, None, :]
+    # Batched kernels do not split K.
+    splits = SPLITS if shapes.batch.min(initial=2) <= 1 else SPLITS[:1]
+    split = np.array(splits, dtype=np.float64)[None, None, :]
     sms = float(gpu.sm_count)
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     l2_bytes_per_us = 1e3 * gpu.l2_gb_per_s
@@ -193,7 +206,7 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     else:
         loop_factor = shapes.rate_factor[:, None, None]
 
-    k_slice = np.ceil(k / (split * K_GRANULARITY)) * K_GRANULARITY
+    k_slice = np.ceil(k / (split * k_step)) * k_step
     count = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * split
     waves = count / sms
     rounds = c.wave_rounding * np.ceil(waves) + (1 - c.wave_rounding) * np.maximum(waves, 1.0)
@@ -202,6 +215,8 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     is_batched = batch > 1
     per_tile_us = 2 * tile_m * tile_n * k_slice / flop_per_us_per_sm
     per_tile_us = per_tile_us * (1 + c.tile_overhead * (64 / tile_m + 64 / tile_n)) * loop_factor
+    long_rows = 1 / (1 + (LONG_ROW_BYTES / (k * unit.element_bytes)) ** 4)
+    per_tile_us = per_tile_us * (1 + c.long_k_slowdown * long_rows)
     math_us = np.maximum(rounds * per_tile_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
     # Only long kernels at full rate heat the chip up to its power limit.
     math_us = math_us * (1 + c.power_slowdown * math_us / (math_us + POWER_SCALE_US))
@@ -230,7 +245,6 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     # Partial sums are written and read in fp32.
     reduction_us = c.split_k_us + split * c_elements * 8 / (l2_bytes_per_us * c.split_k_bandwidth)
     time_us = c.launch_us + core_us + np.where(split > 1, reduction_us, 0.0)
-    # Batched kernels do not split K.
     time_us = np.where(is_batched & (split > 1), np.inf, time_us)
     is_gemv = (np.minimum(m, n) <= 1) & (batch <= 1)
     time_us = np.where(is_gemv, c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)
