@@ -200,7 +200,7 @@ def example_inputs():
         if few_rows and not whole and worth_pricing(context, indices_of(few_rows)):
             yield self._few_rows(context, few_rows)
         shares = share_percent(context, indices_of(narrow))
-        if max(shares.values(), default=0.0) >= _WORTH_SAYING * context.settings.min_gain_percent:
+        if narrow and max(shares.values(), default=0.0) >= _WORTH_SAYING * context.settings.min_gain_percent:
             yield self._narrow(context, narrow, shares)
 
     def _few_rows(self, context: GraphContext, ops: list[Op]) -> Finding:

@@ -60,6 +60,8 @@ def deep_stacks(context: GraphContext) -> tuple[Stack, ...]:
         for ops in by_number.values():
             alike.setdefault(_signature(ops), []).append(ops)
         same = max(alike.values(), key=len)
+        if any(op.kind in ("conv", "rnn") for op in same[0]):
+            continue  # their width is not that of the linear layers beside them
         products = [op for ops in same for op in ops if op.kind == "linear" and op.index in leaves]
         if len(same) >= FEWEST_BLOCKS and products and _waits(context, products):
             found.append(Stack(name, len(same), tuple(op for ops in same for op in ops), tuple(products)))
