@@ -134,10 +134,7 @@ class UnscaleMisuse(SourceRule):
             for op in reachable
         ):
             # Both branches of one test may update.
-            texts = {
-                (condition.text, condition.holds) for op in near for condition in view.extra(op, unscale)
-            }
-            if any((text, not holds) in texts for text, holds in texts):
+            if any(either_apart(view, one, other) for one in reachable for other in reachable):
                 return None
             condition = view.extra(reachable[0], unscale)[-1]
             test = condition.text if condition.holds else f"not {condition.text}"

@@ -86,3 +86,19 @@ def bad_rounds_do_not(model, loader, optimizer):
             continue
         scaler.step(optimizer)
         scaler.update()
+
+
+def both_branches_update(model, loader, optimizer, limit):
+    for batch in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)  # AMP010: quiet
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit) if limit else None
+        if norm is None or torch.isfinite(norm):
+            scaler.step(optimizer)  # AMP004: quiet
+            scaler.update()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
