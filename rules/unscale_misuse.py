@@ -134,7 +134,8 @@ class UnscaleMisuse(SourceRule):
             for op in reachable
         ):
             # Both branches of one test may update.
-            if any(either_apart(view, one, other) for one in reachable for other in reachable):
+            later = view.after(unscale, "update")
+            if any(either_apart(view, one, other) for one in later for other in later if one in near):
                 return None
             condition = view.extra(reachable[0], unscale)[-1]
             test = condition.text if condition.holds else f"not {condition.text}"
