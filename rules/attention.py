@@ -253,6 +253,8 @@ def example_inputs():
             # A misaligned total width is linear-misaligned's: padding it changes the heads as well. One
             # head was not made by splitting a width.
             return False
+        if _is_given(block, context):
+            return False  # attention over channels: what it sums over are tokens, not features of a head
         return size % multiple != 0 or size & (size - 1) != 0
 
     def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
@@ -320,6 +322,13 @@ def example_inputs():
             return context.dims.resize(sizes)
         except DimsUnresolved as error:
             return str(error)
+
+
+def _is_given(block: AttentionBlock, context: GraphContext) -> bool:
+    """Whether the inner dim of the scores is the data's."""
+    op = block.ops[0]
+    group = context.dims.group_of_input(op.index, 0, len(op.inputs[0].shape) - 1)
+    return group is not None and group.fixed is not None
 
 
 def _rewritten(

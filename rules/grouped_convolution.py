@@ -15,6 +15,7 @@ from tclint.advice.layers import (
     costliest,
     gain_phrase,
     indices_of,
+    largest_share_percent,
     layers_take,
     rounded,
     sentence,
@@ -259,13 +260,17 @@ _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
 
 
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: what other groups gain has no price."""
+
+
 class GroupedConvShape(GraphRule):
     """A grouped convolution's groups have a width that cuDNN has no Tensor Core kernel for.
 
     What it does
     Looks at every grouped convolution that is not depthwise: input channels per group and output channels
-    per group should be equal and one of 4, 8, 16, 32, 64, 128, 256. Reports layers outside that set whose
-    share of the step is worth it.
+    per group should be equal and one of 4, 8, 16, 32, 64, 128, 256. Reports layers outside that set that
+    take five times --min-gain (5 % of the step).
 
     Why it costs
     cuDNN's grouped Tensor Core kernels exist for those widths. Others run as many small products, or on
@@ -392,7 +397,7 @@ def example_inputs():
         outside = [op for op in convolutions(context.graph) if not _has_grouped_kernel(op)]
         for ops in by_line(outside).values():
             concerned = indices_of(ops)
-            if not worth_pricing(context, concerned):
+            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
                 continue
             shares = share_percent(context, concerned)
             widths = sorted({_group_width(op) for op in ops})

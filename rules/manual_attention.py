@@ -14,6 +14,10 @@ from tclint.context import GraphContext
 from tclint.finding import Effect, Finding
 from tclint.rule import Example, GraphRule
 
+_LARGEST_HEAD = 256
+"""Flash attention takes no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and what the
+kernel that does would gain is not known."""
+
 
 class ManualAttention(GraphRule):
     """Attention is written out as product, softmax and product, with its scores in memory.
@@ -228,7 +232,7 @@ def example_inputs():
         returned = {spec.producer for spec in context.graph.outputs}
         by_line: dict[Line, list[AttentionBlock]] = {}
         for block in attention_blocks(context.graph):
-            if block.is_fused or block.key_length < 2:
+            if block.is_fused or block.key_length < 2 or block.head_dim > _LARGEST_HEAD:
                 continue
             # Rows of the scores are inside one call of the user's code, whatever library layers it uses.
             inside = {block.ops[0].index, *block.between}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.advice.alignment import SMALLEST_WIDTH
 from tclint.advice.attention import attention_blocks
+from tclint.advice.interfaces import is_given
 from tclint.advice.latency import batch_is_assumed, latency_bound
 from tclint.advice.layers import (
     costliest,
@@ -273,7 +274,12 @@ def _is_chosen(op: Op, context: GraphContext) -> bool:
     """Whether the narrow side of a layer is a width, and not the model's input or output."""
     narrow = [dim for dim in width_dims(op, context.dims) if dim.size < _SMALL]
     return bool(narrow) and not any(
-        dim.size < SMALLEST_WIDTH or dim.group is None or dim.group.fixed or dim.group.is_output
+        dim.size < SMALLEST_WIDTH
+        or dim.group is None
+        or dim.group.fixed
+        or dim.group.is_output
+        or dim.group.unresolved
+        or is_given(dim, context)
         for dim in narrow
     )
 

@@ -181,9 +181,7 @@ def _resizable(
     movable, reasons = [], []
     for group in groups:
         if group not in changes:
-            reasons.append(
-                group.unresolved or f"no multiple of {multiple} fits the dims {group.id} is made of"
-            )
+            reasons.append(group.unresolved or _misfit(group, multiple))
             continue
         reason = _resize(context, {group: changes[group]})
         if reason is None:
@@ -193,6 +191,11 @@ def _resizable(
     if movable and _resize(context, padded_sizes(context, movable, multiple)) is not None:
         movable = movable[:1]
     return movable, reasons
+
+
+def _misfit(group: DimGroup, multiple: int) -> str:
+    parts = ", ".join(str(root.size) for root in group.roots)
+    return f"{group.size} is made of other dims ({parts}), which no multiple of {multiple} fits"
 
 
 def _resize(context: GraphContext, changes: dict[DimGroup, int]) -> str | None:
