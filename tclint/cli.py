@@ -325,7 +325,8 @@ def gpus(format_name: str, verbose: bool) -> int:
     "op_name",
     required=True,
     metavar="NAME",
-    help="A module's path ('blocks.0.mlp' or a unique end of it), an operator that occurs once, or #INDEX.",
+    help="A module's path ('blocks.0.mlp' or a unique end of it), an operator that occurs once, #INDEX, or "
+    "optimizer.",
 )
 @click.option(
     "--pad",

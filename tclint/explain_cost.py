@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tclint.graph.dims import DimGroup
 
 SUGGESTIONS = 6
+OPTIMIZER = -1
+"""Index that kernels of the optimizer's step have."""
 LISTED = 12
 """Names shown where a name fits several ops."""
 
@@ -65,9 +67,10 @@ class GpuExplanation:
 
 @dataclass(frozen=True, slots=True)
 class CostExplanation:
-    """One op, or the ops of one module, explained."""
+    """One op, the ops of one module, or the optimizer's step explained."""
 
     ops: tuple[Op, ...]
+    """Empty for the optimizer."""
     sizes: tuple[tuple[int, int], ...]
     """(present, other) sizes of the coupled dims that the right-hand side changes; empty: none."""
     coupled: tuple[str, ...]
@@ -110,13 +113,15 @@ def explain_cost(context: GraphContext, name: str, pads: Sequence[str] = ()) -> 
 
     Args:
         name: path of a module ('transformer.h.0.mlp.fc1', or a unique end of it), name of an operator that
-            occurs once, or '#12' for the 12th op.
+            occurs once, '#12' for the 12th op, or 'optimizer' for the optimizer's step.
         pads: 'DIM=SIZE': DIM is a role ('out_features', 'in_channels', 'batch'), or the present size;
             empty: misaligned widths are padded as the DIM rules do it.
 
     Raises:
         UsageError: no op or dim has that name, or several have; a dim cannot take that size.
     """
+    if is_optimizer(context.graph, name):
+        return _of_optimizer(context, pads)
     ops = find_ops(context.graph, name)
     note, changed, groups = "", None, {}
     if pads:
@@ -137,6 +142,25 @@ def explain_cost(context: GraphContext, name: str, pads: Sequence[str] = ()) -> 
         after = None if changed is None else estimate(changed, scenario)
         explanations.append(GpuExplanation(before, after, _pairs(before, after, indices), indices))
     return CostExplanation(ops, tuple(sizes), tuple(coupled), note, tuple(explanations))
+
+
+def is_optimizer(graph: Graph, name: str) -> bool:
+    """Whether a name means the optimizer's step: 'optimizer', where no module or op is called so."""
+    called = {op.name for op in graph.ops} | {part for op in graph.ops for part in op.module_path.split(".")}
+    return name == "optimizer" and name not in called
+
+
+def _of_optimizer(context: GraphContext, pads: Sequence[str]) -> CostExplanation:
+    if context.settings.mode != "train":
+        raise UsageError("There is no optimizer in --mode infer; --mode train has its step.")
+    if pads:
+        raise UsageError("The optimizer has no dims to pad; it follows the parameters' sizes.")
+    indices = (OPTIMIZER,)
+    explanations = []
+    for scenario in context.scenarios:
+        before = context.estimate(scenario)
+        explanations.append(GpuExplanation(before, None, _pairs(before, None, indices), indices))
+    return CostExplanation((), (), (), "", tuple(explanations))
 
 
 def _pairs(before: Estimate, after: Estimate | None, indices: Iterable[int]) -> tuple[KernelPair, ...]:

@@ -184,3 +184,59 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["explain-cost", str(tmp_path), "--op", "x"])
     assert result.exit_code == 2
     assert "is no model target" in result.output
+
+
+class EveryKind(nn.Module):
+    """One operator of every kind that takes time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(1000, 64)
+        self.rnn = nn.LSTM(64, 64, batch_first=True)
+        self.norm = nn.LayerNorm(64)
+        self.fc = nn.Linear(64, 64)
+        self.conv = nn.Conv2d(1, 8, 3, padding=1)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.rnn(self.embed(tokens))[0])
+        q = self.fc(x).view(8, 32, 4, 16).transpose(1, 2)
+        attended = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        scores = torch.softmax(q @ attended.transpose(-2, -1), -1)
+        images = self.pool(self.depthwise(self.conv(scores.reshape(8, 1, 128, 32))))
+        logits = torch.cat([torch.relu(images), images]).sum((2, 3))
+        return torch.nn.functional.cross_entropy(logits, torch.zeros(16, dtype=torch.long))
+
+
+def test_an_operator_of_every_kind_explains_itself() -> None:
+    graph = tclint.trace(EveryKind, torch.zeros(8, 32, dtype=torch.long))
+    every = GraphContext(graph, Settings(gpus=("a100",)))
+    kinds = {op.kind for op in graph.ops}
+    assert kinds >= {
+        "attention", "conv", "copy", "elementwise", "embedding", "linear", "loss", "matmul", "norm",
+        "pool", "reduction", "rnn", "softmax",
+    }  # fmt: skip
+    names = [f"#{op.index}" for op in graph.ops if op.kind != "view"]
+    for name in [*names, "optimizer"]:
+        found = explain_cost(every, name)
+        text = render(found, "how")
+        (gpu,) = found.gpus
+        assert gpu.kernels, name
+        for said in ("bytes read", "limited by", "memory alone", "launch", "share of DRAM bandwidth", "time"):
+            assert said in text, name
+        rows = [pair.before for pair in gpu.kernels if pair.before is not None]
+        assert sum(row.time_us for row in rows) == pytest.approx(gpu.time_us)
+        # No limit alone takes longer than the kernel.
+        assert all(part_us <= 1.0001 * row.time_us for row in rows for _, part_us in row.parts_us), name
+
+
+def test_the_optimizer_is_explained_in_training_only(context: GraphContext) -> None:
+    found = explain_cost(context, "optimizer")
+    own = context.estimate(context.scenarios[0])
+    assert found.gpus[0].time_us == pytest.approx(own.optimizer_time_us)
+    assert "AdamW" in render(found, "how")
+    with pytest.raises(UsageError, match="--mode train"):
+        explain_cost(context.with_settings(mode="infer"), "optimizer")
+    with pytest.raises(UsageError, match="no dims"):
+        explain_cost(context, "optimizer", ["batch=4"])

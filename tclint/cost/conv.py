@@ -39,6 +39,8 @@ class ConvolutionTimes:
     """Channels had to be padded for Tensor Cores."""
     winograd: BoolArray
     """Computed with fewer multiplications than the convolution has."""
+    copies_us: FloatArray
+    """Of `time_us`: into NHWC and back, or into padded channels."""
     bytes_read: FloatArray
     bytes_written: FloatArray
 
@@ -140,7 +142,8 @@ def convolution_times(
         + (k_group + k_padded) * batch * out_positions * groups * (k_padded != k_group)
     ) * (size / (bytes_per_us * c.transform_bandwidth_share))
     needs_transform = unit.tensor_cores & ~nhwc
-    dense_us = gemm.time_us * factor + np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
+    copies_us = np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
+    dense_us = gemm.time_us * factor + copies_us
     share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
     moved = (first + second + result) * size
     multiply_adds = 2 * batch * out_positions * k_real * c_real * groups * packed * taps
@@ -159,6 +162,7 @@ def convolution_times(
         depthwise=depthwise,
         padded=padded & ~depthwise,
         winograd=winograd,
+        copies_us=np.where(depthwise, 0.0, copies_us),
         bytes_read=(first + second) * size,
         bytes_written=result * size,
     )

@@ -108,6 +108,7 @@ def _scaled(price: Price, share: float) -> Price:
     return replace(
         price,
         time_us=price.time_us * share,
+        parts_us=tuple((name, part_us * share) for name, part_us in price.parts_us),
         flops=round(price.flops * share),
         bytes_read=round(price.bytes_read * share),
         bytes_written=round(price.bytes_written * share),

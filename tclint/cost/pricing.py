@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -166,10 +166,12 @@ def _matrix_prices(
     uses_tensor_cores: Sequence[bool] | None = None,
     reasons: Sequence[str] | None = None,
     gemm: GemmTimes | None = None,
+    parts: Mapping[str, float | FloatArray],
 ) -> list[Price]:
     """Prices from arrays; what GEMMs, convolutions and attention have in common.
 
-    `saved_math`: FLOPs over those that the kernel really does, which the share of peak counts.
+    `parts`: microseconds that each limit alone would take. `saved_math`: FLOPs over those that the kernel
+    really does, which the share of peak counts.
     """
     count = len(flops)
     flop = np.array(flops, dtype=np.float64)
@@ -188,6 +190,8 @@ def _matrix_prices(
     tensor_cores = [unit.tensor_cores] * count if uses_tensor_cores is None else uses_tensor_cores
     texts = [unit.reason] * count if reasons is None else reasons
     calibrated = unit.modelled and calibration is not None and calibration.inherited_from is None
+    alone = [np.broadcast_to(np.asarray(part, dtype=np.float64), count).tolist() for part in parts.values()]
+    parts_us = [tuple(zip(parts, values, strict=True)) for values in zip(*alone, strict=True)]
     prices = []
     for i in range(count):
         time = float(time_us[i])
@@ -208,6 +212,7 @@ def _matrix_prices(
                 calibrated=calibrated,
                 fraction_of_peak=float(fraction[i]),
                 is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),
+                parts_us=parts_us[i],
             )
         )
     if gemm is None:
@@ -292,6 +297,12 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         aligned=[factor == 1 for factor in factors],
         reasons=reasons,
         gemm=times,
+        parts={
+            "math": times.math_us * repeats,
+            "L2": times.l2_us * repeats,
+            "memory": times.memory_us * repeats,
+            "launch": constants.launch_us * repeats,
+        },
     )
 
 
@@ -352,6 +363,14 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
         uses_tensor_cores=[unit.tensor_cores and not depthwise for depthwise in times.depthwise],
         reasons=reasons,
         gemm=times.gemm,
+        parts={
+            # A depthwise kernel is no product: its time is its bytes'.
+            "math": np.where(times.depthwise, 0.0, times.gemm.math_us),
+            "L2": np.where(times.depthwise, 0.0, times.gemm.l2_us),
+            "memory": np.where(times.depthwise, times.time_us - constants.launch_us, times.gemm.memory_us),
+            "layout copies": times.copies_us,
+            "launch": constants.launch_us,
+        },
     )
 
 
@@ -371,6 +390,7 @@ def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> l
         parallel=times.parallel_fraction,
         launch_us=constants.launch_us,
         aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],
+        parts={"math": times.math_us, "memory": times.memory_us, "launch": constants.launch_us},
     )
     return [
         replace(price, waves=float(waves), wave_efficiency=float(efficiency))
@@ -413,6 +433,7 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
                 tensor_core_reason="moves data and multiplies no matrices",
                 uncertainty_percent=_uncertainty(calibration, time_us, modelled=True),
                 calibrated=calibrated,
+                parts_us=(("memory", time_us - launch_us), ("launch", launch_us)),
                 fraction_of_peak=(work.flops / (1e6 * gpu.peak_tflops["fp32"] * time_us) if time_us else 0.0),
             )
         )

@@ -64,6 +64,9 @@ class Price:
     """Waves over waves rounded up."""
     is_efficient: bool = False
     """Counts towards readiness (READY_FRACTION)."""
+    parts_us: tuple[tuple[str, float], ...] = ()
+    """What each limit alone would take: 'math', 'L2' and 'memory', which overlap, then 'layout copies' of
+    convolutions and 'launch'."""
 
     @property
     def arithmetic_intensity(self) -> float:
@@ -153,6 +156,10 @@ class Row:
     @property
     def calibrated(self) -> bool:
         return self.price.calibrated
+
+    @property
+    def parts_us(self) -> tuple[tuple[str, float], ...]:
+        return self.price.parts_us
 
     @property
     def is_efficient(self) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tclint.explain_cost import CostExplanation, GpuExplanation, KernelPair, Product, product_of
+from tclint.explain_cost import OPTIMIZER, CostExplanation, GpuExplanation, KernelPair, Product, product_of
 from tclint.graph.work import Attention, Convolution, Gemm, Traffic
 from tclint.pipeline import relative_path
 from tclint.report.text import table
@@ -15,6 +15,7 @@ from tclint.terminal import printable
 
 if TYPE_CHECKING:
     from tclint.cost.estimate import Row
+    from tclint.gpu import Gpu
 
 Cell = Callable[["Row"], str]
 
@@ -27,6 +28,9 @@ def render(explanation: CostExplanation, how: str) -> str:
 
 
 def _lines(explanation: CostExplanation, how: str) -> Iterator[str]:
+    if not explanation.ops:
+        assumed = explanation.gpus[0].estimate.assumptions if explanation.gpus else ()
+        yield from (text for text in assumed if text.startswith("optimizer"))
     for op in explanation.ops:
         site = op.construct_site or op.call_site
         at = f" at {relative_path(site.path)}:{site.line}" if site else ""
@@ -57,17 +61,18 @@ def _gpu(gpu: GpuExplanation, explanation: CostExplanation) -> Iterator[str]:
     for number, pair in enumerate(gpu.kernels):
         if number:
             yield ""
-        yield from _kernel(pair, gpu.changed is not None, several)
+        yield from _kernel(pair, gpu.changed is not None, several, gpu.estimate.gpu)
     yield from _totals(gpu)
 
 
-def _kernel(pair: KernelPair, compared: bool, several: bool) -> Iterator[str]:
+def _kernel(pair: KernelPair, compared: bool, several: bool, gpu: Gpu) -> Iterator[str]:
     row = pair.before or pair.after
     assert row is not None
     op = f"#{row.op_index} {row.name}, " if several else ""
     heading = f"{op}{row.phase}: {_kind(row)}"
     rows = []
-    for label, cell in _CELLS:
+    bandwidth: tuple[str, Cell] = ("share of DRAM bandwidth", _of_bandwidth(gpu))
+    for label, cell in (*_CELLS[:-1], bandwidth, _CELLS[-1]):
         cells = tuple(
             _cell(cell, side) for side in ((pair.before, pair.after) if compared else (pair.before,))
         )
@@ -87,6 +92,8 @@ def _kind(row: Row) -> str:
         return f"{work.direction} {name} in {work.dtype}, {layout}"
     if isinstance(work, Attention):
         return f"fused attention in {work.dtype}"
+    if row.role == "cast" and work.operation == "_to_copy":
+        return f"cast to {work.dtype}"
     return f"{work.operation} in {work.dtype}"
 
 
@@ -131,6 +138,28 @@ def _slowdown(row: Row) -> str:
     return what.replace("by a misaligned contiguous dim", "by misalignment")
 
 
+def _alone(name: str) -> Cell:
+    """What one limit alone would take."""
+
+    def cell(row: Row) -> str:
+        part_us = dict(row.parts_us).get(name, 0.0)
+        return time_text(part_us) if part_us else ""
+
+    return cell
+
+
+def _of_bandwidth(gpu: Gpu) -> Cell:
+    """Share of the DRAM's datasheet rate; above 100 % a part of the bytes lay in the L2."""
+
+    def cell(row: Row) -> str:
+        if not row.time_us:
+            return ""
+        rate_gb_per_s = (row.bytes_read + row.bytes_written) / (1e3 * row.time_us)
+        return percent_text(100 * rate_gb_per_s / gpu.dram_gb_per_s)
+
+    return cell
+
+
 def _tensor_cores(row: Row) -> str:
     if isinstance(row.work, Traffic):
         return ""
@@ -156,7 +185,15 @@ _CELLS: tuple[tuple[str, Cell], ...] = (
         lambda row: f"{significant(row.arithmetic_intensity)} ({row.balance:.0f})" if row.flops else "",
     ),
     ("limited by", lambda row: row.limiter),
-    ("share of peak", lambda row: percent_text(100 * row.fraction_of_peak) if row.flops else ""),
+    (
+        "share of peak",
+        lambda row: "" if isinstance(row.work, Traffic) else percent_text(100 * row.fraction_of_peak),
+    ),
+    ("math alone", _alone("math")),
+    ("L2 alone", _alone("L2")),
+    ("memory alone", _alone("memory")),
+    ("layout copies", _alone("layout copies")),
+    ("launch", _alone("launch")),
     (
         "time",
         lambda row: (
@@ -167,13 +204,19 @@ _CELLS: tuple[tuple[str, Cell], ...] = (
 )
 
 
+def _total_label(gpu: GpuExplanation) -> str:
+    if gpu.op_indices == (OPTIMIZER,):
+        return "the optimizer"
+    return "this op, forward and backward" if gpu.estimate.scenario.mode == "train" else "this op"
+
+
 def _totals(gpu: GpuExplanation) -> Iterator[str]:
     before, after = gpu.estimate, gpu.changed
     yield ""
     rows: list[tuple[str, ...]] = []
     for label, own, other in (
         (
-            "this op, forward and backward" if before.scenario.mode == "train" else "this op",
+            _total_label(gpu),
             gpu.time_us,
             gpu.changed_time_us,
         ),
@@ -256,6 +299,7 @@ def _kernel_dict(row: Row | None) -> dict[str, Any] | None:
         "limiter": row.limiter,
         "fraction_of_peak": round(row.fraction_of_peak, 4),
         "time_us": round(row.time_us, 3),
+        "parts_us": {name: round(part_us, 3) for name, part_us in row.parts_us},
         "uncertainty_percent": round(row.uncertainty_percent, 3),
         "calibrated": row.calibrated,
     }
