@@ -202,13 +202,16 @@ def matches(patterns: tuple[str, ...], path: str, root: str = "") -> bool:
     """
     if not patterns:
         return False
-    try:
-        relative = os.path.relpath(path, root or os.getcwd()).replace(os.sep, "/")
-    except ValueError:  # another drive
-        return False
-    if relative == ".." or relative.startswith("../"):
-        return False
-    return _compiled(patterns).match_file(relative + "/" * path.endswith("/"))
+    base = root or os.getcwd()
+    # The second try is for a path and a root of which one goes through a link to the other's folder.
+    for inner, outer in ((path, base), (os.path.realpath(path), os.path.realpath(base))):
+        try:
+            relative = os.path.relpath(inner, outer).replace(os.sep, "/")
+        except ValueError:  # another drive
+            continue
+        if relative != ".." and not relative.startswith("../"):
+            return _compiled(patterns).match_file(relative + "/" * path.endswith("/"))
+    return False
 
 
 @lru_cache(maxsize=64)

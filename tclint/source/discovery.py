@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tclint.config import Settings
+from tclint.config import Settings, matches
 from tclint.errors import TargetError
 
 if TYPE_CHECKING:
@@ -57,20 +57,19 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
     """Absolute paths of the Python files meant, each once, in the order of the arguments.
 
     A file is taken as it is. A folder gives what git would track in it, or, outside a repository, what no
-    .gitignore in it excludes; `settings.exclude` (gitignore syntax, relative to the working directory)
-    and SKIPPED_FOLDERS are left out.
+    .gitignore in it excludes; `settings.exclude` (gitignore syntax, relative to the folder of the
+    configuration file, else to the working directory) and SKIPPED_FOLDERS are left out.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
     """
-    excluded = _spec(settings.exclude)
     files: dict[str, None] = {}
     skipped: list[Skipped] = []
     for path in paths:
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
             for file in _files_of_folder(absolute, skipped):
-                if not _matches(excluded, file, absolute):
+                if not _excluded(file, absolute, settings):
                     files.setdefault(file)
         elif not os.path.exists(absolute):
             raise TargetError(f"There is no file or folder {path!r}; check the path.")
@@ -188,10 +187,9 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec | None:
     return GitIgnoreSpec.from_lines(patterns)
 
 
-def _matches(spec: GitIgnoreSpec | None, path: str, folder: str) -> bool:
-    if spec is None:
-        return False
+def _excluded(path: str, folder: str, settings: Settings) -> bool:
+    if not settings.exclude or settings.exclude_root:
+        return settings.excludes(path)
     base = os.getcwd()
-    if os.path.commonpath((base, path)) != base:
-        base = folder
-    return spec.match_file(os.path.relpath(path, base).replace(os.sep, "/"))
+    # Without a configuration file, patterns for a folder elsewhere are relative to that folder.
+    return matches(settings.exclude, path, base if os.path.commonpath((base, path)) == base else folder)

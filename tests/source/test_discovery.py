@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tclint.config import Settings
+from tclint.config_file import load_config
 from tclint.errors import TargetError
 from tclint.source import discover
 
@@ -106,6 +107,28 @@ def test_exclude_is_relative_to_the_working_directory(
     assert found(tmp_path, exclude=("/gen/", "*_test.py")) == ["src/a.py", "src/gen/b.py"]
     # A file given by name is taken as it is.
     assert found(tmp_path, tmp_path / "gen" / "c.py", exclude=("gen/",)) == ["gen/c.py"]
+
+
+@pytest.mark.parametrize("where", [".", "src", "src/gen", "tests"])
+def test_exclude_of_a_configuration_file_is_relative_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    write(tmp_path, "src/a.py", "src/gen/b.py", "gen/c.py", "tests/d_test.py")
+    (tmp_path / "pyproject.toml").write_text('[tool.tclint]\nexclude = ["/src/gen/", "*_test.py"]\n')
+    monkeypatch.chdir(tmp_path / where)
+    settings = load_config(tmp_path / "pyproject.toml")
+    root = os.path.relpath(tmp_path)
+    for named in (root, str(tmp_path)):
+        files = [os.path.relpath(file, tmp_path) for file in discover([named], settings)[0]]
+        assert files == ["gen/c.py", "src/a.py"]
+
+
+def test_exclude_holds_through_a_link_to_the_project(tmp_path: Path) -> None:
+    project, link = tmp_path / "project", tmp_path / "link"
+    write(project, "a.py", "gen/b.py")
+    link.symlink_to(project)
+    settings = Settings(exclude=("/gen/",), exclude_root=str(project))
+    assert discover([str(link)], settings)[0] == [str(link / "a.py")]
 
 
 def test_paths_that_overlap_give_each_file_once_in_order(tmp_path: Path) -> None:
