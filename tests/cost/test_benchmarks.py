@@ -140,3 +140,22 @@ def test_held_out_accuracy_on_the_measurements() -> None:
     assert {key: rows[key]["mean"] for key in limits if rows[key]["mean"] > limits[key]} == {}
     for row in rows.values():
         assert row["mean"] < row["roofline_mean"], row
+
+
+def test_the_speed_benchmark_prices_what_it_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import cost_speed
+
+    monkeypatch.setattr(cost_speed, "PRODUCTS", 20)
+    monkeypatch.setattr(cost_speed, "OPS", 25)
+    monkeypatch.setattr(cost_speed, "GPUS", 2)
+    monkeypatch.setattr(sys, "argv", ["cost_speed.py", "--runs", "1"])
+    cost_speed.main()
+    products, eager, compiled = capsys.readouterr().out.splitlines()
+    assert products.startswith("20 different products on one GPU: ")
+    assert "25 operators" in eager
+    # Five layers of a product in three directions at least; compiling fuses, so there are fewer.
+    kernels = [int(line.split(" kernels")[0].rsplit(", ", 1)[1]) for line in (eager, compiled)]
+    assert kernels[0] > kernels[1] >= 15
