@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.scaler_ops import scales_itself
 from tclint.source.training_casts import MASTER_WEIGHTS, trained_casts
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ class HalfTrainNoScaler(SourceRule):
             for op in view.of("backward", "other_backward", "scaled_backward")
         ]
         if not backwards or any(op.kind != "backward" for _, op in backwards):
+            return
+        if any(
+            scales_itself(context, view.function, step.optimizer)
+            for view in context.scaling.views
+            for step in view.of("step")
+        ):
             return
         for cast, optimizer in trained_casts(context):
             if cast.dtype != "float16":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.scaler_ops import scaler_evidence, tail
+from tclint.source.tables import Jump
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -85,7 +86,10 @@ class StepWithoutUpdate(SourceRule):
         loops = [loop for loop in view.loops(step) if not view.bound_by(loop, step.optimizer)]
         reachable = [op for op in mine if not view.apart(step, op) and not view.apart(op, step)]
         if reachable:
-            return bool(loops) and all(self._rarer(view, op, step, loops[0]) for op in reachable)
+            return bool(loops) and all(
+                self._rarer(view, op, step, loops[0]) or self._after_the_loop(view, op, step, loops[0])
+                for op in reachable
+            )
         if mine:
             return bool(loops)
         if loops and self._is_own(context, view, step.scaler):
@@ -122,6 +126,19 @@ class StepWithoutUpdate(SourceRule):
             return False
         extra = view.extra(update, step)
         return bool(extra) and not view.decided_by_precision(update, step)
+
+    def _after_the_loop(
+        self, view: View, update: Op, step: Op, loop: tuple[tuple[int, ...], int, int]
+    ) -> bool:
+        """The step runs in every round of a loop, the update once behind it."""
+        function = view.amp.tables.functions[loop[1]]
+        leaves = any(
+            isinstance(event, Jump) and event.kind == "break" and loop[2] in function.enclosing(event.block)
+            for event in function.events
+        )
+        if leaves or loop in view.around(update) or view.extra(step, update):
+            return False
+        return bool(view.after(step, "update")) and step.scaler == update.scaler
 
     def _report(self, context: SourceContext, view: View, step: Op) -> Finding:
         backward = next(iter(view.before(step, "scaled_backward")), None)

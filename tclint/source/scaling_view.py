@@ -169,11 +169,7 @@ class View:
                 continue
             if event.block == loop[2] and isinstance(event.value, Other) and event.value.kind == "iterate":
                 bound.update(target.partition(".")[0] for target in event.targets)
-            elif (
-                isinstance(event.value, Subscript)
-                and loop[2] in function.enclosing(event.block)
-                and dotted(event.value.key) in bound
-            ):
+            elif loop[2] in function.enclosing(event.block) and _picked_by(event.value, bound):
                 bound.update(event.targets)
         return root in bound or any(f"[{target}]" in name for target in bound)
 
@@ -219,3 +215,10 @@ class View:
             for op in self.ops[start + 1 : end]
             if op.kind in kinds and not self.apart(first, op) and not self.apart(op, second)
         ]
+
+
+def _picked_by(value: Expression, names: set[str]) -> bool:
+    """`optimizers[group]`, `trainer.get_optimizer(group)`."""
+    if isinstance(value, Subscript):
+        return dotted(value.key) in names
+    return isinstance(value, Call) and any(dotted(argument.value) in names for argument in value.arguments)

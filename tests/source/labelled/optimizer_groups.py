@@ -27,3 +27,33 @@ def step_in_rounds(model, loader, optimizers, scaler):
         for optimizer in optimizers:
             scaler.step(optimizer)  # AMP004: flag
             optimizer.zero_grad()
+
+
+def one_update_per_epoch(model, loader, optimizer, scaler, epochs):
+    for _ in range(epochs):
+        for batch in loader:
+            with torch.autocast("cuda"):
+                loss = model(batch)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)  # AMP004: flag
+            optimizer.zero_grad()
+        scaler.update()
+
+
+def last_micro_batch_steps(model, loader, optimizer, scaler, micro):
+    for batch in loader:
+        for index in range(micro):
+            with torch.autocast("cuda"):
+                loss = model(batch[index])
+            scaler.scale(loss).backward()
+            if index == micro - 1:
+                scaler.step(optimizer)  # AMP004: quiet
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def picked_by_name(trainer, names):
+    for name in names:
+        optimizer = trainer.optimizer_of(name)
+        trainer.scaler.step(optimizer)  # AMP004: quiet
+    trainer.scaler.update()
