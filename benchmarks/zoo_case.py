@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 # Above this a model is not run for real to see whether it fails the same.
-MAX_REAL_BYTES = 2 << 30
+MAX_REAL_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,67 @@ class Case:
     """Returns the model and its inputs: a tensor, a tuple of arguments, or a dict of keywords."""
     prepare: Callable[[], Any] = lambda: None
     """Runs before the memory baseline is taken: imports of the model's own module."""
+    build_model: Callable[[], Any] | None = None
+    """The model alone, for cases whose inputs may not fit it."""
 
 
 def measure_in_child(
     case: Case, timeout_s: float, with_inference: bool, with_counter: bool = True
 ) -> dict[str, Any]:
-    """Fork, trace the case there, and return its row; a child that dies or hangs becomes an error row."""
+    """Fork, trace the case there, and return its row; a child that dies or hangs becomes an error row.
+
+    Where the case's own inputs are missing or do not fit, those that tclint finds are tried in another child.
+    """
+    row = _measure(case, timeout_s, with_inference, with_counter)
+    if case.build_model is None or not row.get("error", "").startswith(("forward", "not run: NoInputs")):
+        return row
+    found: list[dict[str, Any]] = []
+    build_model = case.build_model
+
+    def prepare() -> None:
+        case.prepare()
+        found.append(_find_inputs(build_model))
+
+    with_found = replace(case, build=lambda: (build_model(), found[0]), prepare=prepare, build_model=None)
+    second = _measure(with_found, timeout_s, with_inference, with_counter)
+    if second["status"] != "ok":
+        # Only now, because it takes long: whether it is the tracer that fails.
+        return _measure(replace(case, build_model=None), timeout_s, with_inference, with_counter)
+    second["adjustments"] = "; ".join(filter(None, [FOUND_INPUTS, second["adjustments"]]))
+    return second
+
+
+FOUND_INPUTS = "inputs found by trying"
+
+
+def _find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
+    """The first inputs, by name, on which the model's forward can be traced.
+
+    Raises:
+        Exception: of the first attempt, where there are none.
+    """
+    from tclint.tracing.build import on_meta
+    from tclint.tracing.inference import infer_inputs
+    from tclint.tracing.input_search import InputSearch
+    from tclint.tracing.session import argument_names, trace_model
+    from tclint.tracing.sites import SiteFinder
+
+    model, first = on_meta(build_model, SiteFinder()), None
+    search = InputSearch(model, infer_inputs(model))
+    for tried in search:
+        try:
+            graph = trace_model(model, tried.args, tried.kwargs, SiteFinder())
+        except Exception as error:
+            first = first or error
+            search.failed(error)
+        else:
+            if not search.doubts(graph):
+                names = argument_names(model, len(tried.args))
+                return {**dict(zip(names, tried.args, strict=True)), **tried.kwargs}
+    raise first or LookupError("no inputs were found")
+
+
+def _measure(case: Case, timeout_s: float, with_inference: bool, with_counter: bool) -> dict[str, Any]:
     said, ending = run_in_child(lambda say: _report(say, case, with_inference, with_counter), timeout_s)
     row: dict[str, Any] = {"name": case.name, "family": case.family, **said}
     if ending and "status" not in row:
@@ -104,7 +159,8 @@ def _report(say: Callable[..., None], case: Case, with_inference: bool, with_cou
             stage, status = "not run", "no model"
         else:
             say(status=type(cause).__name__, error=f"{stage}: {type(cause).__name__}: {_first_line(cause)}")
-            same = _fails_the_same(case, cause, built)
+            waits = stage == "forward" and case.build_model is not None
+            same = not waits and _fails_the_same(case, cause, built)
             status = "own error" if same else type(cause).__name__
         say(status=status, error=f"{stage}: {type(cause).__name__}: {_first_line(cause)}")
         return
@@ -181,13 +237,12 @@ def _fails_the_same(case: Case, error: BaseException, built: list[Any]) -> bool:
             return plain
         return None
 
-    def is_same(plain: BaseException | None) -> bool:
-        return type(plain) is type(error) and _without_numbers(plain) == _without_numbers(error)
-
-    if is_same(raised("meta")):
+    plain = raised("meta")
+    if type(plain) is type(error) and _without_numbers(plain) == _without_numbers(error):
         return True
-    # Meta tensors fail earlier where the model looks at values.
-    return bool(built) and _weight_bytes(built[0]) < MAX_REAL_BYTES and is_same(raised("cpu"))
+    # Meta tensors fail earlier where the model looks at values; other kernels word the same error otherwise.
+    small = bool(built) and _weight_bytes(built[0]) < MAX_REAL_BYTES
+    return small and type(raised("cpu")) is type(error)
 
 
 def _weight_bytes(model: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,14 @@ def inputs_for(model: Any) -> dict[str, Any]:
         wanted.append("pixel_values")
     if not wanted:
         wanted = [name for name in ("input_ids", "pixel_values", "inputs_embeds") if name in parameters][:1]
+    if model.config.model_type in ("blip-2", "instructblip"):
+        wanted = list(dict.fromkeys([*wanted, "pixel_values", "input_ids"]))
+        made = {name: _MAKERS[name](model.config) for name in wanted}
+        return {**made, "input_ids": _captioned(model.config)}
+    if model.config.model_type == "perceiver":
+        return {"inputs": _features(model.config)}
+    if model.config.model_type.startswith("fastspeech2"):
+        model.eval()  # in training it wants durations, pitch and energy
     if "grid_thw" in wanted:
         return _grid_inputs(wanted, model.config)
     if getattr(model.config, "is_encoder_decoder", False) and {"decoder_input_values"} & set(parameters):
@@ -83,6 +92,8 @@ def _is_two_tower(config: Any) -> bool:
         hasattr(config, "projection_dim")
         and hasattr(config, "vision_config")
         and hasattr(config, "text_config")
+        and not hasattr(config, "image_token_id")
+        and not hasattr(config, "image_token_index")
     )
 
 
@@ -104,12 +115,26 @@ def setting(config: Any, *names: str, default: Any = None) -> Any:
     return default
 
 
-def _tokens(_config: Any) -> torch.Tensor:
-    return torch.ones((BATCH, LENGTH), dtype=torch.int64)
+def _tokens(config: Any) -> torch.Tensor:
+    length = min(LENGTH, setting(config, "max_position_embeddings", default=LENGTH))
+    if config.model_type == "reformer":  # its axial positions take one length in training
+        length = math.prod(config.axial_pos_shape)
+    return torch.ones((BATCH, length), dtype=torch.int64)
 
 
-def _mask(_config: Any) -> torch.Tensor:
-    return torch.ones((BATCH, LENGTH), dtype=torch.int64)
+def _mask(config: Any) -> torch.Tensor:
+    return _tokens(config)
+
+
+def _captioned(config: Any) -> torch.Tensor:
+    """As many image tokens as the query transformer hands to the language model, then words."""
+    ids = torch.ones((BATCH, config.num_query_tokens + LENGTH), dtype=torch.int64)
+    ids[:, : config.num_query_tokens] = config.image_token_index
+    return ids
+
+
+def _features(config: Any) -> torch.Tensor:
+    return torch.empty((BATCH, 2048, config.d_model), device="meta")
 
 
 def _image_size(config: Any) -> tuple[int, int]:
@@ -181,7 +206,7 @@ def _series(extra: int) -> Callable[[Any], torch.Tensor]:
         lags = getattr(config, "lags_sequence", None)
         length += max(lags) if lags else 0
         if extra:
-            features = setting(config, "num_time_features", default=1) or 1
+            features = setting(config, "num_time_features", default=1)
             return torch.empty((BATCH, length, features), device="meta")
         channels = setting(config, "num_input_channels", default=1)
         return torch.empty(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zoo_case import Case
+from zoo_hf_configs import MODEL_CLASSES, default_config
 from zoo_hf_inputs import inputs_for, setting
 
 # Heads that change what runs; a base model comes first, a head only where there is no base model.
@@ -68,16 +69,19 @@ def _case(model_type: str, *, shrink: bool = False) -> Case:
         found[:] = [config_class, model_class(config_class)]
 
     def build() -> tuple[Any, Any]:
+        model = build_model()
+        return model, inputs_for(model)
+
+    def build_model() -> Any:
         config_class, cls = found
         config = default_config(config_class)
         if shrink:
             _shrink(config, depth=2)
         elif _expert_calls(config) > _MAX_EXPERT_CALLS:
             _shrink(config, depth=8)
-        model = cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
-        return model, inputs_for(model)
+        return cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
 
-    return Case(model_type, model_type, build, prepare)
+    return Case(model_type, model_type, build, prepare, build_model)
 
 
 def model_class(config_class: Any) -> Any:
@@ -88,6 +92,8 @@ def model_class(config_class: Any) -> Any:
     """
     import transformers
 
+    if config_class.model_type in MODEL_CLASSES:
+        return getattr(transformers, MODEL_CLASSES[config_class.model_type])
     for auto_name in _AUTO_CLASSES:
         mapping = getattr(transformers, auto_name)._model_mapping
         try:
@@ -111,32 +117,6 @@ def model_class(config_class: Any) -> Any:
         ):
             return cls
     raise LookupError(f"no model class takes a {config_class.__name__} alone")
-
-
-def default_config(config_class: Any) -> Any:
-    """The default configuration; composites that require parts get BERT, ViT or the class's own example."""
-    import transformers
-
-    parts = {
-        "encoder-decoder": lambda: transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
-            transformers.BertConfig(), transformers.BertConfig()
-        ),
-        "vision-encoder-decoder": lambda: (
-            transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-                transformers.ViTConfig(), transformers.BertConfig()
-            )
-        ),
-        "speech-encoder-decoder": lambda: (
-            transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(
-                transformers.Wav2Vec2Config(), transformers.BertConfig()
-            )
-        ),
-        "vision-text-dual-encoder": lambda: transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
-            transformers.ViTConfig(), transformers.BertConfig()
-        ),
-    }
-    maker = parts.get(config_class.model_type)
-    return maker() if maker else config_class()
 
 
 # A Python loop over that many experts runs hundreds of thousands of operators, each layer's like the others'.

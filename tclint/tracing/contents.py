@@ -61,6 +61,11 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
         )
     elif name == "topk":
         ensure_origin(output[1]).choices = args[0].shape[_argument(args, kwargs, 2, "dim", -1)]
+    elif name in ("max", "amax") and isinstance(output, torch.Tensor) and _mean_of(args[0]) is not None:
+        ensure_origin(output).mean = _mean_of(args[0])
+    elif name == "sum" and _is_unknown_count(args[0]):
+        # Elsewhere such a number is taken to be 1: durations, repeats, masks of what is there.
+        ensure_origin(output).mean = args[0].numel() / max(1, output.numel())
     elif name in ("argmax", "argmin", "max", "min"):
         dim = _argument(args, kwargs, 1, "dim", None)
         indices = output[1] if isinstance(output, (tuple, list)) else output
@@ -83,6 +88,19 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
         known = origin_of(args[0])
         if known is not None and (known.density or known.choices or known.is_match or known.mean is not None):
             _note_from_contents(name, args, known, output)
+
+
+def _mean_of(tensor: torch.Tensor) -> float | None:
+    known = origin_of(tensor)
+    return None if known is None else known.mean
+
+
+def _is_unknown_count(tensor: torch.Tensor) -> bool:
+    """Whole numbers of which nothing is known; indices are no counts."""
+    if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        return False
+    known = origin_of(tensor)
+    return known is None or not (known.density or known.choices or known.is_match or known.mean is not None)
 
 
 def _note_scatter(args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> None:

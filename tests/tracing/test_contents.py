@@ -153,3 +153,26 @@ class Strided(nn.Module):
 def test_attention_that_no_fused_kernel_takes_makes_a_row_major_result() -> None:
     graph = tclint.trace(Strided, torch.empty(2, 3, 8, 5).transpose(-1, -2))
     assert graph.ops[0].outputs[0].strides == (120, 40, 8, 1)
+
+
+class Regulated(nn.Module):
+    """As many frames of each phoneme as its duration says, padded to the longest sentence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durations, self.out = nn.Linear(8, 1), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        durations = self.durations(x).squeeze(-1).exp().long()
+        longest = int(durations.sum(dim=1).max())
+        frames = x.new_zeros((x.shape[0], longest, x.shape[2]))
+        for index, (sentence, counts) in enumerate(zip(x, durations, strict=True)):
+            repeated = torch.repeat_interleave(sentence, counts, dim=0)
+            frames[index, : repeated.shape[0]] = repeated
+        return self.out(frames)
+
+
+def test_counts_of_which_nothing_is_known_sum_up_like_ones() -> None:
+    graph = tclint.trace(Regulated, torch.empty(3, 20, 8))
+    assert graph.outputs[0].shape == (3, 20, 8)
+    assert any("20 assumed" in assumption.what for assumption in graph.assumptions)
