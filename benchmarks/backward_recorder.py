@@ -2,7 +2,8 @@
 
 The run imitates a GPU where torch chooses by device and says so in its sources: dropout is the fused
 operator that keeps a mask of one byte per element (`dropout_impl` in aten/src/ATen/native/Dropout.cpp),
-attention is fused where torch's own choice for the CPU is, dropout set aside, which only the CPU's lacks.
+RMS norm is fused, attention is fused where torch's own choice for the CPU is (dropout set aside, which only
+the CPU's lacks), and on meta tensors it is the memory-efficient kernel, whose output lies as on a GPU.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def _as_on_gpu() -> Iterator[None]:
     """Fused dropout and attention, as CUDA runs them."""
     functional = torch.nn.functional
     # The functions of torch.nn.functional call each other by name; others hold the C functions themselves.
-    names = {"dropout": _dropout, "scaled_dot_product_attention": _attention}
+    names = {"dropout": _dropout, "scaled_dot_product_attention": _attention, "rms_norm": _rms_norm}
     before = {name: getattr(functional, name) for name in names}
     for name, replacement in names.items():
         setattr(functional, name, replacement)
@@ -138,6 +139,7 @@ class _CalledByReference(TorchFunctionMode):
 
 
 _ORIGINAL_DROPOUT = torch.nn.functional.dropout
+_ORIGINAL_RMS_NORM = torch.nn.functional.rms_norm
 _ORIGINAL_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -153,6 +155,18 @@ def _dropout(
         return input
     dropped, _ = torch.ops.aten.native_dropout(input, float(p), True)
     return input.copy_(dropped) if inplace else dropped
+
+
+def _rms_norm(
+    input: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    fused = getattr(torch.ops.aten, "_fused_rms_norm", None)
+    if fused is None or not input.is_meta:
+        return _ORIGINAL_RMS_NORM(input, normalized_shape, weight, eps)
+    return fused(input, list(normalized_shape), weight, eps)[0]
 
 
 def _attention(
@@ -173,14 +187,13 @@ def _attention(
         )
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
-    if bias_trains and query.is_meta:
-        # Only the CPU's kernel has no gradient for a bias.
-        assert attn_mask is not None
+    if query.is_meta and query.shape[1] == key.shape[1]:
         shape = (*query.shape[:-1], key.shape[-2])
+        mask = None if attn_mask is None else attn_mask.expand(shape)
         return torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, attn_mask.expand(shape), True, 0.0, is_causal, scale=scale
+            query, key, value, mask, True, 0.0, is_causal, scale=scale
         )[0]
-    if enable_gqa or bias_trains:
+    if bias_trains or (enable_gqa and not query.is_meta):
         return _ORIGINAL_ATTENTION(
             query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
         )

@@ -254,7 +254,7 @@ def main() -> int:
     rows = read_rows(out)
     done = {(row["library"], row["name"], row["variant"]) for row in rows}
     for library in arguments.library:
-        chosen = list(cases_of(library))[: arguments.limit or None]
+        chosen = list(cases_of(library))[:: arguments.every][: arguments.limit or None]
         for position, case in enumerate(chosen):
             if arguments.only and case.name not in arguments.only:
                 continue
@@ -306,6 +306,7 @@ def _parse() -> argparse.Namespace:
         "--library", nargs="+", default=["custom"], choices=("custom", "timm", "transformers")
     )
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="models per library")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth model")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these models")
     parser.add_argument("--variants", action="store_true", help="also frozen and checkpointed versions")
     parser.add_argument(

@@ -98,7 +98,24 @@ def distances(low: Lowering) -> None:
             low.traffic("reduction", both + 2 * out, dense_bytes(spec), backward=True)
 
 
+def affine_grid(low: Lowering) -> None:
+    """affine_grid_generator: base points [positions, D+1] times theta^T [D+1, D] per image
+    (aten/src/ATen/native/AffineGridGenerator.cpp)."""
+    theta = low.position("theta")
+    spec, out = low.op.inputs[theta], low.output
+    batch, rows, columns = spec.shape
+    positions = out.numel // max(batch * rows, 1)
+    size = dense_bytes(out) // max(out.numel, 1)
+    low.traffic(
+        "copy", 0, positions * columns * batch * size, operation="affine_grid base", launches=rows + 1
+    )
+    low.run(gemm(positions, rows, columns, spec.dtype, batch, layout="kkn"))
+    if low.needed(theta):
+        low.run_backward(gemm(columns, rows, positions, spec.dtype, batch, layout="mnn"), "dgrad")
+
+
 RULES: dict[str, Rule] = {
+    "affine_grid_generator": affine_grid,
     "inner": inner,
     "bilinear": bilinear,
     "cdist": distances,

@@ -1,0 +1,163 @@
+"""docs/peers.md from the rows of peers.py: every figure is computed from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import median
+
+TCLINT = "tclint"
+REFERENCES = ("flop_counter on meta", "flop_counter on CPU")
+
+_INTRODUCTION = """# tclint's trace and other tools, on the same models
+
+`python benchmarks/peers.py` runs tclint's trace, other FLOP counters and `torch.export` in turn on the same
+models, each run in a process of its own with all imports done, one thread. tclint's time is that of the trace
+and of counting, on a model that it builds on meta tensors; the others get a built model with real weights on
+the CPU, as their READMEs say, or on meta tensors where the name says so. Construction is not part of the
+time. *Memory* is the peak over the imports, the model included as the tool needs it; *over the model* is
+without it. Counts are FLOPs at 2 per multiply-add; tools that count multiply-adds are doubled. They are
+compared with torch's own counter on meta tensors, or on the CPU for models that meta tensors do not carry;
+some of the tools also count normalisation, activations or pooling, so a difference is no error as such.
+"""
+
+
+def page(rows: list[dict[str, str]], versions: dict[str, str]) -> str:
+    """The whole page."""
+    tools = list(dict.fromkeys(row["tool"] for row in rows))
+    by_tool = {tool: _by_model(rows, tool) for tool in tools}
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    lines = [_INTRODUCTION, f"{len(models)} models: {', '.join(models)}.", ""]
+    lines += [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
+    lines += [*_main_table(by_tool, models), "", *_flops_table(by_tool, models), ""]
+    lines += [*_lost(by_tool), *_failures(by_tool)]
+    return "\n".join(lines) + "\n"
+
+
+def _by_model(rows: list[dict[str, str]], tool: str) -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in rows:
+        if row["tool"] == tool:
+            found[row["model"]].append(row)
+    return found
+
+
+def value(runs: list[dict[str, str]], column: str) -> float | None:
+    """The median over the repeats of a model, None where the tool failed."""
+    values = [float(row[column]) for row in runs if row["result"] == "ok" and row[column]]
+    return median(values) if values else None
+
+
+ByTool = dict[str, dict[str, list[dict[str, str]]]]
+
+
+def _main_table(by_tool: ByTool, models: list[str]) -> Iterator[str]:
+    yield (
+        "| tool | succeeded | time, s: median / max | CPU s: median | time against tclint's: median "
+        "| tclint faster | memory, MiB: median / max | over the model: median | tclint needs no more memory |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    ours = by_tool[TCLINT]
+    for tool, runs in by_tool.items():
+        figures = {
+            column: {model: found for model in models if (found := value(runs[model], column)) is not None}
+            for column in ("seconds", "cpu_s", "peak_mib", "over_model_mib")
+        }
+        seconds, memory = figures["seconds"], figures["peak_mib"]
+        if not seconds:
+            yield f"| {tool} | 0 of {len(models)} | | | | | | | |"
+            continue
+        row = [
+            tool,
+            f"{len(seconds)} of {len(models)}",
+            f"{median(seconds.values()):.3f} / {max(seconds.values()):.2f}",
+            f"{median(figures['cpu_s'].values()):.3f}",
+        ]
+        if tool == TCLINT:
+            row += ["1", ""]
+        else:
+            row += _against(seconds, {model: value(ours[model], "seconds") for model in seconds})
+        row += [
+            f"{median(memory.values()):.1f} / {max(memory.values()):.0f}",
+            f"{median(figures['over_model_mib'].values()):.1f}",
+        ]
+        if tool == TCLINT:
+            row.append("")
+        else:
+            mine = {model: value(ours[model], "peak_mib") for model in memory}
+            both = [model for model in memory if mine[model] is not None]
+            fewer = sum(1 for model in both if (mine[model] or 0) <= memory[model])
+            row.append(f"{fewer} of {len(both)}")
+        yield f"| {' | '.join(row)} |"
+
+
+def _against(theirs: dict[str, float], ours: dict[str, float | None]) -> list[str]:
+    pairs = [(theirs[model], own) for model, own in ours.items() if own is not None]
+    ratios = [their / own for their, own in pairs]
+    return [f"{median(ratios):.1f} x", f"{sum(1 for ratio in ratios if ratio > 1)} of {len(ratios)}"]
+
+
+def _flops_table(by_tool: ByTool, models: list[str]) -> Iterator[str]:
+    reference = {}
+    for model in models:
+        for tool in REFERENCES:
+            found = value(by_tool.get(tool, {}).get(model, []), "flops")
+            if found:
+                reference[model] = found
+                break
+    yield "| FLOPs | counted | equal within 0.1 % | within 5 % | difference: median / worst |"
+    yield "|---|---|---|---|---|"
+    for tool, runs in by_tool.items():
+        differences = [
+            found / reference[model] - 1
+            for model in reference
+            if (found := value(runs[model], "flops")) is not None
+        ]
+        if not differences:
+            continue
+        equal, near = (
+            sum(1 for difference in differences if abs(difference) <= limit) for limit in (0.001, 0.05)
+        )
+        worst = max(differences, key=abs)
+        middle = median(differences)
+        yield (
+            f"| {tool} | {len(differences)} of {len(reference)} | {equal} | {near} "
+            f"| {100 * middle:+.2f} % / {100 * worst:+.1f} % |"
+        )
+
+
+def _lost(by_tool: ByTool) -> Iterator[str]:
+    """Where tclint is slower or needs more memory, with the figures."""
+    ours = by_tool[TCLINT]
+    for title, column, form in (
+        ("tclint is slower", "seconds", "{:.3f} s against {:.3f} s"),
+        ("tclint needs more memory", "peak_mib", "{:.1f} MiB against {:.1f} MiB"),
+    ):
+        found = []
+        for tool, runs in by_tool.items():
+            for model, theirs in runs.items():
+                mine, their = value(ours[model], column), value(theirs, column)
+                if tool != TCLINT and mine is not None and their is not None and mine > their:
+                    found.append(f"- `{model}`, {tool}: {form.format(mine, their)}")
+        if found:
+            yield f"## Where {title}"
+            yield ""
+            yield from found
+            yield ""
+
+
+def _failures(by_tool: ByTool) -> Iterator[str]:
+    yield "## What failed"
+    yield ""
+    for tool, runs in by_tool.items():
+        failed = {
+            model: found[-1]["result"]
+            for model, found in runs.items()
+            if found and value(found, "seconds") is None
+        }
+        for model, result in failed.items():
+            yield f"- {tool}, `{model}`: {_clean(result)}"
+
+
+def _clean(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")[:160]
