@@ -416,25 +416,30 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
     constants, calibration = traffic_constants(gpu, traffic_class, operation)
     moved = np.array([w.bytes_read + w.bytes_written for w in works], dtype=np.float64)
     launches = np.array([w.launches for w in works], dtype=np.float64)
-    times_us = traffic_times_us(moved, launches, gpu, constants)
+    # What fusion keeps on the chip is still computed.
+    flops = np.array([w.flops for w in works], dtype=np.float64)
+    all_math_us = flops / (1e6 * gpu.peak_tflops["fp32"])
+    all_bytes_us = traffic_times_us(moved, launches, gpu, constants)
     calibrated = calibration is not None and calibration.inherited_from is None
     prices = []
-    for work, time_us in zip(works, times_us.tolist(), strict=True):
+    for work, math_us, bytes_us in zip(works, all_math_us.tolist(), all_bytes_us.tolist(), strict=True):
+        time_us = max(math_us, bytes_us)
         launch_us = work.launches * constants.launch_us
+        limiter: Limiter = "math" if math_us > bytes_us else "memory"
         prices.append(
             Price(
                 time_us=time_us,
                 flops=work.flops,
                 bytes_read=work.bytes_read,
                 bytes_written=work.bytes_written,
-                limiter="latency" if launch_us >= LATENCY_SHARE * time_us else "memory",
+                limiter="latency" if launch_us >= LATENCY_SHARE * time_us else limiter,
                 balance=gpu.balance("fp32"),
                 uses_tensor_cores=False,
                 tensor_core_reason="moves data and multiplies no matrices",
                 uncertainty_percent=_uncertainty(calibration, time_us, modelled=True),
                 calibrated=calibrated,
-                parts_us=(("memory", time_us - launch_us), ("launch", launch_us)),
-                fraction_of_peak=(work.flops / (1e6 * gpu.peak_tflops["fp32"] * time_us) if time_us else 0.0),
+                parts_us=(("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us)),
+                fraction_of_peak=math_us / time_us if time_us else 0.0,
             )
         )
     return prices

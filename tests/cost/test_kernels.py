@@ -159,3 +159,11 @@ def test_winograd_is_named_and_exceeds_no_peak() -> None:
     found = price(convolution(256, 256, 56, 3, dtype="float32", channels_last=False), "v100", "fp32")
     assert "Winograd" in found.tensor_core_reason
     assert 0.3 < found.fraction_of_peak <= 1.0
+
+
+def test_what_fusion_leaves_without_bytes_is_still_computed() -> None:
+    fused = Traffic("reduction", "mean", 0, 1024, flops=10**9, dtype="float16", launches=0)
+    found = price(fused, "a100")
+    assert found.limiter == "math"
+    assert found.fraction_of_peak == 1.0
+    assert found.time_us == pytest.approx(1e9 / 19.5e6, rel=0.01)
