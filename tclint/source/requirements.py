@@ -6,24 +6,20 @@ import os
 import re
 from functools import lru_cache
 
-_FILES = (
-    "requirements.txt",
-    "requirements-gpu.txt",
-    "environment.yml",
-    "environment.yaml",
-    "pyproject.toml",
-    "setup.py",
-    "setup.cfg",
-    "Pipfile",
+_FILES = re.compile(
+    r"pyproject\.toml|setup\.py|setup\.cfg|Pipfile|(?:requirements?|environment|env|conda)[\w.\-]*\.(?:txt|in|ya?ml)",
+    re.IGNORECASE,
 )
+_FOLDER = "requirements"
+"""Its text files count as the folder's own."""
 _LEVELS = 6
 """Folders to go up from a file when no repository's top is found before."""
 _LARGEST_BYTES = 200_000
-_BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=)\s*\d[\d.]*[\w.+*]*"
+_BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
 _PIN = re.compile(
     rf"(?<![\w.\-/\[])(?:py)?torch[\"']?\s*[=:]?\s*[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)", re.MULTILINE
 )
-_PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=)\s*(\d[\d.]*)")
+_PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=|\^|~)\s*(\d[\d.]*)")
 
 Version = tuple[int, ...]
 
@@ -37,7 +33,7 @@ def may_run(path: str, version: Version) -> bool:
 def _may_run(folder: str, version: Version) -> bool:
     current = folder
     for _ in range(_LEVELS):
-        pins = [pin for name in _FILES for pin in _pins(os.path.join(current, name))]
+        pins = [pin for path in _requirement_files(current) for pin in _pins(path)]
         if pins:
             return any(allows(pin, version) for pin in pins)
         parent = os.path.dirname(current)
@@ -45,6 +41,17 @@ def _may_run(folder: str, version: Version) -> bool:
             break
         current = parent
     return True
+
+
+def _requirement_files(folder: str) -> list[str]:
+    try:
+        found = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _FILES.fullmatch(name)]
+    except OSError:
+        return []
+    inner = os.path.join(folder, _FOLDER)
+    if os.path.isdir(inner):
+        found += [os.path.join(inner, name) for name in sorted(os.listdir(inner)) if name.endswith(".txt")]
+    return found
 
 
 def allows(pin: str, version: Version) -> bool:
@@ -58,8 +65,10 @@ def allows(pin: str, version: Version) -> bool:
             return False
         if operator in ("<=", "==", "===", "=") and padded < wanted and bound != version[: len(bound)]:
             return False
-        if operator == "~=" and len(bound) > 1:
-            ceiling = (*bound[:-2], bound[-2] + 1)
+        if (operator == "~=" and len(bound) > 1) or operator in ("^", "~"):
+            # Poetry's ^1.13 stays below 2, its ~1.13 below 1.14.
+            kept = {"~=": len(bound) - 1, "^": 1, "~": min(len(bound), 2)}[operator]
+            ceiling = (*bound[: kept - 1], bound[kept - 1] + 1)
             if ceiling + (0,) * (width - len(ceiling)) <= wanted:
                 return False
     return True

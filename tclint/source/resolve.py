@@ -137,8 +137,20 @@ class Resolver:
             return ()
         if any(parameter.name == root for parameter in scope.parameters):
             return ()
-        candidates = (item.qualified + dot + rest for item in self._imported(scope, root))
-        return tuple(dict.fromkeys(candidates))
+        candidates = tuple(dict.fromkeys(item.qualified + dot + rest for item in self._imported(scope, root)))
+        if candidates or not rest:
+            return candidates
+        # `amp = torch.cuda.amp`
+        written = self.assignments(scope, root)
+        if len(written) != 1 or written[0].operator or written[0].unpacked:
+            return ()
+        value = written[0].value
+        if not isinstance(value, Name) or "." not in value.dotted or value.dotted.startswith(("self.", name)):
+            return ()
+        top = value.dotted.partition(".")[0]
+        inner = self.owner(scope, top)
+        known = self._imported(inner, top) if inner is not None else []
+        return tuple(f"{item.qualified}.{value.dotted.partition('.')[2]}.{rest}" for item in known)
 
     def called(self, function: Function, call: Call) -> tuple[str, ...]:
         """Qualified names of what a call calls."""

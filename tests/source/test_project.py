@@ -95,6 +95,10 @@ def test_a_strange_file_is_no_evidence(tmp_path: Path, text: str) -> None:
         ("pyproject.toml", '[project]\ndependencies = ["torch==2.3.*"]\n', False),
         ("requirements.txt", "torch~=2.2\n", True),
         ("requirements.txt", "torch~=2.2.0\n", False),
+        ("requirements/base.txt", "torch==1.8.0\n", False),
+        ("env_gpu.yml", "dependencies:\n  - pytorch==1.9.0\n", False),
+        ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "^1.13.1"\n', False),
+        ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "^2.1"\n', True),
     ],
 )
 def test_old_names_are_right_for_old_torch(tmp_path: Path, file: str, text: str, reported: bool) -> None:
