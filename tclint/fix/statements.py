@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tokenize
 
 from tclint.fix.document import Change, Document
 
@@ -56,21 +57,44 @@ def insert_after(document: Document, statement: ast.stmt, code: str) -> Change:
     return Change(at, at, f"{document.newline}{indentation(document, statement)}{code}")
 
 
-def remove(document: Document, statement: ast.stmt) -> Change:
-    """Take a simple statement out; `pass` takes its place where it was the only one of its block."""
+def with_comment(document: Document, statement: ast.stmt) -> str:
+    """A statement's text, with what stands behind it where it has a line of its own."""
+    start, end = document.start(statement), document.end(statement)
+    if is_first_on_line(document, statement) and is_last_on_line(document, statement):
+        end = document.line_end(document.line_of(end))
+    return document.text[start:end].rstrip()
+
+
+def remove(document: Document, statement: ast.stmt, *, with_comments: bool = False) -> Change:
+    """Take a simple statement out; `pass` takes its place where it was the only one of its block.
+
+    Comments in it and behind it stay, on lines of their own, unless they go `with_comments`.
+    """
     start, end = document.start(statement), document.end(statement)
     block = document.block(statement)
+    first_on_line, last_on_line = is_first_on_line(document, statement), is_last_on_line(document, statement)
+    inside = [] if with_comments else _comments(document, start, end)
     if len(block) == 1:
-        return Change(start, end, "pass")
-    if is_first_on_line(document, statement) and is_last_on_line(document, statement):
+        kept = "".join(f"  {comment}" for comment in inside) if last_on_line else ""
+        return Change(start, end, f"pass{kept}")
+    if first_on_line and last_on_line:
         first, last = document.line_of(start), document.line_of(end)
-        return Change(document.line_start(first), document.line_start(last + 1), "")
+        behind = [] if with_comments else _comments(document, end, document.line_end(last))
+        outer = indentation(document, statement)
+        lines = "".join(f"{outer}{comment}{document.newline}" for comment in (*inside, *behind))
+        return Change(document.line_start(first), document.line_start(last + 1), lines)
     position = next(index for index, item in enumerate(block) if item is statement)
     if position + 1 < len(block):
         following = document.start(block[position + 1])
         if document.line_of(following) == document.line_of(end):
-            return Change(start, following, "")
+            outer = indentation(document, statement) if first_on_line else ""
+            above = "".join(f"{comment}{document.newline}{outer}" for comment in inside if first_on_line)
+            return Change(start, following, above)
     return Change(document.end(block[position - 1]), end, "")
+
+
+def _comments(document: Document, start: int, end: int) -> list[str]:
+    return [token.string for token in document.tokens_in(start, end) if token.kind == tokenize.COMMENT]
 
 
 def dedent_tail(document: Document, with_: ast.With | ast.AsyncWith, first: int) -> list[Change] | None:

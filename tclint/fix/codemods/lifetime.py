@@ -9,7 +9,14 @@ from tclint.fix.codemod import Proposal, codemod, unsafe
 from tclint.fix.codemods.scaling import uses
 from tclint.fix.document import Change, Document
 from tclint.fix.imports import dotted
-from tclint.fix.statements import insert_after, insert_before, is_first_on_line, is_last_on_line, remove
+from tclint.fix.statements import (
+    insert_after,
+    insert_before,
+    is_first_on_line,
+    is_last_on_line,
+    remove,
+    with_comment,
+)
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -63,11 +70,12 @@ def _hoisted(document: Document, statement: ast.Assign) -> list[Change] | None:
         return None
     if document.line_of(start) != document.line_of(end):
         return None
-    code = document.text[start : document.line_end(document.line_of(end))].rstrip()
-    removed = remove(document, statement)
-    if removed.text:
+    if len(loops[0].body) == 1:
         return None  # the loop would be left with nothing
-    return [insert_before(document, loop, code), removed]
+    return [
+        insert_before(document, loop, with_comment(document, statement)),
+        remove(document, statement, with_comments=True),
+    ]
 
 
 def _later(document: Document, statement: ast.Expr, call: ast.Call) -> list[Change] | None:
@@ -90,9 +98,12 @@ def _later(document: Document, statement: ast.Expr, call: ast.Call) -> list[Chan
     here = {id(document.statement(use.call)) for use in uses(document, document.function(call), "step")}
     if not {id(step) for step in steps} <= here:
         return None
-    removed = remove(document, statement)
     if updates and document.start(updates[-1]) > document.start(steps[-1]):
-        return [removed]
-    if updates:
+        return [remove(document, statement)]
+    last = steps[-1]
+    if updates or not is_first_on_line(document, last) or not is_last_on_line(document, last):
         return None
-    return [removed, insert_after(document, steps[-1], document.source(statement))]
+    return [
+        remove(document, statement, with_comments=True),
+        insert_after(document, last, with_comment(document, statement)),
+    ]

@@ -15,8 +15,8 @@ from tclint.fix.statements import (
     insert_after,
     insert_before,
     is_first_on_line,
-    is_last_on_line,
     remove,
+    with_comment,
 )
 
 _CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
@@ -106,11 +106,15 @@ def unscale_first(document: Document, finding: Finding) -> Proposal | None:
     misplaced = _misplaced(document, function, step, block, target, step_statement)
     if misplaced is None:
         return None
-    if len(misplaced) == 1 and is_first_on_line(document, target):
-        code = _with_comment(document, misplaced[0])
+    moved = len(misplaced) == 1 and is_first_on_line(document, target)
+    if moved:
+        code = with_comment(document, misplaced[0])
     optimizers = {use.argument for use in _steps_of(document, function, step.receiver)}
     nested = any(isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1])
-    changes = [insert_before(document, target, code), *(remove(document, item) for item in misplaced)]
+    changes = [
+        insert_before(document, target, code),
+        *(remove(document, item, with_comments=moved) for item in misplaced),
+    ]
     return safe(changes) if len(optimizers) == 1 and not nested else unsafe(changes)
 
 
@@ -147,14 +151,6 @@ def _misplaced(
             return None
         found.append(statement)
     return found
-
-
-def _with_comment(document: Document, statement: ast.stmt) -> str:
-    """A statement's text, with what stands behind it where it has a line of its own."""
-    start, end = document.start(statement), document.end(statement)
-    if is_first_on_line(document, statement) and is_last_on_line(document, statement):
-        end = document.line_end(document.line_of(end))
-    return document.text[start:end].rstrip()
 
 
 def _under_same_test(document: Document, clip: ast.stmt, step: ast.stmt, code: str) -> Proposal | None:

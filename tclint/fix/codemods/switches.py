@@ -107,9 +107,6 @@ def one_tf32_api(document: Document, finding: Finding) -> Proposal | None:
             return None
     elif not isinstance(older, ast.Expr) or not isinstance(older.value, ast.Call):
         return None
-    line_end = document.line_end(document.line_of(document.end(older)))
-    if document.has_comment(document.start(older), line_end):
-        return None  # it says why
     # Under a test it is somebody's choice.
     if isinstance(document.parent(older), ast.If | ast.Try | ast.For | ast.While | ast.With):
         return None
