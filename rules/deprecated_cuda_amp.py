@@ -219,6 +219,19 @@ if autocast is not None:
             source="""\
 import torch
 
+try:
+    autocast = torch.cuda.amp.autocast
+except AttributeError:
+    class autocast:
+        def __init__(self, enabled):
+            pass
+""",
+            note="a dummy stands in for it in old versions",
+        ),
+        Example(
+            source="""\
+import torch
+
 TORCH_2_4 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
 scaler = torch.amp.GradScaler("cuda") if TORCH_2_4 else torch.cuda.amp.GradScaler()
 """,
@@ -301,7 +314,9 @@ def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int
             for argument in event.call.arguments:
                 yield from _named(argument.value, event.call.site, event.block)
         elif isinstance(event, Assignment):
-            yield from _named(event.value, event.site, event.block)
+            kinds = {function.blocks[index].kind for index in function.enclosing(event.block)}
+            if "try" not in kinds:  # `try: autocast = torch.cuda.amp.autocast` has another in its except
+                yield from _named(event.value, event.site, event.block)
     if function.kind in ("module", "class", "function"):
         for child in context.tables.functions:
             if child.parent == function.index:
