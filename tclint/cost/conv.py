@@ -178,6 +178,8 @@ def _winograd(works: Sequence[Convolution], unit: UnitClass) -> BoolArray:
             and w.dilation == (1, 1)
             and w.groups == 1
             and w.in_channels >= WINOGRAD_LEAST_CHANNELS
+            # cuDNN's tables of algorithms have implicit products alone for filters in NHWC.
+            and not w.channels_last
             for w in works
         ],
         dtype=bool,
