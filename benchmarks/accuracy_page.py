@@ -16,6 +16,13 @@ The two rooflines are judged on the same rows: *roofline* is max(FLOPs / datashe
 datasheet bandwidth); *calibrated* has a start time and two efficiencies fitted to the very rows that it is
 judged on, so that it is the bar to beat.
 
+*± stated* is the uncertainty that tclint's reports state for these rows, on average: the mean error on shapes
+that the constants were not fitted to, at least 7 %, half as much again where constants stand in for another
+GPU. *within ±* is the share of rows whose error is at most what is stated for that very row. A mean error
+covers about 60 % of the rows where it is honest; rows below 45 % are in bold: there tclint is too sure.
+*repeats* is the mean error of an oracle that knows the median time of all rows of equal sizes (and the number
+of rows that have such twins): what the files themselves leave open.
+
 What to read out of it:
 
 - A GPU that is not listed was not measured here: its constants are those of GPUs like it, and every report
@@ -25,27 +32,32 @@ What to read out of it:
   through their clock; that is applied to all predictions alike (`benchmarks/harnesses.toml`).
 """
 
-KERNELS = """\
+COLUMNS = "mean | median | bias | within 10 % | ± stated | within ± | repeats | roofline | calibrated"
+"""Those of _figures, n left out."""
+
+KERNELS = f"""\
 
 ## Kernels
 
-| file | GPU | dtype | kind | n | mean | median | bias | within 10 % | roofline | calibrated |
-|---|---|---|---|---|---|---|---|---|---|---|
+| file | GPU | dtype | kind | n | {COLUMNS} |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
-MODELS = """\
+MODELS = f"""\
 
 ## Whole models
 
 timm's own benchmark, eager, autocast in fp16, one GPU. Each model is traced by name at the row's batch and
 image size. Constants of memory-bound operators and of convolutions were chosen by two thirds of the families
 of models (`benchmarks/calibrate_models.py`); the families judged here are the others. Training is priced as
-forward, backward and SGD with momentum. Repeated runs of one model in the data differ by up to 30 %, because
-they come from several versions of PyTorch, cuDNN and timm, which the data does not tell apart: early runs
-have no fused attention, for example, and today's timm, which is what is traced, has it.
+forward, backward and SGD with momentum. Two circumstances that the data does not state were inferred from
+it: training ran without fused attention, which its version of PyTorch did not have, and normalisation in
+inference ran in half precision (`benchmarks/timm_models.py`). Repeated runs of one model differ because they
+come from several versions of PyTorch, cuDNN and timm, which the data does not tell apart: early runs have no
+fused attention in inference either.
 
-| GPU | AMP | kind | n | mean | median | bias | within 10 % | roofline | calibrated | |
-|---|---|---|---|---|---|---|---|---|---|---|
+| GPU | AMP | kind | n | {COLUMNS} | |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
 GAINS = """\
@@ -63,14 +75,18 @@ LIMITS = """\
 ## Known to fail
 
 - Kernels below about 20 us: launching takes most of their time and differs between harnesses.
-- Depthwise convolutions with kernels of 7x7 and more, and grouped convolutions with wide groups trained in
-  NHWC: cuDNN runs them several times slower than their bytes and FLOPs say.
+- Depthwise convolutions with kernels of 7x7 and more: some run several times slower than others of like
+  sizes (ConvMixer's 9x9 in NHWC ten times, ConvFormer's 7x7 not at all).
+- Gradients of grouped convolutions in NHWC: direct kernels at about 2 TFLOP/s on the RTX 3090, with a spread
+  of a factor of two. Which groups have better kernels was found with all families of networks in view.
 - Models whose time goes into operators that the host waits for.
 - Power-limited cards (L4, T4) sustain 0.4-0.6 of the datasheet's rate; only T4's share is known here.
 - cuDNN's choice of algorithm: a shape beside a fast one can be slow for no reason that its size shows.
 - Hopper's penalty for misaligned sizes: too few points were published to calibrate it.
 """
 
+LEAST_COVERED_PERCENT = 45.0
+"""Shares of rows within the stated uncertainty below this are marked."""
 UNHANDLED = "\n## Not handled\n\n"
 
 
@@ -123,9 +139,17 @@ def _figures(line: dict[str, Any]) -> tuple[str, ...]:
         f"**{_number(line['median'])}**",
         _number(line["bias"]),
         _number(line["within_10_percent"]),
+        _number(line["stated"]),
+        _covered(line["within_stated"]),
+        f"{_number(line['repeats'])} ({line['repeats_n']})" if line["repeats_n"] else "",
         pair("roofline"),
         pair("calibrated_roofline"),
     )
+
+
+def _covered(percent: float) -> str:
+    text = _number(percent)
+    return f"**{text}**" if percent < LEAST_COVERED_PERCENT else text
 
 
 def _number(value: float | None) -> str:

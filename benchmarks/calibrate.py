@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from calibrate_shown import convolution_rows, gemm_rows, not_shown
 from measurements import (
     DTYPES,
     FloatArray,
@@ -90,8 +91,6 @@ CONVOLUTION_BOUNDS: Mapping[str, tuple[float, float]] = {
 HARNESS_SOURCES = frozenset({"neusight"})
 """Campaigns timed from the host: a harness per kind is fitted, and launch_us is not."""
 
-NOT_MEASURED = frozenset({"misaligned_4", "misaligned_2", "misaligned_1", "misaligned_1_tn"})
-"""The alignment law comes from other measurements (docs of GemmConstants); these files are aligned."""
 
 CHOSEN = ("least_tile_side", "most_tile_side")
 TILE_SIDES = ((32.0, 256.0), (64.0, 256.0), (64.0, 128.0), (128.0, 128.0))
@@ -119,6 +118,7 @@ STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
     },
     ("gemm", "fp32"): {
         "math_efficiency": 0.93,
+        "long_k_slowdown": 0.1,
         "tile_overhead": 0.08,
         "prologue_us": 0.05,
         "epilogue_us": 0.05,
@@ -210,20 +210,15 @@ def _problem(gpu: Gpu, kind: str, key: str, groups: tuple[Group, ...]) -> Proble
     unit = unit_class(gpu, torch_dtype, tf32=tf32)
     table: type[Any]
     works = [work for group in groups for work in group.works]
-    excluded: set[str] = set(NOT_MEASURED) | set(CHOSEN)
+    excluded: set[str] = set(CHOSEN)
     if any(group.source in HARNESS_SOURCES for group in groups):
         excluded.add("launch_us")
     if kind == "gemm":
         table, predict = GemmConstants, _predict_gemm(bare, unit)
-        if all(min(w.m, w.n) > 1 or w.batch > 1 for w in works if isinstance(w, Gemm)):
-            excluded |= {"gemv_launch_us", "gemv_memory_factor"}
+        excluded |= not_shown(gemm_rows([w for w in works if isinstance(w, Gemm)], unit))
     elif kind == "conv":
         table, predict = ConvolutionConstants, _predict_convolution(bare, unit)
-        excluded |= {"depthwise_nhwc_share", "depthwise_nchw_share", "depthwise_math_share", "small_c_factor"}
-        if unit is not None and unit.tensor_cores:
-            excluded.add("winograd_gain")
-        else:
-            excluded |= {"tiny_c_factor", "transform_bandwidth_share"}
+        excluded |= not_shown(convolution_rows([w for w in works if isinstance(w, Convolution)], unit))
     elif kind == "attention":
         table, predict = AttentionConstants, _predict_attention(bare, unit)
         dims = {w.head_dim for w in works if isinstance(w, Attention)}

@@ -63,13 +63,17 @@ START: dict[str, tuple[float, float, float]] = {
     "conv.transform_bandwidth_share": (0.8, 0.3, 3.0),
     "conv.pointwise_transform_share": (0.5, 0.05, 1.0),
     "conv.grouped_factor": (1.0, 0.3, 4.0),
-    "conv.grouped_backward_nhwc_factor": (1.5, 0.5, 8.0),
+    "conv.grouped_backward_nhwc_factor": (1.0, 0.2, 8.0),
     "conv.grouped_backward_nchw_factor": (1.0, 0.5, 8.0),
+    "conv.grouped_fallback_factor": (1.5, 0.8, 4.0),
+    "conv.grouped_direct_share": (0.06, 0.01, 0.3),
     "conv.depthwise_nhwc_share": (0.7, 0.2, 0.95),
     "conv.depthwise_nchw_share": (0.7, 0.2, 0.95),
     "conv.depthwise_math_share": (0.1, 0.03, 0.5),
+    "conv.depthwise_general_share": (0.1, 0.01, 0.3),
     "conv.depthwise_backward_nhwc_factor": (1.5, 0.7, 6.0),
     "conv.depthwise_backward_nchw_factor": (2.0, 0.7, 6.0),
+    "conv.depthwise_general_backward_factor": (1.5, 0.7, 6.0),
 }
 """(start, least, most) of every constant that is fitted; efficiencies stay below what a copy reaches."""
 

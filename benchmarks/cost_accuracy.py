@@ -3,12 +3,15 @@
     python benchmarks/cost_accuracy.py --data DIR [--traces DIR] [--format json] [--held-out]
 
 One line per file, GPU, dtype and kind. Errors are 100 * (predicted / measured - 1) percent: `mean` and
-`median` of their absolute values, `bias` their mean. The plain roofline is max(FLOPs / datasheet rate,
-bytes / datasheet bandwidth); the calibrated one has a start time and two efficiencies fitted to the very
-rows it is judged on. All rows of a file count; with --held-out only the fifth of the shapes that
-calibrate.py never fits (a hash of (N, K)). Campaigns timed from the host see kernels through their clock
-(harnesses.toml), which is applied to every prediction, the plain roofline's included; what tclint predicts
-is the kernel's own time. What cannot be priced is a line that says so.
+`median` of their absolute values, `bias` their mean. `stated` is the uncertainty that tclint states for these
+rows, on average, and `within_stated` the share of rows whose error is at most what is stated for them: about
+60 % where it is honest, because it is a mean error. `repeats` is the error of an oracle that knows the median
+of all rows of equal sizes: nothing that is told the sizes alone can do better. The plain roofline is
+max(FLOPs / datasheet rate, bytes / datasheet bandwidth); the calibrated one has a start time and two
+efficiencies fitted to the very rows it is judged on. All rows of a file count; with --held-out only the
+fifth of the shapes that calibrate.py never fits (a hash of (N, K)). Campaigns timed from the host see kernels
+through their clock (harnesses.toml), which is applied to every prediction, the plain roofline's included;
+what tclint predicts is the kernel's own time. What cannot be priced is a line that says so.
 
 Whole models (`--traces DIR`) are timm's, traced by name into that folder, which takes a while once; of these,
 --held-out keeps the families of models that no constant was chosen by.
@@ -33,6 +36,7 @@ from measurements import (
     Unhandled,
     WholeModels,
     harness_of,
+    oracle_errors,
     read_folder,
 )
 
@@ -62,6 +66,11 @@ class Line:
     roofline_median: float | None = None
     calibrated_roofline_mean: float | None = None
     calibrated_roofline_median: float | None = None
+    stated: float | None = None
+    within_stated: float | None = None
+    repeats: float | None = None
+    repeats_n: int = 0
+    """Rows whose sizes occur more than once."""
     calibrated: bool | None = None
     """Whether the constants are this GPU's own; None where nothing is priced."""
     harness: str = ""
@@ -96,6 +105,8 @@ def judge(item: Group | Unhandled, *, held_out_only: bool) -> Line:
     plain = 100 * np.abs(harness.measured_us(np.maximum(math_us, memory_us)) / measured - 1)
     fitted = 100 * np.abs(_calibrated_roofline(math_us, memory_us, measured) / measured - 1)
     absolute = np.abs(errors)
+    stated = np.array([price.uncertainty_percent for price in prices if price])
+    floor = oracle_errors(works, measured)
     return Line(
         *head,
         mean=_rounded(absolute.mean()),
@@ -106,6 +117,10 @@ def judge(item: Group | Unhandled, *, held_out_only: bool) -> Line:
         roofline_median=_rounded(np.median(plain)),
         calibrated_roofline_mean=_rounded(fitted.mean()),
         calibrated_roofline_median=_rounded(np.median(fitted)),
+        stated=_rounded(stated.mean()),
+        within_stated=_rounded(100 * (absolute <= stated).mean()),
+        repeats=_rounded(floor.mean()) if len(floor) else None,
+        repeats_n=len(floor),
         calibrated=all(price.calibrated for price in prices if price),
         harness="" if harness == Harness() else f"max({harness.floor_us:g}, {harness.added_us:g} + t) us",
         split=split,
@@ -158,6 +173,9 @@ COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("median", "median", 6),
     ("bias", "bias", 6),
     ("within_10_percent", "<=10%", 6),
+    ("stated", "stated", 6),
+    ("within_stated", "within", 6),
+    ("repeats", "repeats", 7),
     ("roofline_mean", "roof", 6),
     ("roofline_median", "median", 6),
     ("calibrated_roofline_mean", "cal.roof", 8),

@@ -4,9 +4,11 @@
     python benchmarks/measure.py --output measured/ --kind gemm --minutes 20
 
 Each figure is the median of device-event timings after a warm-up, over fresh random inputs that rotate
-through buffers larger than the L2, captured in a CUDA graph where the operator allows it, so that no launch
-gap counts. Use an idle GPU; clocks are left as they are. The files have the schema of published
-measurements plus the versions of driver, CUDA, cuDNN and torch; what is in them is not measured again.
+through buffers larger than the L2 (so do the results), captured in a CUDA graph where the operator allows
+it, so that no launch gap counts. Use an idle GPU; clocks are left as they are. On a machine with several
+GPUs, CUDA_VISIBLE_DEVICES chooses the one that is measured. The files have the schema of published
+measurements plus the versions of driver, CUDA, cuDNN and torch; what is in them is not measured again, and
+cases that do not fit the GPU's memory are left out with a message.
 
 Without CUDA, `--device cpu` tries the script out: such rows say `device=cpu`, name no GPU, and calibrate
 nothing.
@@ -29,8 +31,8 @@ from typing import Any
 from measure_cases import COLUMNS, KINDS, Case, all_cases
 from measure_clock import Clock, CpuClock, CudaClock, buffer_sets
 
-MEMORY_SHARE = 0.6
-"""Of the free memory that rotating buffers may take."""
+MEMORY_SHARE = 0.4
+"""Of the free memory that rotating inputs may take; results need up to as much again."""
 CPU_SCALE = 16
 """Divides sizes where the script is only tried out."""
 SOURCE = "measure"
@@ -85,6 +87,10 @@ class Results:
     def _read(self) -> Iterable[tuple[str, ...]]:
         if not self.path.exists():
             return
+        text = self.path.read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            # A run that was killed while it wrote: the piece of a line would spoil the next row.
+            self.path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
         with self.path.open(newline="", encoding="utf-8") as stream:
             for row in csv.DictReader(stream):
                 if row.get("time_us"):
@@ -124,6 +130,8 @@ def set_precision(dtype: str) -> None:
 def measure(case: Case, clock: Clock, device: Any) -> tuple[float, str]:
     """Microseconds of one case, and how it was launched."""
     set_precision(str(case.row["dtype"]))
+    if case.bytes > MEMORY_SHARE * clock.free_bytes:
+        raise RuntimeError(f"{case.bytes / 2**30:.0f} GiB do not fit the memory")
     most = max(1, int(clock.free_bytes * MEMORY_SHARE / max(case.bytes, 1)))
     sets = [case.build(device) for _ in range(min(buffer_sets(case.bytes, clock.cache_bytes), most))]
     return clock.time_us(case.call, sets)
@@ -162,7 +170,10 @@ def run(arguments: argparse.Namespace) -> int:
                 time_us, launch = measure(case, clock, device)
         except (RuntimeError, NotImplementedError) as error:
             failed += 1
-            say(f"left out {case.kind} {case.row}: {str(error).splitlines()[0]}")
+            say(f"left out {case.kind} {case.row}: {(str(error) or type(error).__name__).splitlines()[0]}")
+            if not clock.recover():
+                say("the GPU answers no more after that case; run it again to go on with the others")
+                return 1
             continue
         files[case.kind].add(gpu, case, time_us, launch, found)
         if number % 100 == 0:

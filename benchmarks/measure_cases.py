@@ -130,25 +130,43 @@ def _gemm(dtype: str, batch: int, m: int, n: int, k: int, transpose_a: bool, tra
 NETWORKS = ("resnet50", "mobilenet_v2", "unet", "densenet121", "resnext101_32x4d")
 """Fixtures whose layers are measured; the last one for its grouped convolutions."""
 FIRST_LAYER_CHANNELS = (1, 3, 4, 8)
+DEPTHWISE = (
+    (96, 56, 7, 1), (192, 28, 7, 1), (384, 14, 7, 1), (768, 7, 7, 1),
+    (240, 28, 5, 1), (240, 28, 5, 2), (672, 14, 5, 1), (144, 56, 3, 2), (256, 14, 31, 1),
+)  # fmt: skip
+"""(channels, edge, kernel, stride) beyond MobileNetV2's 3x3: EfficientNet's, ConvNeXt's and larger."""
+GROUPED = ((216, 28, 9), (576, 14, 24), (232, 28, 2), (696, 14, 6), (1024, 14, 64))
+"""(channels, edge, groups) of 3x3: RegNet's wide groups."""
 DIRECTIONS = ("forward", "dgrad", "wgrad")
 
 
-def convolutions(batch: int, dtypes: tuple[str, ...] = DTYPES, scale: int = 1) -> Iterator[Case]:
-    """Every distinct layer of the networks in three directions and both layouts.
+def convolutions(
+    batch: int, dtypes: tuple[str, ...] = DTYPES, scale: int = 1, networks: tuple[str, ...] = NETWORKS
+) -> Iterator[Case]:
+    """Every distinct layer of the networks, and those listed above, in three directions and both layouts.
 
     Args:
         batch: images.
         dtypes: of the tensors.
         scale: divides the images' sizes, for trying the script out.
+        networks: fixtures to take layers from.
     """
     layers: dict[tuple[int, ...], None] = {}
-    for network in NETWORKS:
+    for network in networks:
         layers.update(dict.fromkeys(_layers_of(network, scale)))
     for channels in FIRST_LAYER_CHANNELS:
         for filters, size, stride in ((64, 7, 2), (32, 3, 2), (64, 3, 1)):
             edge = 224 // scale
             layer = (channels, edge, edge, filters, size, size, size // 2, size // 2, stride, stride, 1)
             layers[layer] = None
+    for channels, size, taps, stride in DEPTHWISE:
+        edge = max(size // scale, 4)
+        layers[channels, edge, edge, channels, taps, taps, taps // 2, taps // 2, stride, stride, channels] = (
+            None
+        )
+    for channels, size, groups in GROUPED:
+        edge = max(size // scale, 4)
+        layers[channels, edge, edge, channels, 3, 3, 1, 1, 1, 1, groups] = None
     for dtype in dtypes:
         for layout in ("nhwc", "nchw"):
             for direction in DIRECTIONS:
@@ -300,20 +318,26 @@ def _image_op(dtype: str, op: str, layout: str, batch: int, channels: int, size:
         form = torch.channels_last if layout == "nhwc" else torch.contiguous_format
         x = _random(device, dtype, batch, channels, size, size).contiguous(memory_format=form)
         other = torch.empty_like(x).normal_()
-        return x, other, [torch.rand(channels, device=device) + 0.5 for _ in range(4)]
+        parameters = [torch.rand(channels, device=device) + 0.5 for _ in range(4)]
+        # cuDNN's or torch's own kernel, as F.batch_norm would choose, and what its backward reads.
+        saved = _batch_norm(x, parameters)[1:] if op == "batch_norm_bwd" else ()
+        return x, other, parameters, saved
 
     def call(inputs: Any) -> Any:
         import torch
         from torch.nn import functional as F
 
-        x, other, (weight, bias, mean, variance) = inputs
+        x, other, parameters, saved = inputs
         match op:
             case "batch_norm":
-                return torch.ops.aten.native_batch_norm(x, weight, bias, mean, variance, True, 0.1, 1e-5)
+                return _batch_norm(x, parameters)
             case "batch_norm_bwd":
-                return torch.ops.aten.native_batch_norm_backward(
-                    other, x, weight, mean, variance, mean, variance, True, 1e-5, (True, True, True)
-                )
+                weight, _, mean, variance = parameters
+                saved_mean, saved_deviation, reserve, kernel = saved
+                return torch.ops.aten._batch_norm_impl_index_backward(
+                    kernel, x, other, weight, mean, variance, saved_mean, saved_deviation,
+                    True, 1e-5, (True, True, True), reserve,
+                )  # fmt: skip
             case "gn":
                 return F.group_norm(x, 8)
             case "max_pool":
@@ -323,6 +347,13 @@ def _image_op(dtype: str, op: str, layout: str, batch: int, channels: int, size:
     elements = batch * channels * size * size
     row = _vector_row(dtype, op, batch * size * size, channels, layout)
     return Case("vector", row, 3 * elements * _itemsize(dtype), build, call)
+
+
+def _batch_norm(x: Any, parameters: Any) -> Any:
+    import torch
+
+    weight, bias, mean, variance = parameters
+    return torch.ops.aten._batch_norm_impl_index(x, weight, bias, mean, variance, True, 0.1, 1e-5, True)
 
 
 def _matrix_op(dtype: str, op: str, rows: int, cols: int) -> Case:

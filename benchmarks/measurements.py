@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -318,3 +318,12 @@ def harness_of(group: Group) -> Harness:
         if group.kind in table:
             return Harness(**table[group.kind])
     return Harness()
+
+
+def oracle_errors(keys: Sequence[Hashable], measured: FloatArray) -> FloatArray:
+    """Absolute errors in percent, of rows that share a key with others, against the median of their key."""
+    groups: dict[Hashable, list[int]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    found = [measured[members] for members in groups.values() if len(members) > 1]
+    return np.concatenate([100 * np.abs(np.median(times) / times - 1) for times in found] or [np.zeros(0)])

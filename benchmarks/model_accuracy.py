@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measurements import FloatArray
+from measurements import FloatArray, oracle_errors
 from timm_models import PRECISIONS, Counts, ModelRow, Traces, lowered, read_rows
 
 from tclint.cost.classes import tf32_switches, unit_class
@@ -84,12 +84,14 @@ def _judge(
     measured = np.array([row.step_us for row in rows])
     zero = np.zeros(len(rows))
     predicted, math_us, memory_us, launches = zero.copy(), zero.copy(), zero.copy(), zero.copy()
+    doubt_us = zero.copy()
     for i, own in enumerate(counts):
         for number, times in own.items():
             price, work = prices[number], works[number]
             if price is None:
                 continue
             predicted[i] += times * price.time_us
+            doubt_us[i] += times * price.time_us * price.uncertainty_percent
             ideal_math, ideal_memory = _roofline_parts(work, price, gpu, precision)
             launches[i] += times
             if ideal_math > ideal_memory:
@@ -97,6 +99,8 @@ def _judge(
             else:
                 memory_us[i] += times * ideal_memory
     errors = 100 * (predicted / measured - 1)
+    stated = doubt_us / predicted
+    floor = oracle_errors([(row.model, row.image, row.batch) for row in rows], measured)
     plain = 100 * np.abs((math_us + memory_us) / measured - 1)
     fitted = 100 * np.abs(_calibrated(np.stack([math_us, memory_us, launches], 1), measured) / measured - 1)
     return {
@@ -108,6 +112,10 @@ def _judge(
         "roofline_median": _rounded(np.median(plain)),
         "calibrated_roofline_mean": _rounded(fitted.mean()),
         "calibrated_roofline_median": _rounded(np.median(fitted)),
+        "stated": _rounded(stated.mean()),
+        "within_stated": _rounded(100 * (np.abs(errors) <= stated).mean()),
+        "repeats": _rounded(floor.mean()) if len(floor) else None,
+        "repeats_n": len(floor),
         "calibrated": gpu.calibrated(precision),
         "times": predicted,
     }

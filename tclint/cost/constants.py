@@ -115,8 +115,8 @@ class ConvolutionConstants(_Constants):
     """NHWC forward time relative to the above where there is no NHWC kernel for the groups' channels; the
     transposition comes on top."""
     grouped_direct_share: float = 0.06
-    """Share of the fp32 CUDA-core rate of the direct kernels that compute gradients in NHWC where there are no
-    others."""
+    """Share of the fp32 CUDA-core rate of the direct kernels that compute gradients in NHWC where there are
+    no others."""
     winograd_gain: float = 1.7
     """Fewer multiplications of fp32 3x3 stride-1 kernels."""
     depthwise_nhwc_share: float = 0.5

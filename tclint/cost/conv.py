@@ -24,6 +24,16 @@ SMALL_CHANNELS = 4
 """Input channels for which cuDNN has special NHWC first-layer kernels."""
 TINY_CHANNELS = 3
 WINOGRAD_LEAST_CHANNELS = 16
+GROUP_CHANNELS = (4, 8, 16, 32, 64, 128, 256, 512)
+"""Channels per group for which NHWC kernels of grouped convolutions exist; others run as NCHW."""
+GROUPED_BACKWARD_CHANNELS = (4, 8, 16, 32)
+GROUPED_BACKWARD_GROUPS = 32
+"""NHWC kernels for the gradients of grouped convolutions exist for these channels per group where the groups
+are a multiple of this. Which ones exist was found from the throughput of whole networks: RegNet and ResNeXt
+train in NHWC at a tenth of one another's rate."""
+DEPTHWISE_KERNELS = (1, 3, 5)
+"""Square kernels for which depthwise convolutions are compiled; others run a general one
+(aten/src/ATen/native/cuda/DepthwiseConv2d.cu)."""
 PACKED_CHANNELS = 64
 """Narrow groups are computed several at a time, as one product of about this width with zeros between."""
 
@@ -62,6 +72,7 @@ def convolution_times(
     groups = _column([w.groups for w in works])
     c_real = _column([w.in_channels // w.groups for w in works])
     k_real = _column([w.out_channels // w.groups for w in works])
+    given_groups, wide = groups, np.maximum(c_real, k_real)
     packed = np.clip(np.floor(PACKED_CHANNELS / np.maximum(c_real, k_real)), 1, groups)
     # From here on a group is several narrow ones.
     c_group, k_group, groups = c_real * packed, k_real * packed, groups / packed
@@ -132,6 +143,18 @@ def convolution_times(
     factor = np.select([forward, dgrad], [c.forward_factor, c.dgrad_factor], c.wgrad_factor)
     grouped_backward = np.where(nhwc, c.grouped_backward_nhwc_factor, c.grouped_backward_nchw_factor)
     factor = factor * np.where(grouped, np.where(forward, c.grouped_factor, grouped_backward), 1.0)
+    undilated = np.array([all(step == 1 for step in w.dilation) for w in works], dtype=bool)
+    tensor_nhwc = grouped & nhwc & unit.tensor_cores & (size == 2)
+    fallback = tensor_nhwc & forward & ~(np.isin(wide, GROUP_CHANNELS) & undilated)
+    direct = (
+        tensor_nhwc
+        & ~forward
+        & ~(
+            np.isin(wide, GROUPED_BACKWARD_CHANNELS)
+            & (np.mod(given_groups, GROUPED_BACKWARD_GROUPS) == 0)
+            & undilated
+        )
+    )
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     # Into NHWC and back: each of the two activations is read once and written once.
     transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * c.transform_bandwidth_share)
@@ -143,16 +166,25 @@ def convolution_times(
     ) * (size / (bytes_per_us * c.transform_bandwidth_share))
     needs_transform = unit.tensor_cores & ~nhwc
     copies_us = np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
-    dense_us = gemm.time_us * factor + copies_us
+    # There and back again: into the layout that has a kernel.
+    copies_us = copies_us + np.where(fallback, transform, 0.0)
+    dense_us = gemm.time_us * factor * np.where(fallback, c.grouped_fallback_factor, 1.0) + copies_us
     share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
     moved = (first + second + result) * size
     multiply_adds = 2 * batch * out_positions * k_real * c_real * groups * packed * taps
+    cuda_cores_us = multiply_adds / (1e6 * gpu.peak_tflops["fp32"])
+    direct_us = c.launch_us + moved / bytes_per_us + cuda_cores_us / c.grouped_direct_share
+    dense_us = np.where(direct, direct_us, dense_us)
+    compiled = np.array(
+        [len(set(w.kernel_size)) == 1 and w.kernel_size[0] in DEPTHWISE_KERNELS for w in works], dtype=bool
+    )
     depthwise_us = (
         c.launch_us
         + moved / (bytes_per_us * share)
-        + multiply_adds / (1e6 * gpu.peak_tflops["fp32"] * c.depthwise_math_share)
+        + cuda_cores_us / np.where(compiled, c.depthwise_math_share, c.depthwise_general_share)
     )
     slower = np.where(nhwc, c.depthwise_backward_nhwc_factor, c.depthwise_backward_nchw_factor)
+    slower = np.where(compiled, slower, c.depthwise_general_backward_factor)
     depthwise_us = depthwise_us * np.where(forward, 1.0, slower)
     return ConvolutionTimes(
         time_us=np.where(depthwise, depthwise_us, dense_us),
@@ -162,7 +194,7 @@ def convolution_times(
         depthwise=depthwise,
         padded=padded & ~depthwise,
         winograd=winograd,
-        copies_us=np.where(depthwise, 0.0, copies_us),
+        copies_us=np.where(depthwise | direct, 0.0, copies_us),
         bytes_read=(first + second) * size,
         bytes_written=result * size,
     )

@@ -135,7 +135,9 @@ class _Layout:
             return self._kept(inputs[0], spec), False
         if op.kind == "view":
             return self._view(op, inputs[0], spec)
-        if op.name in CONTIGUOUS_RESULT:
+        # CUDA's kernels for reflected and replicated borders know row-major tensors only.
+        copied_border = op.name == "pad" and op.attributes.get("mode", "constant") in ("reflect", "replicate")
+        if op.name in CONTIGUOUS_RESULT or copied_border:
             return contiguous_strides(spec.shape), False
         rank = len(spec.shape)
         if op.kind == "conv" and rank in IMAGE_RANKS:

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.cost.estimate import estimate
 from tclint.cost.pricing import price_works
 from tclint.gpu import load_gpu
 
@@ -50,7 +50,8 @@ def network() -> nn.Module:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     data, traces = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("traces")
     graph = tclint.trace(network, torch.empty(64, 3, 32, 32))
-    (traces / f"{NAME}-32-64.json.gz").write_bytes(gzip.compress(graph.to_json().encode()))
+    for key in (f"{NAME}-32-64", f"{NAME}-32-64-unfused"):
+        (traces / f"{key}.json.gz").write_bytes(gzip.compress(graph.to_json().encode()))
     (traces / "unknown-32-64.json.gz").write_bytes(b"")
     lines = [
         f"rtx-3090,{NAME},{phase},amp,{layout},64.0,32,{speed},test\n"
@@ -85,7 +86,7 @@ def test_models_are_priced_as_their_row_says(folders: tuple[Path, Path]) -> None
         if row.model == NAME:
             graph = timm_models.Traces(traces).graph(row)
             assert graph is not None
-            step_us = estimate(graph, timm_models.scenario_of(row)).step_time_us
+            step_us = timm_models.price(graph, timm_models.scenario_of(row)).step_time_us
             line = lines[f"model {row.phase} {row.layout}"]
             assert line["n"] == 1
             assert line["bias"] == pytest.approx(100 * (step_us / row.step_us - 1), abs=0.02)
@@ -93,6 +94,32 @@ def test_models_are_priced_as_their_row_says(folders: tuple[Path, Path]) -> None
             assert line["calibrated_roofline_mean"] is not None
     assert "1 rows of models" in lines["model infer nchw"]["note"]
     assert "sign right" in lines["channels_last infer"]["note"]
+
+
+def test_norms_of_inference_run_in_the_dtype_of_their_input(folders: tuple[Path, Path]) -> None:
+    rows = {
+        row.phase: row for row in timm_models.read_rows(folders[0] / "models.csv")[0] if row.model == NAME
+    }
+    traces = timm_models.Traces(folders[1])
+    dtypes = {}
+    for phase, row in rows.items():
+        graph = traces.graph(row)
+        assert graph is not None
+        (norm,) = (
+            op for op in timm_models.price(graph, timm_models.scenario_of(row)).ops if "layer_norm" in op.name
+        )
+        dtypes[phase] = norm.outputs[0].dtype
+    assert dtypes == {"infer": "float16", "train": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [("resnet50", "resnet50-224-64"), ("ig_resnext101_32x16d", "resnext101_32x16d-224-64")],
+)
+def test_renamed_models_are_traced_under_the_name_that_means_them(model: str, key: str) -> None:
+    row = timm_models.ModelRow("rtx-3090", model, "infer", "amp", "nchw", 64, 224, 1000.0)
+    assert row.key == key
+    assert replace(row, phase="train").key == f"{key}-unfused"
 
 
 def test_without_traces_whole_models_are_a_line_that_says_so(folders: tuple[Path, Path]) -> None:

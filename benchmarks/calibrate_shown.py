@@ -1,0 +1,84 @@
+"""Which constants a set of measurements shows: those on which enough of its rows depend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tclint.cost.classes import UnitClass
+from tclint.cost.constants import GemmConstants
+from tclint.cost.conv import DEPTHWISE_KERNELS, SMALL_CHANNELS, TINY_CHANNELS
+from tclint.cost.matmul import misalignment_factor
+from tclint.cost.pricing import gemm_shapes
+from tclint.graph.work import Convolution, Gemm
+
+LEAST_SHOWN = 8
+"""A constant is fitted where at least so many rows depend on it; the others keep their start."""
+MISALIGNED = ("misaligned_4", "misaligned_2", "misaligned_1", "misaligned_1_tn")
+MARKED = GemmConstants(misaligned_4=2.0, misaligned_2=3.0, misaligned_1=5.0, misaligned_1_tn=7.0)
+"""Factors that tell which of them a product depends on."""
+
+
+def not_shown(rows: Mapping[str, int]) -> set[str]:
+    """Constants that too few rows depend on."""
+    return {name for name, count in rows.items() if count < LEAST_SHOWN}
+
+
+def gemm_rows(works: Sequence[Gemm], unit: UnitClass | None) -> dict[str, int]:
+    """How many rows depend on each constant that not all depend on."""
+    assert unit is not None
+    vectors = sum(min(w.m, w.n) <= 1 and w.batch == 1 for w in works)
+    factors = misalignment_factor(gemm_shapes(works), unit, MARKED)
+    return {
+        "gemv_launch_us": vectors,
+        "gemv_memory_factor": vectors,
+        **{name: int((factors == getattr(MARKED, name)).sum()) for name in MISALIGNED},
+    }
+
+
+def convolution_rows(works: Sequence[Convolution], unit: UnitClass | None) -> dict[str, int]:
+    """How many rows depend on each constant that not all depend on."""
+    assert unit is not None
+    tensor = unit.tensor_cores
+    dense = [w for w in works if w.groups == 1]
+    depthwise = [w for w in works if w.is_depthwise]
+    grouped = [w for w in works if w.groups > 1 and not w.is_depthwise]
+
+    def count(chosen: Sequence[Convolution], wanted: Callable[[Convolution], bool] = lambda _: True) -> int:
+        return sum(wanted(w) for w in chosen)
+
+    def compiled(w: Convolution) -> bool:
+        return w.kernel_size[0] in DEPTHWISE_KERNELS
+
+    def backward(w: Convolution) -> bool:
+        return w.direction != "forward"
+
+    nchw = count([*dense, *grouped], lambda w: not w.channels_last)
+    return {
+        "forward_factor": count(dense, lambda w: not backward(w)),
+        "dgrad_factor": count(dense, lambda w: w.direction == "dgrad"),
+        "wgrad_factor": count(dense, lambda w: w.direction == "wgrad"),
+        "halo_reread": count(works, lambda w: max(w.kernel_size) > 1),
+        "transform_bandwidth_share": nchw * tensor,
+        "pointwise_transform_share": tensor
+        * count(dense, lambda w: not w.channels_last and max(w.kernel_size) == 1 and not backward(w)),
+        "grouped_factor": count(grouped, lambda w: not backward(w)),
+        "grouped_backward_nhwc_factor": count(grouped, lambda w: backward(w) and w.channels_last),
+        "grouped_backward_nchw_factor": count(grouped, lambda w: backward(w) and not w.channels_last),
+        "grouped_fallback_factor": tensor * count(grouped, lambda w: w.channels_last and not backward(w)),
+        "grouped_direct_share": tensor * count(grouped, lambda w: w.channels_last and backward(w)),
+        "winograd_gain": (not tensor) * count(dense, lambda w: w.kernel_size == (3, 3)),
+        "depthwise_nhwc_share": count(depthwise, lambda w: w.channels_last),
+        "depthwise_nchw_share": count(depthwise, lambda w: not w.channels_last),
+        "depthwise_math_share": count(depthwise, compiled),
+        "depthwise_general_share": count(depthwise, lambda w: not compiled(w)),
+        "depthwise_backward_nhwc_factor": count(
+            depthwise, lambda w: compiled(w) and backward(w) and w.channels_last
+        ),
+        "depthwise_backward_nchw_factor": count(
+            depthwise, lambda w: compiled(w) and backward(w) and not w.channels_last
+        ),
+        "depthwise_general_backward_factor": count(depthwise, lambda w: not compiled(w) and backward(w)),
+        "small_c_factor": tensor
+        * count(dense, lambda w: w.in_channels == SMALL_CHANNELS and w.channels_last),
+        "tiny_c_factor": tensor * count(dense, lambda w: w.in_channels <= TINY_CHANNELS),
+    }
