@@ -1,4 +1,4 @@
-"""A model of 175 billion parameters is linted in seconds, in little memory."""
+"""A model of 175 billion parameters is linted in little memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from examples import FIXTURES
 pytest.importorskip("torch")
 
 LARGEST_MIB = 800
-LONGEST_CPU_S = 12
 
 
 # A process of its own starts the command: a child inherits the peak memory of what forked it, and the tests'
@@ -24,14 +23,14 @@ import json, resource, subprocess, sys
 with open(sys.argv[1], "w") as file:
     subprocess.run(sys.argv[2:], stdout=file)
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps({"cpu_s": usage.ru_utime + usage.ru_stime, "peak_kib": usage.ru_maxrss}))
+print(json.dumps({"peak_kib": usage.ru_maxrss}))
 """
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("resource") is None, reason="needs the children's resource usage"
 )
-def test_gpt3_is_linted_within_its_limits(tmp_path: Path) -> None:
+def test_gpt3_is_linted_in_little_memory(tmp_path: Path) -> None:
     target = f"{FIXTURES / 'gpt3_175b.py'}:build_model"
     output = tmp_path / "report.json"
     command = [sys.executable, "-m", "tclint", target, "--gpu", "a100", "--min-gain", "0.1"]
@@ -50,6 +49,4 @@ def test_gpt3_is_linted_within_its_limits(tmp_path: Path) -> None:
     assert report["findings"][0]["evidence"]["padding"] == [[50257, 50304]]
     [metrics] = entry["metrics"].values()
     assert metrics["step_time_fixed_us"] < metrics["step_time_us"]
-    # CPU time, not wall-clock: tests share their machine.
-    assert usage["cpu_s"] < LONGEST_CPU_S
     assert usage["peak_kib"] / 1024 < LARGEST_MIB  # of the largest process; KiB on Linux
