@@ -243,6 +243,8 @@ class _Saving:
         token = rules.get(op.name)
         if op.name in ("mul", "div", "multiply", "divide", "true_divide") and len(op.inputs) == 1:
             token = "none"
+        elif op.name in ("pow", "float_power") and tuple(op.input_names) == ("self",):
+            token = "self"  # only a base or an exponent that is a tensor needs the result
         elif op.name in _ADAPTIVE_AVERAGES and prod(op.outputs[0].shape[2:]) == 1:
             token = "none"  # torch takes the mean
         elif token is None and op.kind == "elementwise" and len(op.inputs) == 1:

@@ -152,6 +152,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
         ),
         lambda: torch.zeros(2, 4, 17, 15),
     ),
+    "powers": (
+        lambda: Lambda(
+            lambda m, x: 2.0 ** m.a(x).pow(3).mean(-1, keepdim=True) * m.a(x), a=nn.Linear(12, 20)
+        ),
+        lambda: torch.zeros(6, 12),
+    ),
     "scattered messages": (
         lambda: Lambda(_messages, send=nn.Linear(12, 12), out=nn.Linear(12, 4)),
         lambda: torch.zeros(4, 12),
