@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import tokenize
 
 from tclint.fix.document import Change, Document
 
 _BLANK = " \t\f"
+_DIRECTIVE = re.compile(r"#\s*(?:noqa\b|(?:tclint|type|pylint|pyright|mypy|fmt|isort|ruff|pragma):)", re.I)
+"""Comments that speak to a checker about their line."""
 
 
 def is_first_on_line(document: Document, statement: ast.stmt) -> bool:
@@ -68,7 +71,8 @@ def with_comment(document: Document, statement: ast.stmt) -> str:
 def remove(document: Document, statement: ast.stmt, *, with_comments: bool = False) -> Change:
     """Take a simple statement out; `pass` takes its place where it was the only one of its block.
 
-    Comments in it and behind it stay, on lines of their own, unless they go `with_comments`.
+    Comments in it and behind it stay, on lines of their own, unless they go `with_comments`; what they say
+    to a checker of that line goes with it.
     """
     start, end = document.start(statement), document.end(statement)
     block = document.block(statement)
@@ -94,7 +98,8 @@ def remove(document: Document, statement: ast.stmt, *, with_comments: bool = Fal
 
 
 def _comments(document: Document, start: int, end: int) -> list[str]:
-    return [token.string for token in document.tokens_in(start, end) if token.kind == tokenize.COMMENT]
+    found = (token.string for token in document.tokens_in(start, end) if token.kind == tokenize.COMMENT)
+    return [comment for comment in found if not _DIRECTIVE.match(comment)]
 
 
 def dedent_tail(document: Document, with_: ast.With | ast.AsyncWith, first: int) -> list[Change] | None:
