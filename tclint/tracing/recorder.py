@@ -7,6 +7,7 @@ the dispatch mode sees linear, conv, einsum, attention and other composite opera
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tclint.graph import Cast, TensorSpec
 from tclint.graph.op import Checkpoint
+from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.constants import (
@@ -219,6 +221,7 @@ class Recorder(TorchDispatchMode):
         if facts.in_place and not facts.reshapes_in_place:
             self._write_in_place(function, facts, args, kwargs)
             return target
+        check_arguments(facts.full_name, args, kwargs)
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
@@ -260,9 +263,22 @@ class Recorder(TorchDispatchMode):
         if not written.is_meta:
             self._written.give_up_values(written)
             written = self._demote(written)
+        others = tensors_in(args[1:], kwargs)
+        if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
+            self._check_write(function, facts, (written, *args[1:]), kwargs)
         self.record(function, facts, (written, *args[1:]), kwargs, written, ())
         note_contents(facts, args, kwargs, written)
         self._written.add(written, written)
+
+    def _check_write(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Raise what the in-place operator raises where another tensor does not fit the written one."""
+        check_arguments(facts.full_name, args, kwargs)
+        if facts.full_name in GUESSES or facts.full_name in _INDEXED:
+            return
+        with contextlib.suppress(NotImplementedError):
+            function(*map_tensors(args, to_meta), **map_tensors(kwargs, to_meta))
 
     def _run_parts(
         self,

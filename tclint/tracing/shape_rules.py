@@ -205,8 +205,11 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Metadata | None:
-    del dropout_p, is_causal, scale, enable_gqa
-    if query.dim() != 4:
+    del dropout_p, is_causal, scale
+    if not query.dim() == key.dim() == value.dim() == 4 or query.dtype != value.dtype:
+        return None
+    shared = 1 if enable_gqa else 2  # batch, and heads that are not grouped
+    if not query.shape[:shared] == key.shape[:shared] == value.shape[:shared]:
         return None
     batch, heads, length = query.shape[:3]
     size = value.shape[-1]
@@ -263,8 +266,9 @@ def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
 def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Metadata | None:
     if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in _FLOATING:
         return None
-    axes = {axis % tensor.dim() for axis in (dim if isinstance(dim, (list, tuple)) else [dim])}
-    if not axes or not tensor.is_contiguous():
+    given = dim if isinstance(dim, (list, tuple)) else [dim]
+    axes = {axis % tensor.dim() for axis in given if -tensor.dim() <= axis < tensor.dim()}
+    if not axes or len(axes) < len(given) or not tensor.is_contiguous():
         return None
     shape = tuple(
         1 if axis in axes else size for axis, size in enumerate(tensor.shape) if keepdim or axis not in axes
