@@ -147,8 +147,10 @@ class _Sources:
 
 
 def _with_known_gpus(settings: Settings) -> Settings:
+    from tclint.cost.scenario import Scenario
     from tclint.gpu import load_gpu
 
+    Scenario(precision=settings.precision, mode=settings.mode)  # refused before anything is traced
     return replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
 
 

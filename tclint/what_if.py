@@ -86,7 +86,7 @@ class BatchLimits:
     """As traced; None where the inputs have no batch dim."""
     largest: int | None
     largest_checkpointed: int | None
-    """With every repeated block checkpointed; None where there are no such blocks."""
+    """With every repeated block checkpointed; None where no such block saves memory."""
     unknown: str | None = None
     """Why the limits are None."""
 

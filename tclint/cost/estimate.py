@@ -273,6 +273,7 @@ def _said_of_layers(run: Running, chosen: frozenset[int], left: dict[str, int], 
     text += ", conversions fused)" if compiled else ", conversions unfused as without torch.compile)"
     if left:
         reasons = sorted(left.items(), key=lambda item: -item[1])
-        text += f"; {sum(left.values())} stay in 16 bits: {reasons[0][0]}"
+        count = sum(left.values())
+        text += f"; {count} {'stays' if count == 1 else 'stay'} in 16 bits: {reasons[0][0]}"
         text += f" and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     return f"{text}; no time of {run.linear} products has been measured, the constants are those of 16 bits"

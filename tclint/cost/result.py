@@ -360,7 +360,7 @@ class Memory:
     working_bytes: int = 0
     """Gradients of activations while the op that needs most runs backward."""
     checkpointed_activations_bytes: int | None = None
-    """`activations_bytes` if every repeated block were checkpointed; None where there are no such blocks."""
+    """`activations_bytes` if every repeated block were checkpointed; None where no such block saves memory."""
     unknown: tuple[str, ...] = ()
     """Parts that are not known, and what stands for them."""
 
@@ -370,7 +370,7 @@ class Memory:
 
     @property
     def checkpointed_total_bytes(self) -> int | None:
-        """With every repeated block checkpointed; None where there are no such blocks."""
+        """With every repeated block checkpointed; None where no such block saves memory."""
         if self.checkpointed_activations_bytes is None:
             return None
         return self._besides_activations + self.checkpointed_activations_bytes

@@ -53,13 +53,15 @@ def step_memory(graph: Graph, mode: Mode, optimizer: OptimizerName = "adamw") ->
         return replace(common, activations_bytes=_peak_alive_bytes(graph))
     saved = saved_tensors(graph)
     kept, block = checkpointed_bytes(graph, saved)
+    activations = _counted_bytes(saved.storages().items()) + saved.recomputed_bytes
+    pays = kept is not None and kept + block < activations
     return replace(
         common,
         gradients_bytes=sum(p.bytes for p in trained),
         optimizer_bytes=sum(optimizers()[optimizer].state_bytes(p.numel, p.dtype) for p in trained),
-        activations_bytes=_counted_bytes(saved.storages().items()) + saved.recomputed_bytes,
+        activations_bytes=activations,
         working_bytes=max((_working_bytes(op) for op in graph.ops), default=0),
-        checkpointed_activations_bytes=None if kept is None else kept + block,
+        checkpointed_activations_bytes=(kept or 0) + block if pays else None,
         unknown=tuple(
             f"what {name} keeps for backward ({count}x): its inputs are counted"
             for name, count in sorted(saved.unknown.items())

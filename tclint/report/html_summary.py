@@ -127,7 +127,9 @@ def _card(metrics: Metrics, mode: str) -> str:
     listed = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows)
     ready = metrics.readiness_percent
     meter = f"<meter min='0' max='100' value='{ready:.1f}'></meter>" if math.isfinite(ready) else ""
-    note = "" if metrics.calibrated else "<p class='facts'>Constants of this GPU's relatives stand in.</p>"
+    note = (
+        "" if metrics.calibrated else "<p class='facts'>Constants of another GPU or precision stand in.</p>"
+    )
     return (
         f"<article class='card'><h3>{text(metrics.gpu)}</h3>"
         f"<div class='big'><span><b>{text(time_text(metrics.step_time_us))}</b> a step "

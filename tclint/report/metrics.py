@@ -67,8 +67,9 @@ RUN_METRICS: dict[str, Unit] = {
 """Per run; `findings` also per rule and level."""
 
 _NO_BOUND = "no bound: the whole step runs on Tensor Cores"
+_NOTHING_PRICED = "no operator of the model has a cost formula"
 _NO_FIX = "no finding has a priced fix"
-_NO_BLOCKS = "the model has no repeated blocks to checkpoint"
+_NO_BLOCKS = "no repeated blocks that checkpointing would save memory in"
 _WHY_NONE = {
     "aligned_flops_percent": "no matrix product runs in a precision that has an alignment",
     "step_time_fixed_us": _NO_FIX,
@@ -141,11 +142,16 @@ def _other_precisions(entry: Entry, gpu: str, metrics: Metrics) -> Iterator[Metr
         if value is None:
             reason = f"{gpu} does not compute in {precision}"
         elif not math.isfinite(value):
-            value, reason = None, "the prediction is not finite"
+            reason = _not_finite(value)
+            value = None
         yield MetricRow(
             "step_time_us", "us", value, entry.target, entry.model, gpu, precision, entry.mode,
             unavailable=reason,
         )  # fmt: skip
+
+
+def _not_finite(value: float) -> str:
+    return _NOTHING_PRICED if math.isnan(value) else "the prediction is not finite"
 
 
 def _not_analysed_percent(entry: Entry) -> tuple[float | None, str | None]:
@@ -187,9 +193,8 @@ def _value(name: str, metrics: Metrics) -> tuple[float | int | None, str | None]
     if value is None:
         return None, _WHY_NONE.get(name, "not computed")
     if not math.isfinite(value):
-        if math.isnan(value):
-            return None, "no operator of the model has a cost formula"
-        return None, _NO_BOUND if name == "amdahl_ceiling" else "the prediction is not finite"
+        no_bound = name == "amdahl_ceiling" and not math.isnan(value)
+        return None, _NO_BOUND if no_bound else _not_finite(value)
     return value, None
 
 

@@ -150,7 +150,7 @@ class _Renderer:
             ],
         )
         if any(not metrics.calibrated for metrics in entry.metrics.values()):
-            yield "  * inherited constants: not measured on this GPU but on one like it"
+            yield "  * inherited constants: measured on another GPU or in another precision"
         for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry)):
             yield from self._wrapped(line, "  ", "    ")
         yield from self._comparisons(entry)

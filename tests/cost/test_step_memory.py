@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from cost_support import GraphBuilder
 from torch import nn
 
 import tclint
 from tclint.config import OPTIMIZERS
+from tclint.cost.estimate import estimate
 from tclint.cost.optimizer import optimizer_kernels, optimizers
+from tclint.cost.scenario import Scenario
 from tclint.cost.step_memory import RESERVED_BYTES, batch_memory, step_memory
 from tclint.gpu import load_gpu
 from tclint.graph.dims import CoupledDims
@@ -116,3 +119,15 @@ def test_the_largest_batch_is_the_last_that_fits(graph: Any) -> None:
     largest = line.largest(gpu)
     capacity = gpu.dram_gib * 2**30 - RESERVED_BYTES
     assert at(largest).total_bytes <= capacity < at(largest + 1).total_bytes
+
+
+def test_checkpointing_that_saves_nothing_is_not_offered() -> None:
+    build = GraphBuilder()
+    x = build.input(1024, 8)
+    for number in range(2):  # widening layers: what enters each is all that is kept anyway
+        weight = build.parameter(f"layers.{number}.weight", 8, 8)
+        inputs = {"input": x, "weight": weight}
+        x = build.op("linear", "linear", inputs, 1024, 8, module_path=f"layers.{number}")
+    memory = estimate(build.graph(x), Scenario("a100", "fp32")).memory
+    assert memory.checkpointed_activations_bytes is None
+    assert memory.checkpointed_total_bytes is None

@@ -163,7 +163,7 @@ def test_memory_batches_and_launches_have_rows_with_values_or_reasons(report: Re
     assert values["launch_count"] == 7
     assert values["not_analysed_operators"] == 2
     assert values["not_analysed_flops_percent"] == 2.5
-    no_blocks = "the model has no repeated blocks to checkpoint"
+    no_blocks = "no repeated blocks that checkpointing would save memory in"
     assert one(rows, name="largest_batch_checkpointed").unavailable == no_blocks
     assert one(rows, name="memory_checkpointed_bytes").unavailable == no_blocks
     assert one(rows, name="launch_time_us").unavailable == "not computed"
