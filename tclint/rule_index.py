@@ -1,7 +1,7 @@
 """What rules say of themselves, kept beside them: a run imports only the rules that can fire.
 
-`rules/index.json` is written by `python docs/generate.py`. An entry counts only while its module's bytes
-are the ones it was made from; a module that is new or has changed is imported, as all are without the index.
+`rules/index.json` is written by `python docs/generate.py`. An entry counts only while its module declares what
+it did then; a module that is new or says something else is imported, as all are without the index.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tclint.rule import GraphRule, Rule, SourceRule
 PACKAGE = "tclint_rules"
 FILE = "index.json"
 _DIGEST_BYTES = 16
+_CLASS = re.compile(rb"^class \w+\([^)\n]*Rule\b[^)\n]*\):", re.MULTILINE)
 _PLAIN = ("code", "name", "since", "level", "confidence", "enabled_by_default")
 
 
@@ -60,7 +61,19 @@ def _digest(folder: str, module: str) -> str:
     with open(os.path.join(folder, f"{module}.py"), "rb") as file:
         # Version control may have rewritten the line ends.
         data = file.read().replace(b"\r\n", b"\n")
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+    return hashlib.blake2b(b"\0".join(_declared(data)), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _declared(data: bytes) -> Iterator[bytes]:
+    """What of a module says what its rules are: all but the methods, the examples and the functions below."""
+    classes = list(_CLASS.finditer(data))
+    yield data[: classes[0].start()] if classes else data
+    for match in classes:
+        ends = (data.find(mark, match.end()) for mark in (b"\n    def ", b"\n    valid", b"\n    invalid"))
+        yield data[match.start() : min((end for end in ends if end >= 0), default=len(data))]
+    listed = data.find(b"\nRULES")
+    yield data[listed : data.find(b"\n\n", listed + 1)] if listed >= 0 else b""
+    yield b"applies" if b"    def applies(" in data else b""
 
 
 def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:

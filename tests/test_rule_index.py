@@ -106,6 +106,36 @@ def test_line_ends_do_not_matter(package: Path) -> None:
     assert not imported(package)
 
 
+def test_what_a_rule_does_is_not_what_it_says(package: Path) -> None:
+    text = (package / "one.py").read_text()
+    (package / "one.py").write_text(text.replace("context.location(0)", "context.location(1 - 1)"))
+    assert rule_index.indexed_rules() is not None
+    assert not imported(package)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("RULES = (One,)", "RULES = ()"),
+        ("    def check", "    def applies(self, settings):\n        return False\n\n    def check"),
+        ("    sources =", "    enabled_by_default = False\n    sources ="),
+    ],
+)
+def test_whatever_a_rule_declares_counts(package: Path, before: str, after: str) -> None:
+    text = (package / "one.py").read_text()
+    assert before in text
+    (package / "one.py").write_text(text.replace(before, after))
+    rules = rule_index.indexed_rules()
+    assert rules is not None
+    assert imported(package) == {"one"}
+    changed = [rule() for rule in rules if rule.code == "XYZ001"]
+    assert all(
+        not rule.enabled_by_default or (isinstance(rule, SourceRule) and not rule.applies(Settings()))
+        for rule in changed
+    )
+    assert len(changed) == int("RULES" not in before)
+
+
 def test_a_removed_module_is_gone(package: Path) -> None:
     (package / "two.py").unlink()
     assert "two" in json.loads((package / rule_index.FILE).read_text())
