@@ -5,7 +5,8 @@
 Takes files of a folder at random and runs the command on them, user and system time of the process and its
 children added up. The yardstick is `python -c "import libcst"`, which every tool that parses with libcst
 pays. All rows alternate, so that a busy machine disturbs their ratios little. Byte code is compiled
-beforehand, as installing does it. torchfix, from an environment of its own, gets one process (`-j 1`) and the same files.
+beforehand, as installing does it. torchfix, from an environment of its own, gets one process (`-j 1`) and
+the same files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What rules say of themselves, kept beside them: a run imports only the rules that can fire.
 
-`rules/index.json` is written by `python docs/generate.py`. An entry counts only while its module declares what
-it did then; a module that is new or says something else is imported, as all are without the index.
+`rules/index.json` is written by `python docs/generate.py`. An entry counts only while its module declares
+what it did then; a module that is new or says something else is imported, as all are without the index.
 """
 
 from __future__ import annotations
