@@ -6,6 +6,12 @@ the parameters the predicted shapes, else by giving every layer its predicted si
 Every op's shapes must be the predicted ones.
 
     python benchmarks/padding.py fixtures
+    python benchmarks/padding.py styles      # widths written in many ways: padding_styles.py
+    python benchmarks/padding.py zoo         # every dim of the hand-written models of zoo_custom
+
+Models of the zoo have no arguments: there each dim that tclint holds for free to change is given another
+size, one after the other, and built by its layers. Code that keeps a size elsewhere, or states it, cannot be
+built so; that is counted apart.
 
 Exit code 1 if a padded model could not be run or has other shapes than predicted.
 """
@@ -16,11 +22,12 @@ import argparse
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, cast
 
 from tclint.advice.layers import indices_of
 from tclint.advice.misalignment import misaligned_layers
@@ -30,14 +37,25 @@ from tclint.config import Settings
 from tclint.context import GraphContext
 from tclint.errors import TargetError
 from tclint.graph import Graph
-from tclint.graph.dims import DimGroup
+from tclint.graph.dims import DimGroup, DimsUnresolved
 
 SKIPPED = ("gpt3_175b",)
 """GPT-2 at other sizes."""
 ODD_STEPS = (1, 2, 4, 12, 20, 30)
 """Added to an argument's default to make it odd; heads take some of them only."""
+OTHER_OPS = "other operators run"
+STATING = ("view", "reshape", "unflatten", "one_hot")
+"""Operators whose result has the sizes that the code names: other layers do not change them."""
+MOST_PAIRED = 24
 LARGEST_STEP = 512
 """How far above the present value an argument is searched."""
+
+
+class Model(Protocol):
+    """A module, or anything with its two functions."""
+
+    build_model: Callable[..., Any]
+    example_inputs: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +70,29 @@ class Outcome:
     """The argument that gives the padded model; 'its layers' where no single one does."""
     difference: str = ""
     """How the model that was built differs from the predicted one."""
+    not_buildable: str = ""
+    """Why the model's own code does not run with other layers."""
+    refused: str = ""
+    """Why tclint does not give the dim that size: the op that stops it."""
 
     @property
     def passed(self) -> bool:
-        return bool(self.built_with) and not self.difference
+        return bool(self.built_with) and not (self.difference or self.not_buildable or self.refused)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.difference) or not self.built_with
+
+    @property
+    def verdict(self) -> str:
+        if self.refused:
+            return f"refused: {self.refused}"
+        return f"not buildable: {self.not_buildable}" if self.not_buildable else self.difference or "ok"
 
 
-def outcomes(path: Path) -> Iterator[Outcome]:
-    """Every recommended padding of one model file and of its odd variants."""
-    module = _load(path)
-    yield from _of_variant(module, path.stem, {}, _trace(module, {}))
+def outcomes(module: Model, model: str) -> Iterator[Outcome]:
+    """Every recommended padding of one model and of its odd variants."""
+    yield from _of_variant(module, model, {}, _trace(module, {}))
     for name, default in _sizes(module).items():
         for step in ODD_STEPS:
             if (default + step) % 8 == 0:
@@ -70,11 +101,37 @@ def outcomes(path: Path) -> Iterator[Outcome]:
                 graph = _trace(module, {name: default + step})
             except TargetError:
                 continue  # heads that do not divide the width, a length that the positions do not cover
-            yield from _of_variant(module, path.stem, {name: default + step}, graph)
+            yield from _of_variant(module, model, {name: default + step}, graph)
             break
 
 
-def _of_variant(module: ModuleType, model: str, arguments: dict[str, int], graph: Graph) -> Iterator[Outcome]:
+def group_outcomes(module: Model, name: str) -> Iterator[Outcome]:
+    """Every dim of a model that is free to change, given the next multiple of 8, and built by its layers."""
+    graph = _trace(module, {})
+    context = GraphContext(graph, Settings(gpus=("a100",)), name)
+    for group in context.dims.groups:
+        if group.fixed or group.unresolved or group.is_batch or not group.parameters or group.size < 2:
+            continue
+        size = 8 * (group.size // 8 + 1)
+        outcome = Outcome(name, group.id, f"{group.size} -> {size}", built_with="its layers")
+        try:
+            predicted = context.dims.resize({group: size})
+        except DimsUnresolved as error:
+            yield replace(outcome, refused=str(error))
+            continue
+        try:
+            rebuilt = _trace_layers(module, {}, predicted)
+        except TargetError as error:
+            yield replace(outcome, not_buildable=str(error).split(";")[0])
+            continue
+        difference = _difference(predicted, rebuilt)
+        if difference == OTHER_OPS or any(f"({name})" in difference for name in STATING):
+            yield replace(outcome, not_buildable=f"it branches on the size, or states it: {difference}")
+        else:
+            yield replace(outcome, difference=difference)
+
+
+def _of_variant(module: Model, model: str, arguments: dict[str, int], graph: Graph) -> Iterator[Outcome]:
     context = GraphContext(graph, Settings(gpus=("a100",)), model)
     shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
     for groups, concerned in _recommended(context):
@@ -100,7 +157,7 @@ def _recommended(context: GraphContext) -> Iterator[tuple[Sequence[DimGroup], tu
 
 
 def _built(
-    module: ModuleType, outcome: Outcome, arguments: dict[str, int], graph: Graph, predicted: Graph
+    module: Model, outcome: Outcome, arguments: dict[str, int], graph: Graph, predicted: Graph
 ) -> Outcome:
     """The outcome of building the padded model by one argument of build_model."""
     shapes = {parameter.name: parameter.shape for parameter in predicted.parameters}
@@ -118,7 +175,9 @@ def _built(
     # changed where the layers are built.
     outcome = replace(outcome, built_with="its layers")
     first_difference = ""
-    for extra in ({}, *({name: value} for name, value in candidates)):
+    # Two sizes that are padded together may be two arguments, each of which the code keeps.
+    pairs = ({a: x, b: y} for (a, x), (b, y) in combinations(candidates[:MOST_PAIRED], 2) if a != b)
+    for extra in ({}, *({name: value} for name, value in candidates), *pairs):
         try:
             difference = _difference(predicted, _trace_layers(module, arguments | extra, predicted))
         except TargetError as error:
@@ -129,7 +188,7 @@ def _built(
     return replace(outcome, difference=first_difference)
 
 
-def _trace_layers(module: ModuleType, arguments: dict[str, int], predicted: Graph) -> Graph:
+def _trace_layers(module: Model, arguments: dict[str, int], predicted: Graph) -> Graph:
     """The model built as it is, every layer then given the sizes that the predicted graph has for it."""
     import torch
 
@@ -187,7 +246,7 @@ def _may_give(shapes: Mapping[str, tuple[int, ...]], value: int, present: int, g
 
 def _difference(predicted: Graph, rebuilt: Graph) -> str:
     if [op.name for op in predicted.ops] != [op.name for op in rebuilt.ops]:
-        return "other operators run"
+        return OTHER_OPS
     for ours, theirs in zip(predicted.ops, rebuilt.ops, strict=True):
         if [spec.shape for spec in ours.inputs] != [spec.shape for spec in theirs.inputs]:
             return f"inputs of op {ours.index} ({ours.name})"
@@ -196,7 +255,7 @@ def _difference(predicted: Graph, rebuilt: Graph) -> str:
     return ""
 
 
-def _sizes(module: ModuleType) -> dict[str, int]:
+def _sizes(module: Model) -> dict[str, int]:
     """Integer arguments of build_model with their defaults: sizes that a layer could have."""
     parameters = inspect.signature(module.build_model).parameters.values()
     return {
@@ -206,13 +265,13 @@ def _sizes(module: ModuleType) -> dict[str, int]:
     }
 
 
-def _trace(module: ModuleType, arguments: dict[str, int]) -> Graph:
+def _trace(module: Model, arguments: dict[str, int]) -> Graph:
     import tclint
 
     return tclint.trace(lambda: module.build_model(**arguments), module.example_inputs())
 
 
-def _parameter_shapes(module: ModuleType, arguments: dict[str, int]) -> dict[str, tuple[int, ...]] | None:
+def _parameter_shapes(module: Model, arguments: dict[str, int]) -> dict[str, tuple[int, ...]] | None:
     """Shapes of the parameters as a trace lists them; None where the model cannot be built so."""
     import torch
 
@@ -223,6 +282,20 @@ def _parameter_shapes(module: ModuleType, arguments: dict[str, int]) -> dict[str
         return None
     named = (*built.named_parameters(), *built.named_buffers())
     return {name: tuple(tensor.shape) for name, tensor in named}
+
+
+@dataclass(frozen=True)
+class _ZooModel:
+    build_model: Callable[..., Any]
+    example_inputs: Callable[[], Any]
+
+
+def _zoo() -> Iterator[tuple[str, Model]]:
+    from zoo_custom.cases import cases
+
+    for case in cases():
+        build = case.build
+        yield case.name, _ZooModel(lambda build=build: build()[0], lambda build=build: build()[1])
 
 
 def _load(path: Path) -> ModuleType:
@@ -239,36 +312,53 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-def model_files(folder: Path) -> list[Path]:
-    """The folder's files that define build_model."""
-    return [
-        path
-        for path in sorted(folder.glob("*.py"))
-        if path.stem not in SKIPPED and "def build_model(" in path.read_text(encoding="utf-8")
-    ]
+def models(source: str) -> Iterator[tuple[str, Model]]:
+    """Name and model of each style, of each model of the zoo, or of each file of a folder."""
+    if source == "styles":
+        from padding_styles import STYLES
+
+        yield from ((style.name, style) for style in STYLES)
+    elif source == "zoo":
+        yield from _zoo()
+    else:
+        for path in sorted(Path(source).glob("*.py")):
+            if path.stem not in SKIPPED and "def build_model(" in path.read_text(encoding="utf-8"):
+                yield path.stem, cast(Model, _load(path))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="folder of model files, each with build_model(...)")
-    parser.add_argument("--only", help="one model by its file's name")
+    parser.add_argument("models", help="folder of model files, each with build_model(...); 'styles' or 'zoo'")
+    parser.add_argument("--only", help="one model by its name")
     options: Any = parser.parse_args(arguments)
+    find = group_outcomes if options.models == "zoo" else outcomes
     found: list[Outcome] = []
-    for path in model_files(options.folder):
-        if options.only in (None, path.stem):
-            for outcome in outcomes(path):
+    not_traced = 0
+    for name, module in models(options.models):
+        if options.only not in (None, name):
+            continue
+        try:
+            for outcome in find(module, name):
                 found.append(outcome)
-                verdict = "ok" if outcome.passed else outcome.difference
                 print(
                     f"{outcome.model:18} {outcome.arguments:22} {outcome.padding:60} "
-                    f"{outcome.built_with:20} {verdict}",
+                    f"{outcome.built_with:20} {outcome.verdict}",
                     flush=True,
                 )
+        except Exception as error:  # a model that wants a GPU, or more than its layers
+            print(f"{name:18} not traced: {type(error).__name__}: {error}", flush=True)
+            not_traced += 1
     passed = sum(outcome.passed for outcome in found)
-    print(f"{len(found)} paddings recommended and built, {passed} passed")
-    return int(passed < len(found) or not found)
+    failed = sum(outcome.failed for outcome in found)
+    words = f"{len(found)} paddings tried, {passed} passed, {failed} failed"
+    refused = sum(bool(outcome.refused) for outcome in found)
+    not_buildable = sum(bool(outcome.not_buildable) for outcome in found)
+    if refused or not_buildable:
+        words += f", {refused} refused with a reason, {not_buildable} whose code holds a size elsewhere"
+    print(words + (f"; {not_traced} models not traced" if not_traced else ""))
+    return int(failed > 0 or not passed or (not_traced > 0 and options.models != "zoo"))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tclint.advice.alignment import ampere_multiple, largest_power_of_two_in, padding_multiples
 from tclint.advice.change import Change, resize
+from tclint.advice.heads import with_equal_heads
 from tclint.finding import Effect
 from tclint.graph.dims import DimsUnresolved
 
@@ -91,6 +92,9 @@ def best_padding(
             break
         try:
             changed = context.dims.resize(changes)
+            more = with_equal_heads(context, changes, changed)
+            if len(more) > len(changes):
+                changes, changed = more, context.dims.resize(more)
         except DimsUnresolved as error:
             reasons.append(str(error))
             continue

@@ -233,5 +233,7 @@ def _one_hot(call: Call) -> Sequence[Axes]:
     "new_empty_strided", "scalar_tensor", "tril_indices", "triu_indices",
 )  # fmt: skip
 def _new(call: Call) -> Sequence[Axes]:
+    if call.op.name == "normal" and any(call.inputs):
+        return (call.broadcast(call.inputs),)  # of a mean and deviations, not of a size
     # Its size is a number that the model's own code computed; what the tensor meets will tell of what.
     return tuple(call.free_shape(spec.shape) for spec in call.op.outputs)

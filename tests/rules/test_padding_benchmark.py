@@ -11,6 +11,7 @@ from examples import FIXTURES, trace_fixture
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import padding
+import padding_styles
 
 # The benchmark itself takes all fixtures; these are quick and different.
 MODELS = ["mobilenet_v2", "ssd300", "vgg19"]
@@ -18,7 +19,15 @@ MODELS = ["mobilenet_v2", "ssd300", "vgg19"]
 
 @pytest.mark.parametrize("name", MODELS)
 def test_recommended_paddings_run_with_the_predicted_shapes(name: str) -> None:
-    found = list(padding.outcomes(FIXTURES / f"{name}.py"))
+    found = list(padding.outcomes(padding._load(FIXTURES / f"{name}.py"), name))
+    assert found
+    assert [outcome for outcome in found if not outcome.passed] == []
+
+
+@pytest.mark.parametrize("name", ["heads_by_config", "branches", "tied", "temporal"])
+def test_widths_written_in_other_ways(name: str) -> None:
+    [style] = [style for style in padding_styles.STYLES if style.name == name]
+    found = list(padding.outcomes(style, name))
     assert found
     assert [outcome for outcome in found if not outcome.passed] == []
 
