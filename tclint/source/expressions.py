@@ -13,6 +13,7 @@ from tclint.source.scopes import Builder
 from tclint.source.tables import (
     Argument,
     Attribute,
+    BlockKind,
     Call,
     CallEvent,
     Choice,
@@ -74,6 +75,8 @@ OPERATORS: dict[type[cst.CSTNode], str] = {
     cst.BitOrAssign: "|",
     cst.BitXorAssign: "^",
 }
+
+_WITHOUT_CALLS = (cst.Name, cst.Integer, cst.Float, cst.SimpleString)
 
 _CONSTANT_NAMES: dict[str, Literal] = {"True": Literal(True), "False": Literal(False), "None": Literal(None)}
 
@@ -262,7 +265,20 @@ class ExpressionReader(Builder):
         return found[0] if len(found) == 1 else Operation("and", tuple(found))
 
     def _if_exp(self, node: cst.IfExp) -> Expression:
-        return Choice(self._read(node.test), self._read(node.body), self._read(node.orelse))
+        condition = self._read(node.test)
+        statement = self._new_statement()
+        first = self._branch("if", node.body, condition, statement)
+        return Choice(condition, first, self._branch("else", node.orelse, condition, statement))
+
+    def _branch(
+        self, kind: BlockKind, node: cst.BaseExpression, condition: Expression, statement: int
+    ) -> Expression:
+        """One side of a conditional expression; what it calls runs under the condition."""
+        if isinstance(node, _WITHOUT_CALLS):
+            return self._read(node)
+        read: list[Expression] = []
+        self._in_block(kind, node, lambda: read.append(self._read(node)), statement, condition=condition)
+        return read[0]
 
     def _subscript(self, node: cst.Subscript) -> Expression:
         value = self._read(node.value)
