@@ -124,7 +124,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE.csv", help="default: benchmarks/zoo/LIBRARY.csv")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="models at a time")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds per model")
-    parser.add_argument("--infer", action="store_true", help="trace one-tensor models without inputs too")
+    parser.add_argument(
+        "--infer",
+        choices=("one", "all"),
+        default="",
+        help="trace models of one tensor, or all, without inputs too",
+    )
     parser.add_argument("--no-count", dest="count", action="store_false", help="skip torch's FLOP counter")
     parser.add_argument("--table", action="store_true", help="write docs/coverage.md from the CSV files")
     return parser.parse_args()

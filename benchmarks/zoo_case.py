@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -30,6 +31,7 @@ COLUMNS = (
     "trace_s",
     "trace_cpu_s",
     "peak_rss_mib",
+    "inputs",
     "inferred",
     "inferred_note",
     "date",
@@ -56,7 +58,7 @@ class Case:
 
 
 def measure_in_child(
-    case: Case, timeout_s: float, with_inference: bool, with_counter: bool = True
+    case: Case, timeout_s: float, with_inference: str, with_counter: bool = True
 ) -> dict[str, Any]:
     """Fork, trace the case there, and return its row; a child that dies or hangs becomes an error row.
 
@@ -111,7 +113,7 @@ def _find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
     raise first or LookupError("no inputs were found")
 
 
-def _measure(case: Case, timeout_s: float, with_inference: bool, with_counter: bool) -> dict[str, Any]:
+def _measure(case: Case, timeout_s: float, with_inference: str, with_counter: bool) -> dict[str, Any]:
     said, ending = run_in_child(lambda say: _report(say, case, with_inference, with_counter), timeout_s)
     row: dict[str, Any] = {"name": case.name, "family": case.family, **said}
     if ending and "status" not in row:
@@ -122,7 +124,7 @@ def _measure(case: Case, timeout_s: float, with_inference: bool, with_counter: b
     return row
 
 
-def _report(say: Callable[..., None], case: Case, with_inference: bool, with_counter: bool) -> None:
+def _report(say: Callable[..., None], case: Case, with_inference: str, with_counter: bool) -> None:
     """In the child: measure, and say results as they come in."""
     built: list[Any] = []
 
@@ -194,7 +196,9 @@ def _report(say: Callable[..., None], case: Case, with_inference: bool, with_cou
 
         counted, note = count_on_meta(model, inputs)
         say(counter_flops="" if counted is None else counted, counter_note=note or uncounted)
-    if with_inference and _is_one_tensor(inputs):
+    count = _count_tensors(inputs)
+    say(inputs=count)
+    if with_inference == "all" or (with_inference == "one" and count == 1):
         say(**_trace_without_inputs(model))
 
 
@@ -289,11 +293,13 @@ def _trace_without_inputs(model: Any) -> dict[str, Any]:
     return {"inferred": "yes" if said else "unsaid", "inferred_note": said[0] if said else ""}
 
 
-def _is_one_tensor(inputs: Any) -> bool:
-    values = list(inputs.values()) if isinstance(inputs, dict) else inputs
-    if isinstance(values, (tuple, list)):
-        return len(values) == 1 and hasattr(values[0], "shape")
-    return hasattr(values, "shape")
+def _count_tensors(inputs: Any) -> int:
+    if hasattr(inputs, "shape"):
+        return 1
+    if dataclasses.is_dataclass(inputs):
+        inputs = vars(inputs)
+    values = inputs.values() if isinstance(inputs, dict) else inputs
+    return sum(map(_count_tensors, values)) if isinstance(inputs, (dict, list, tuple)) else 0
 
 
 def _first_line(error: BaseException) -> str:

@@ -104,12 +104,18 @@ def _own_heads(config: Any) -> None:
         config.num_key_value_heads = config.num_attention_heads
 
 
+def _no_cache(config: Any) -> None:
+    if config.model_type == "blt":  # its cache asks for a number of layers that only its parts have
+        config.use_cache = False
+
+
 _COMPLETIONS: tuple[Callable[[Any], None], ...] = (
     _divisible_heads,
     _matching_sections,
     _dense_first,
     _rope_theta,
     _own_heads,
+    _no_cache,
 )
 
 

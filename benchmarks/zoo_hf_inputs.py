@@ -49,6 +49,10 @@ def inputs_for(model: Any) -> dict[str, Any]:
     # Two-tower models need both modalities.
     if "input_ids" in wanted and "pixel_values" in parameters and _is_two_tower(model.config):
         wanted.append("pixel_values")
+    if "input_ids" in wanted and "input_features" in parameters and model.config.model_type == "clap":
+        wanted.append("input_features")
+    if "bbox" in parameters and model.config.model_type == "bros":
+        wanted.append("bbox")
     if not wanted:
         wanted = [name for name in ("input_ids", "pixel_values", "inputs_embeds") if name in parameters][:1]
     if model.config.model_type in ("blip-2", "instructblip"):
@@ -182,6 +186,8 @@ def _audio_features(config: Any) -> torch.Tensor:
         "input_dim",
         default=80,
     )
+    if setting(config, "spec_size"):  # an image of the spectrogram
+        return torch.empty((BATCH, 1, 1024, mels), device="meta")
     positions = setting(config, "max_source_positions")
     if getattr(config, "model_type", "") == "whisper" and positions:
         return torch.empty((BATCH, mels, 2 * positions), device="meta")

@@ -50,6 +50,8 @@ class Clues:
     """(size, number that should divide it)."""
     is_small: bool = False
     """A feature map became smaller than a window."""
+    small_axes: tuple[int, ...] = (-1, -2)
+    """Its axes, from the end, that may be the small ones."""
     is_uneven: bool = False
     """Feature maps that were halved and doubled again no longer fit each other."""
     is_list: frozenset[str] | None = None

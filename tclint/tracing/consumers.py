@@ -65,7 +65,8 @@ def uses_of(model: nn.Module) -> dict[str, Use]:
     names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)][1:]
     uses = {name: Use() for name in names}
     try:
-        _Walk(model, uses, {name: frozenset({name}) for name in names}, 0).run(function.body)
+        holds = {name: frozenset({name}) for name in names}
+        _Walk(model, uses, holds, 0, _first_name(function)).run(function.body)
     except RecursionError:
         return {}
     return uses
@@ -80,6 +81,10 @@ def _function_of(method: Any) -> ast.FunctionDef | None:
     return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
 
 
+def _first_name(function: ast.FunctionDef) -> str:
+    return function.args.args[0].arg if function.args.args else ""
+
+
 _Names = frozenset[str]
 _NOTHING: _Names = frozenset()
 
@@ -87,11 +92,15 @@ _NOTHING: _Names = frozenset()
 class _Walk:
     """Goes through one function in the order of its source; knows which names hold which arguments."""
 
-    def __init__(self, owner: nn.Module, uses: dict[str, Use], holds: dict[str, _Names], depth: int) -> None:
+    def __init__(
+        self, owner: nn.Module, uses: dict[str, Use], holds: dict[str, _Names], depth: int, own_name: str
+    ) -> None:
         self._owner = owner
         self._uses = uses
         self._holds = holds
         self._depth = depth
+        self._own_name = own_name
+        """What the function calls its object: 'self', mostly."""
         self._modules: dict[str, tuple[nn.Module, int]] = {}
         self._keys: dict[str, list[str]] = {}
         self.returned: _Names = _NOTHING
@@ -256,7 +265,7 @@ class _Walk:
             return self._module_call(*module, values, named)
         function = node.func
         if isinstance(function, ast.Attribute):
-            if isinstance(function.value, ast.Name) and function.value.id == "self":
+            if isinstance(function.value, ast.Name) and function.value.id == self._own_name:
                 method = getattr(type(self._owner), function.attr, None)
                 if inspect.isfunction(method):
                     return self._descend(self._owner, method, values, named)
@@ -318,7 +327,7 @@ class _Walk:
             names = names[1:]
         holds = dict(zip(names, values, strict=False))
         holds.update({name: held for name, held in named.items() if name is not None})
-        walk = _Walk(owner, self._uses, holds, self._depth + 1)
+        walk = _Walk(owner, self._uses, holds, self._depth + 1, _first_name(function))
         walk.run(function.body)
         return walk.returned
 
@@ -355,7 +364,7 @@ class _Walk:
     def _object(self, node: ast.expr) -> Any:
         """self.a.b[0]"""
         if isinstance(node, ast.Name):
-            return self._owner if node.id == "self" else None
+            return self._owner if node.id == self._own_name else None
         if isinstance(node, ast.Attribute):
             owner = self._object(node.value)
             try:

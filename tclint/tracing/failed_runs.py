@@ -61,6 +61,10 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
         clues.ranks.append(RankClash(max(1, asked - highest) if asked >= 0 else -asked - highest - 1))
     if re.search(r"tuple index out of range|too many indices for tensor", message):
         clues.ranks.append(RankClash(1))
+    if (
+        found := re.search(r"values to unpack \(expected (\d+)(?:, got (\d+))?\)", message)
+    ) and not clues.ranks:
+        clues.ranks.append(RankClash(int(found[1]) - int(found[2]) if found[2] else -1))
     if "must be tuple of Tensors, not Tensor" in message:
         clues.is_list = frozenset()
     if has_operator or clues.sizes or clues.ranks or clues.divisors:

@@ -271,6 +271,9 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     rank = len(layer.kernel_size)
     if rank == 3:
         yield _floats(layer, BATCH, channels, *VIDEO_SIZE)
+    elif isinstance(layer, nn.ConvTranspose2d):  # a generator grows its image from a point
+        for side in (1, 4, 7, 16):
+            yield _floats(layer, BATCH, channels, side, side)
     elif rank == 2:
         others = [(size, size) for size in (IMAGE_SIZE, *_OTHER_IMAGE_SIZES)]
         for size in (*image_sizes(model), *others):

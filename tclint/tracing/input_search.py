@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tclint.graph import Graph, Op
 
 _MAX_ATTEMPTS = 60
-_MAX_SECONDS = 20.0
+_MAX_SECONDS = 10.0
 # Attempts in the wake of one guess before the next one gets its turn.
 _MAX_REPAIRS = 16
 

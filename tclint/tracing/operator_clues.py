@@ -60,7 +60,12 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         _from_broadcast(tensors[:2], clues)
     elif name in ("cat", "stack") and others:
         clues.is_uneven = any(tensor.dim() >= 4 for tensor in tensors)
-        _from_broadcast(tensors[:2], clues)
+        odd = next((tensor for tensor in others if tensor.dim() != first.dim()), None)
+        if odd is not None:
+            clues.ranks.append(RankClash(first.dim() - odd.dim(), sources_of(odd), is_likely=True))
+            clues.ranks.append(RankClash(odd.dim() - first.dim(), sources_of(first), is_likely=True))
+        else:
+            _from_broadcast(tensors[:2], clues)
     elif name in ("view", "reshape", "_unsafe_view", "unflatten"):
         _from_view(first, args[-1], clues)
     elif name == "permute" and isinstance(args[-1], (list, tuple)) and len(args[-1]) != first.dim():
@@ -92,6 +97,10 @@ def _from_convolution(
             clues.ranks.append(RankClash(1, sources_of(tensor)))
     else:
         clues.is_small = True
+        small = tuple(
+            back for back in (-1, -2) if tensor.shape[back] < weight.shape[back] and weight.dim() > 3
+        )
+        clues.small_axes = small or clues.small_axes
 
 
 def _from_product(name: str, tensors: list[torch.Tensor], clues: Clues) -> None:
@@ -127,6 +136,7 @@ def _from_broadcast(tensors: list[torch.Tensor], clues: Clues) -> None:
             clues.sizes += [clash for clash in pair if clash.sources]
     if left.dim() != right.dim() and not (is_weight(left) or is_weight(right)):
         clues.ranks.append(RankClash(right.dim() - left.dim(), sources_of(left)))
+        clues.ranks.append(RankClash(left.dim() - right.dim(), sources_of(right)))
 
 
 def _from_view(tensor: torch.Tensor, shape: Any, clues: Clues) -> None:

@@ -77,7 +77,7 @@ class Repairs:
         if clues.swapped:
             yield {slot.key: _permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
         if clues.is_small:
-            yield from self._larger(slots)
+            yield from self._larger(slots, clues.small_axes)
         for rank in clues.ranks:
             if rank.is_likely:
                 yield from self._reshaped(slots, rank)
@@ -103,6 +103,7 @@ class Repairs:
 
     def _resized(self, slots: list[Slot], clash: SizeClash) -> Iterator[_Change]:
         chosen = _among(slots, clash.sources)
+        yield from _all_resized(slots, clash)
         for slot in chosen:
             shape = slot.tensor.shape
             have = [axis for axis in range(1, len(shape)) if shape[axis] == clash.have]
@@ -111,25 +112,16 @@ class Repairs:
                 yield {slot.key: _permuted(slot.tensor, one, other)}
             for axis in have:
                 yield {slot.key: _with_size(slot.tensor, {axis: clash.want})}
-        same = [slot for slot in chosen if slot.tensor.dim() > 1 and clash.have in slot.tensor.shape[1:]]
-        if len(same) > 1:
-            yield {
-                slot.key: _with_size(
-                    slot.tensor,
-                    {
-                        axis: clash.want
-                        for axis in range(1, slot.tensor.dim())
-                        if slot.tensor.shape[axis] == clash.have
-                    },
-                )
-                for slot in same
-            }
         for slot in chosen:
-            yield from self._scaled(slot, clash, slots)
+            for axes in _spatial_choices(slot.tensor):
+                yield from self._scaled(slot, clash, slots, axes)
+        for slot in chosen:
+            yield from _shifted(slot, clash)
 
-    def _scaled(self, slot: Slot, clash: SizeClash, slots: list[Slot]) -> Iterator[_Change]:
+    def _scaled(
+        self, slot: Slot, clash: SizeClash, slots: list[Slot], axes: tuple[int, ...]
+    ) -> Iterator[_Change]:
         """Another image size or length, so that a feature map has as many elements as a layer wants."""
-        axes = _spatial_axes(slot.tensor)
         for name, shape in itertools.islice(clash.before, _MAX_ANCESTORS):
             for goals in _goals(shape, clash, len(axes)):
                 sizes = self._aim(slot, name, shape, goals, axes)
@@ -172,11 +164,13 @@ class Repairs:
             sizes[slot.tensor.dim() + back] = size
         return sizes
 
-    def _larger(self, slots: list[Slot]) -> Iterator[_Change]:
+    def _larger(self, slots: list[Slot], small_axes: tuple[int, ...]) -> Iterator[_Change]:
         if self._goal is not None:
             for slot in slots:
                 if slot.key == self._goal[0].key and slot.tensor.dim() == self._goal[0].tensor.dim():
                     for name, back, _goal in self._goal[1]:
+                        if back not in small_axes:
+                            continue
                         size = slot.tensor.shape[back]
                         self._seen.setdefault((name, back), {}).setdefault(size, 0)
                     sizes = self._sizes_for_goal(slot)
@@ -226,6 +220,29 @@ class Repairs:
             yield (shape[0], *([_FRAMES] * more), *shape[1:])
             yield (shape[0], *([1] * more), *shape[1:])
             yield (shape[0], shape[1], *([_FRAMES] * more), *shape[2:])
+
+
+def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[_Change]:
+    """Sequences that belong together, such as words and their mask, have one length."""
+    sized = {
+        slot.key: (slot, axes)
+        for slot in slots
+        if (axes := [axis for axis in range(1, slot.tensor.dim()) if slot.tensor.shape[axis] == clash.have])
+    }
+    if len(sized) > 1 and any(slot.name in clash.sources for slot, _ in sized.values()):
+        yield {
+            key: _with_size(slot.tensor, dict.fromkeys(axes, clash.want))
+            for key, (slot, axes) in sized.items()
+        }
+
+
+def _shifted(slot: Slot, clash: SizeClash) -> Iterator[_Change]:
+    """A part of what was joined is larger or smaller by the difference."""
+    rank = slot.tensor.dim()
+    axis = rank - 3 if rank >= 4 else rank - 1
+    size = slot.tensor.shape[axis] + clash.want - clash.have if axis > 0 else 0
+    if size > 0:
+        yield {slot.key: _with_size(slot.tensor, {axis: size})}
 
 
 def _goals(shape: Shape, clash: SizeClash, count: int) -> Iterator[dict[int, int]]:
@@ -290,6 +307,12 @@ def _spatial_axes(tensor: torch.Tensor) -> tuple[int, ...]:
     if rank >= 4:
         return rank - 2, rank - 1
     return (rank - 1,) if rank in (2, 3) else ()
+
+
+def _spatial_choices(tensor: torch.Tensor) -> list[tuple[int, ...]]:
+    """A tensor of three dims may be a batch of signals or one of images without channels."""
+    axes = [_spatial_axes(tensor)]
+    return [*axes, (1, 2)] if tensor.dim() == 3 else axes
 
 
 def _with_twins(slot: Slot, sizes: dict[int, int], slots: list[Slot]) -> _Change:

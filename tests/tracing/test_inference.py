@@ -124,6 +124,15 @@ def stacked(self: Any, images: Any) -> Any:
     return self.conv(torch.stack(images))
 
 
+def joined(this: Any, categories: Any, numbers: Any) -> Any:
+    tables = [table(categories[:, index]) for index, table in enumerate(this.tables)]
+    return this.fc(torch.cat([*tables, this.norm(numbers)], 1))
+
+
+def without_channels(self: Any, spectrogram: Any) -> Any:
+    return self.fc(self.conv(spectrogram.unsqueeze(1)).flatten(1))
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]]]]] = {
     "image": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(1)), [("float32", (8, 1, 224, 224))]),
     "digits": (
@@ -224,6 +233,23 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "bare weights": (
         lambda: Encoder(bare_weight, weight=nn.Parameter(torch.zeros(6, 4))),
         [("float32", (8, 6)), ("float32", (8, 8))],
+    ),
+    "columns of categories": (
+        lambda: Encoder(
+            joined,
+            tables=nn.ModuleList(nn.Embedding(count, 4) for count in (9, 7, 5)),
+            norm=nn.LayerNorm(6),
+            fc=nn.Linear(18, 2),
+        ),
+        [("int64", (8, 3)), ("float32", (8, 6))],
+    ),
+    "images without channels": (
+        lambda: Encoder(without_channels, conv=nn.Conv2d(1, 2, (5, 3)), fc=nn.Linear(2 * 8 * 16, 2)),
+        [("float32", (8, 12, 18))],
+    ),
+    "a generator": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),
+        [("float32", (8, 16, 1, 1))],
     ),
     "a list": (
         lambda: Encoder(stacked, conv=nn.Conv2d(3, 4, 3)),
