@@ -21,8 +21,8 @@ class BackwardUnderAutocast(SourceRule):
     """Backward called inside an autocast region.
 
     What it does
-    Finds calls of `Tensor.backward` that run inside a `with autocast(...)` block or in a function
-    decorated with autocast.
+    Finds calls of `Tensor.backward` that run inside a `with autocast(...)` block, in a function decorated
+    with autocast, or in one that its file calls only from there.
 
     Why it costs
     Backward ops run in the dtype that autocast chose for the forward op, whether or not the region is

@@ -20,9 +20,9 @@ class ClipBeforeUnscale(SourceRule):
     """Gradients clipped while they are still multiplied by the loss scale.
 
     What it does
-    Finds `torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`, timm's `dispatch_clip_grad` and clamping of
-    `.grad` between a scaled backward pass and `scaler.step(optimizer)` without `scaler.unscale_(optimizer)`
-    before the clipping.
+    Finds `torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`, timm's `dispatch_clip_grad`, clamping of
+    `.grad` and noise or weight decay added to it between a scaled backward pass and
+    `scaler.step(optimizer)` without `scaler.unscale_(optimizer)` before.
 
     Why it costs
     After `scaler.scale(loss).backward()` gradients are 65536 times their size at first, later any power
@@ -46,8 +46,8 @@ class ClipBeforeUnscale(SourceRule):
     When it does not apply
     A scaler that is disabled, clipping in the branch without a scaler, clipping functions of frameworks
     (`accelerator.clip_grad_norm_`, FSDP's `model.clip_grad_norm_`), `amp.master_params` of apex, an
-    optimizer that was unscaled earlier in the same step. The rule is silent when the scaler is handed to
-    code that it does not see before the clipping.
+    optimizer that was unscaled earlier in the same step, gradients divided by the scale by hand. The rule
+    is silent when the scaler is handed to code that it does not see before the clipping.
 
     References
     PyTorch, Automatic Mixed Precision examples, "Gradient clipping".

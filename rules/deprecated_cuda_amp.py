@@ -61,7 +61,8 @@ class DeprecatedCudaAmp(SourceRule):
 
     When it does not apply
     Projects whose requirement files pin torch below 2.4, imports in try/except, branches on the version
-    of torch or on what it has, classes of other modules (torch_npu, torch_xla).
+    of torch or on what it has, branches whose other side has the new name, classes of other modules
+    (torch_npu, torch_xla).
 
     References
     PyTorch, Automatic Mixed Precision package (torch.amp), the deprecation notes.
