@@ -1,0 +1,69 @@
+"""A model with operators that have no formula: each op is priced, free, or in a gap that says what it weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tclint
+from tclint.cost.estimate import estimate
+from tclint.cost.gaps import with_flops
+from tclint.cost.scenario import Scenario
+from tclint.graph import Graph
+from tclint.graph.op_tables import names
+from tclint.graph.training import composites
+
+
+class Exotic(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        spectrum = torch.fft.irfft2(torch.fft.rfft2(x.view(-1, 8, 8))).reshape(x.shape)
+        gram = x.T @ x
+        values = torch.linalg.eigh(gram)[0] + torch.linalg.svdvals(gram)
+        solved = torch.linalg.solve(gram, x.T).T + torch.linalg.cholesky(gram).sum()
+        return self.last(spectrum + solved + values) + torch.special.bessel_j0(x)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    return tclint.trace(Exotic, torch.empty(256, 64))
+
+
+def silent(graph: Graph, mode: Any) -> Iterator[str]:
+    """Ops without kernel or gap, but for those that move nothing."""
+    found = estimate(graph, Scenario("a100", "fp16", mode))
+    told = {index for gap in found.gaps for index in gap.op_indices} | composites(graph)
+    for op in graph.ops:
+        free = op.kind == "view" or op.name in names("free")
+        if not free and op.index not in told and not found.rows_of(op.index):
+            yield op.name
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_no_operator_is_left_out_in_silence(graph: Graph, mode: str) -> None:
+    assert not list(silent(graph, mode))
+
+
+def test_gaps_have_shares_that_add_up_or_say_that_they_are_unknown(graph: Graph) -> None:
+    found = estimate(graph, Scenario("a100", "fp16", "infer"))
+    gaps = {gap.name: gap for gap in with_flops(found.gaps, graph)}
+    assert set(gaps) == {
+        "fft_rfft2", "fft_irfft2", "linalg_eigh", "linalg_svdvals", "linalg_solve", "linalg_cholesky",
+        "special_bessel_j0",
+    }  # fmt: skip
+    assert gaps["special_bessel_j0"].flops is None
+    # 2.5 n log2 n for each of 256 real 8 x 8 transforms; a third of n^3, and 9 n^3, for n = 64.
+    assert gaps["fft_rfft2"].flops == 256 * 2.5 * 64 * 6
+    assert gaps["linalg_cholesky"].flops == round(64**3 / 3)
+    assert gaps["linalg_eigh"].flops == 9 * 64**3
+    known = [gap.flops_percent for gap in gaps.values() if gap.flops_percent is not None]
+    products = 100 * graph.flops / (graph.flops + sum(gap.flops or 0 for gap in gaps.values()))
+    assert sum(known) + products == pytest.approx(100)
