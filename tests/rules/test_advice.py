@@ -8,15 +8,26 @@ import pytest
 from examples import context_of, trace_fixture
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import empty, nn
+from tclint_rules.latency import LatencyBoundLayers
+from tclint_rules.small_gemm import SmallGemm
+from torch import Tensor, empty, nn
 
 import tclint
 from tclint.advice.alignment import is_misaligned, largest_power_of_two_in, round_up
 from tclint.advice.attention import attention_blocks
 from tclint.advice.bounds import alignment_gain_percent
-from tclint.advice.edits import ungrouped, with_head_dim, with_input_channels, without_bias
+from tclint.advice.edits import (
+    ungrouped,
+    with_fused_expansion,
+    with_head_dim,
+    with_input_channels,
+    without_bias,
+)
+from tclint.advice.gradient_order import sending_order
+from tclint.advice.interfaces import is_given, with_input_widths
+from tclint.advice.latency import LATENCY_BOUND_PERCENT, latency_bound
 from tclint.advice.layers import layers_phrase, module_pattern
-from tclint.advice.op_dims import is_depthwise
+from tclint.advice.op_dims import is_depthwise, width_dims
 from tclint.advice.padding import Padding, best_padding
 from tclint.advice.scenarios import channels_last
 from tclint.graph import Graph, Op
@@ -160,3 +171,86 @@ def test_layers_are_named_by_one_pattern_or_a_few_names() -> None:
     assert layers_phrase(named("head"), "layer") == "the layer (head)"
     # One layer called twice is one layer.
     assert layers_phrase(named("head", "head"), "layer") == "the layer (head)"
+
+
+def small_network() -> Graph:
+    return tclint.trace(
+        lambda: nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64)), empty(8, 256)
+    )
+
+
+def codes(graph: Graph) -> set[str]:
+    context = context_of(graph, gpus=("a100",))
+    return {finding.code for rule in (LatencyBoundLayers(), SmallGemm()) for finding in rule.check(context)}
+
+
+def test_findings_on_the_batch_need_a_batch_that_someone_chose() -> None:
+    graph = small_network()
+    assert codes(graph) == {"ARC021"}
+    inferred = replace(graph, metadata={**graph.metadata, "inputs_from": "inferred"})
+    assert codes(inferred) == set()
+    assert codes(replace(inferred, metadata={**inferred.metadata, "batch": 8})) == {"ARC021"}
+
+
+def test_a_latency_bound_model_is_told_what_waits() -> None:
+    found = latency_bound(context_of(small_network(), gpus=("a100",)))
+    assert found is not None
+    assert found.share_percent["a100-sxm4-80gb"] > LATENCY_BOUND_PERCENT
+    assert any("2 linear (0, 2), products of 8 x 256 x 256" in cause for cause in found.causes)
+
+
+def test_a_fused_block_has_neither_expansion_nor_depthwise_convolution() -> None:
+    layers = [
+        nn.Conv2d(16, 96, 1, bias=False),
+        nn.BatchNorm2d(96),
+        nn.ReLU(),
+        nn.Conv2d(96, 96, 3, padding=1, groups=96, bias=False),
+        nn.Conv2d(96, 16, 1, bias=False),
+    ]
+    graph = tclint.trace(lambda: nn.Sequential(*layers), empty(2, 16, 28, 28))
+    [depthwise] = [op for op in graph.ops if is_depthwise(op)]
+    fused = with_fused_expansion(graph, [depthwise])
+    names = {p.name for p in fused.parameters}
+    assert "0.weight" not in names
+    assert "1.weight" not in names
+    weight = parameter(fused, "3.weight")
+    assert weight is not None
+    assert weight.shape == (96, 16, 3, 3)
+    assert with_fused_expansion(graph, [graph.ops[0]]) == graph  # nothing in front of it
+
+
+def test_a_given_width_is_padded_where_the_data_is_made() -> None:
+    graph = tclint.trace(lambda: nn.Sequential(nn.Linear(63, 64), nn.Linear(64, 61)), empty(512, 63))
+    padded = with_input_widths(graph, {0: 64})
+    assert padded.ops[0].inputs[0].shape == (512, 64)
+    weight = parameter(padded, "0.weight")
+    assert weight is not None
+    assert weight.shape == (64, 64)
+    assert padded.ops[1] == graph.ops[1]
+    context = context_of(graph)
+    dims = {dim.role: dim for dim in width_dims(graph.ops[0], context.dims)}
+    assert is_given(dims["in_features"], context)
+    assert not is_given(dims["out_features"], context)
+
+
+def test_gradients_wait_for_what_is_registered_late_and_used_early() -> None:
+    def build(first: str, second: str) -> Graph:
+        class Model(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                for name in (first, second):
+                    setattr(self, name, nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.late(self.early(x))  # type: ignore[no-any-return]
+
+        return tclint.trace(Model, empty(512, 1024))
+
+    delays = []
+    for order in (("early", "late"), ("late", "early")):
+        context = context_of(build(*order), gpus=("a100",))
+        found = sending_order(context, context.scenarios[0])
+        assert found is not None
+        delays.append(found.delay_us / found.backward_time_us)
+    assert delays[0] == 0.0
+    assert delays[1] > 0.1

@@ -24,7 +24,7 @@ def test_recommended_paddings_run_with_the_predicted_shapes(name: str) -> None:
     assert [outcome for outcome in found if not outcome.passed] == []
 
 
-@pytest.mark.parametrize("name", ["heads_by_config", "branches", "tied", "temporal"])
+@pytest.mark.parametrize("name", ["branches", "grouped_queries", "tied", "temporal"])
 def test_widths_written_in_other_ways(name: str) -> None:
     [style] = [style for style in padding_styles.STYLES if style.name == name]
     found = list(padding.outcomes(style, name))
