@@ -43,6 +43,17 @@ KERNELS = f"""\
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
+NEW_GPUS = """\
+
+## Kernels of a GPU that was never measured
+
+The same files, all rows, with the GPU's own constants taken away: priced from its datasheet row and the
+constants that a new GPU would inherit.
+
+| file | GPU | dtype | kind | n | mean | median | bias | within 10 % | ± stated | within ± |
+|---|---|---|---|---|---|---|---|---|---|---|
+"""
+
 MODELS = f"""\
 
 ## Whole models
@@ -90,8 +101,8 @@ LEAST_COVERED_PERCENT = 45.0
 UNHANDLED = "\n## Not handled\n\n"
 
 
-def page(lines: Sequence[dict[str, Any]]) -> str:
-    """The page for these lines."""
+def page(lines: Sequence[dict[str, Any]], unmeasured: Sequence[dict[str, Any]] = ()) -> str:
+    """The page for these lines, and for kernels priced as if their GPUs had not been measured."""
     priced = [line for line in lines if line["mean"] is not None]
     gains = [line for line in priced if line["kind"].startswith("channels_last")]
     models = [line for line in priced if line["kind"].startswith("model ")]
@@ -102,6 +113,11 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
     text = INTRODUCTION.format(split=split) + KERNELS
     for line in kernels:
         text += _row(line["file"], line["gpu"], line["dtype"], _starred(line), *_figures(line))
+    others = [line for line in unmeasured if line["mean"] is not None and line["stated"] is not None]
+    if others:
+        text += NEW_GPUS
+        for line in others:
+            text += _row(line["file"], line["gpu"], line["dtype"], line["kind"], *_figures(line)[:7])
     if models:
         text += MODELS
         for line in models:

@@ -35,6 +35,7 @@ from measurements import (
     Harness,
     Unhandled,
     WholeModels,
+    as_unmeasured,
     harness_of,
     oracle_errors,
     read_folder,
@@ -79,8 +80,17 @@ class Line:
     note: str = ""
 
 
-def judge(item: Group | Unhandled, *, held_out_only: bool) -> Line:
-    """The errors of one group, or the reason why there are none."""
+UNMEASURED = "as if this GPU had not been measured"
+
+
+def judge(item: Group | Unhandled, *, held_out_only: bool, unmeasured: bool = False) -> Line:
+    """The errors of one group, or the reason why there are none.
+
+    Args:
+        item: rows of one file, GPU, dtype and kind.
+        held_out_only: only rows that no constant was fitted to.
+        unmeasured: with the constants of other GPUs, as if this one had none.
+    """
     if isinstance(item, Unhandled):
         return Line(item.file, item.gpu, item.dtype, item.kind, item.n, note=item.reason)
     chosen = item.held_out if held_out_only else np.ones(len(item), dtype=bool)
@@ -94,6 +104,8 @@ def judge(item: Group | Unhandled, *, held_out_only: bool) -> Line:
         gpu = load_gpu(item.gpu)
     except UsageError as error:
         return Line(*head, split=split, note=str(error))
+    if unmeasured:
+        gpu, split = as_unmeasured(gpu), UNMEASURED
     _, precision = DTYPES[item.dtype]
     prices = price_works(works, gpu, precision)
     if any(price is None for price in prices):
@@ -221,6 +233,15 @@ def _lines(folder: Path, traces: Path | None, *, held_out_only: bool) -> Iterato
             yield Line(**values)
 
 
+def unmeasured_lines(folder: Path) -> list[Line]:
+    """Every kind of kernel, priced as on a GPU that only its datasheet row is known of."""
+    return [
+        judge(item, held_out_only=False, unmeasured=True)
+        for item in read_folder(folder)
+        if isinstance(item, Group)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -233,9 +254,17 @@ def main() -> int:
         type=Path,
         help="folder that keeps traced timm models; without it whole models are left out",
     )
+    parser.add_argument(
+        "--as-unmeasured",
+        action="store_true",
+        help="kernels alone, with each GPU's own constants taken away: how wrong a new GPU would be",
+    )
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the table as a page as well")
     arguments = parser.parse_args()
     try:
+        if arguments.as_unmeasured:
+            print((as_json if arguments.format == "json" else as_table)(unmeasured_lines(arguments.data)))
+            return 0
         lines = list(_lines(arguments.data, arguments.traces, held_out_only=arguments.held_out))
     except FileNotFoundError as error:
         print(f"cost_accuracy: {error}; --data names the folder with the CSV files", file=sys.stderr)
@@ -243,7 +272,13 @@ def main() -> int:
     if arguments.write:
         from accuracy_page import page
 
-        arguments.write.write_text(page([line.__dict__ for line in lines]), encoding="utf-8")
+        arguments.write.write_text(
+            page(
+                [line.__dict__ for line in lines],
+                [line.__dict__ for line in unmeasured_lines(arguments.data)],
+            ),
+            encoding="utf-8",
+        )
     print(as_json(lines) if arguments.format == "json" else as_table(lines))
     return 0
 

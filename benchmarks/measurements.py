@@ -6,7 +6,7 @@ import csv
 import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import tclint.gpu
 from tclint.config import Precision
+from tclint.gpu import Calibration, Gpu, load_gpu
 from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 
 if sys.version_info >= (3, 11):
@@ -318,6 +320,19 @@ def harness_of(group: Group) -> Harness:
         if group.kind in table:
             return Harness(**table[group.kind])
     return Harness()
+
+
+def as_unmeasured(gpu: Gpu) -> Gpu:
+    """A GPU as if nothing had been measured on it: its datasheet row, and the constants of GPUs like it."""
+    document = tomllib.loads(
+        (Path(tclint.gpu.__file__).parent / f"{gpu.id}.toml").read_text(encoding="utf-8")
+    )
+    calibrations: dict[tuple[str, str], Calibration] = {}
+    for donor in document.get("inherit", ()):
+        for key, calibration in load_gpu(donor).calibrations.items():
+            if calibration.inherited_from is None:
+                calibrations.setdefault(key, calibration.inherited(donor))
+    return replace(gpu, id=f"{gpu.id} as unmeasured", calibrations=calibrations, sustained={})
 
 
 def oracle_errors(keys: Sequence[Hashable], measured: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ from tclint.cost.result import (
     Limiter,
     Price,
 )
-from tclint.gpu import Calibration, Gpu
+from tclint.gpu import Calibration, Gpu, load_gpu
 from tclint.graph.spec import itemsize_bytes
 from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 
@@ -44,6 +44,11 @@ NOISE_FLOOR_PERCENT = 7.0
 OTHER_FORMAT_ERROR_PERCENT = 28.0
 """No uncertainty below this is stated where constants of another precision class stand in: those of 16 bits
 were 28 % (A100 PCIe) and 21 % (V100 PCIe) wrong on 4,000 fp32 linear layers each."""
+OTHER_GENERATION_ERROR_PERCENT = 25.0
+"""No uncertainty below this is stated where constants come from GPUs that run other kernels: the A100's were
+13 % wrong on the V100 and 47 % on the H100, the V100's 25 % on the A100 (16-bit products)."""
+_KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
+"""Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
 UNKNOWN_ERROR_PERCENT = 40.0
 """Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
 LATENCY_SHARE = 0.5
@@ -123,12 +128,15 @@ def constants_of(
     return table(), None
 
 
-def _uncertainty(calibration: Calibration | None, time_us: float, modelled: bool) -> float:
+def _uncertainty(calibration: Calibration | None, gpu: Gpu, time_us: float, modelled: bool) -> float:
     if calibration is None:
         return UNKNOWN_ERROR_PERCENT
     error = max(calibration.error_percent(time_us), NOISE_FLOOR_PERCENT)
     if calibration.inherited_from is not None:
         error *= STAND_IN_FACTOR
+        donor = load_gpu(calibration.inherited_from.partition(" ")[0])
+        if _KERNELS_OF.get(donor.generation) != _KERNELS_OF.get(gpu.generation):
+            error = max(error, OTHER_GENERATION_ERROR_PERCENT)
     return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
 
 
@@ -208,7 +216,7 @@ def _matrix_prices(
                 balance=_balance(gpu, unit),
                 uses_tensor_cores=bool(tensor_cores[i]),
                 tensor_core_reason=texts[i],
-                uncertainty_percent=_uncertainty(calibration, time, unit.modelled),
+                uncertainty_percent=_uncertainty(calibration, gpu, time, unit.modelled),
                 calibrated=calibrated,
                 fraction_of_peak=float(fraction[i]),
                 is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),
@@ -436,7 +444,7 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
                 balance=gpu.balance("fp32"),
                 uses_tensor_cores=False,
                 tensor_core_reason="moves data and multiplies no matrices",
-                uncertainty_percent=_uncertainty(calibration, time_us, modelled=True),
+                uncertainty_percent=_uncertainty(calibration, gpu, time_us, modelled=True),
                 calibrated=calibrated,
                 parts_us=(("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us)),
                 fraction_of_peak=math_us / time_us if time_us else 0.0,
