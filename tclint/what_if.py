@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tclint.config import COMPARISONS, PRECISIONS, ComparisonKind, Precision
 from tclint.cost.classes import tf32_switches, unit_class
 from tclint.cost.estimate import Estimate, estimate
+from tclint.cost.precision import running
 from tclint.cost.result import Memory
 from tclint.cost.scenario import Layout, Scenario
 from tclint.cost.step_memory import BatchMemory, batch_memory
@@ -235,13 +236,15 @@ def batch_groups(dims: CoupledDims) -> tuple[DimGroup, ...]:
 
 def batch_limits(context: GraphContext, scenario: Scenario) -> BatchLimits:
     """The largest batches that fit the scenario's GPU, from the memory of the traced batch and twice it."""
-    lines = context.once(_batch_lines).get((scenario.precision, scenario.layout, scenario.compiled))
+    gpu = context.estimate(scenario).gpu
+    # What a GPU cannot run takes other memory there than elsewhere.
+    run = running(scenario.precision, scenario.mode, gpu)
+    key = (run.precision, run.linear, scenario.layout, scenario.compiled)
+    lines = context.once(_batch_lines).get(key)
     if lines is None:
-        lines = _lines_of(context, scenario)
-        context.once(_batch_lines)[scenario.precision, scenario.layout, scenario.compiled] = lines
+        lines = context.once(_batch_lines)[key] = _lines_of(context, scenario)
     if isinstance(lines, str):
         return BatchLimits(None, None, None, lines)
-    gpu = context.estimate(scenario).gpu
     plain, checkpointed = lines
     return BatchLimits(
         plain.batch, plain.largest(gpu), None if checkpointed is None else checkpointed.largest(gpu)
@@ -251,7 +254,7 @@ def batch_limits(context: GraphContext, scenario: Scenario) -> BatchLimits:
 _Lines = tuple[BatchMemory, BatchMemory | None]
 
 
-def _batch_lines(_: GraphContext) -> dict[tuple[str, str, bool], _Lines | str]:
+def _batch_lines(_: GraphContext) -> dict[tuple[str, str | None, str, bool], _Lines | str]:
     return {}
 
 

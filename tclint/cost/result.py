@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tclint.cost.classes import tf32_switches, unit_class
+from tclint.cost.precision import running
 from tclint.cost.scenario import Scenario
 from tclint.gpu import Gpu
 from tclint.graph.op import Op
@@ -306,9 +308,15 @@ class Estimate:
 
     @property
     def products_calibrated(self) -> bool:
-        """Whether constants of this very GPU and precision exist for matrix products."""
-        facts = PRECISION_FACTS[self.scenario.precision]
-        return self.gpu.calibrated(facts.unit)
+        """Whether the matrix products run in a precision that was measured on this very GPU."""
+        run = running(self.scenario.precision, self.scenario.mode, self.gpu)
+        unit = unit_class(
+            self.gpu, PRECISION_FACTS[run.precision].dtype, tf32=True in tf32_switches(run.precision)
+        )
+        if unit is None or run.linear is not None or not unit.modelled:
+            return False
+        calibration = self.gpu.calibration("gemm", unit.calibration)
+        return calibration is not None and calibration.inherited_from is None
 
     @cached_property
     def calibrated(self) -> bool:
@@ -360,7 +368,7 @@ class Memory:
     working_bytes: int = 0
     """Gradients of activations while the op that needs most runs backward."""
     checkpointed_activations_bytes: int | None = None
-    """`activations_bytes` if every repeated block were checkpointed; None where no such block saves memory."""
+    """`activations_bytes` with every repeated block checkpointed; None where no such block saves memory."""
     unknown: tuple[str, ...] = ()
     """Parts that are not known, and what stands for them."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.report.units import bytes_text, count, percent_text, significant, time_text, uncertainty_text
 
 if TYPE_CHECKING:
+    from tclint.cost.result import Memory
     from tclint.graph.work import Gap
     from tclint.pipeline import Entry, Metrics
     from tclint.what_if import BatchLimits, ComparedStep, Comparison
@@ -22,11 +23,19 @@ TITLES = {
 
 
 def memory_lines(entry: Entry) -> Iterator[str]:
-    """The parts of the memory, equal on every GPU; then what batch fits each."""
+    """The parts of the memory, once where GPUs need the same; then what batch fits each."""
     metrics = list(entry.metrics.values())
-    memory = metrics[0].memory if metrics else None
-    if memory is None:
-        return
+    needed: dict[Memory, list[str]] = {}
+    for each in metrics:
+        if each.memory is not None:
+            needed.setdefault(each.memory, []).append(each.gpu)
+    for memory, gpus in needed.items():
+        yield from _memory_lines(memory, f" on {', '.join(gpus)}" if len(needed) > 1 else "")
+    if needed:
+        yield from _batch_line(metrics)
+
+
+def _memory_lines(memory: Memory, where: str) -> Iterator[str]:
     parts = [
         ("weights", memory.parameters_bytes + memory.buffers_bytes),
         ("half-precision copies", memory.autocast_bytes),
@@ -36,12 +45,11 @@ def memory_lines(entry: Entry) -> Iterator[str]:
         ("inputs and working memory", memory.inputs_bytes + memory.working_bytes),
     ]
     shown = ", ".join(f"{name} {bytes_text(size)}" for name, size in parts if size)
-    yield f"memory {bytes_text(memory.total_bytes)}: {shown}"
+    yield f"memory {bytes_text(memory.total_bytes)}{where}: {shown}"
     if memory.checkpointed_total_bytes is not None:
         yield f"with every repeated block checkpointed {bytes_text(memory.checkpointed_total_bytes)}"
     for unknown in memory.unknown:
         yield f"memory not known: {unknown}"
-    yield from _batch_line(metrics)
 
 
 def _batch_line(metrics: list[Metrics]) -> Iterator[str]:

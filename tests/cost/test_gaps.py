@@ -1,4 +1,4 @@
-"""A model with operators that have no formula: each op is priced, free, or in a gap that says what it weighs."""
+"""A model with operators that have no formula: each op is priced, free, or a gap that says what it weighs."""
 
 from __future__ import annotations
 

@@ -249,3 +249,15 @@ def test_fp64_runs_on_tensor_cores_of_data_centre_gpus_only() -> None:
         assert product.work.dtype == "float64"
         assert product.uses_tensor_cores is used
         assert not product.calibrated
+
+
+def test_calibrated_means_what_runs_and_not_what_was_asked_for() -> None:
+    def calibrated(gpu: str, precision: Any) -> bool:
+        return estimate(mlp(), Scenario(gpu, precision)).products_calibrated
+
+    assert calibrated("v100", "fp16")
+    assert calibrated("v100", "pure-fp16")
+    assert not calibrated("v100", "bf16")  # runs in fp32, converted
+    assert not calibrated("a100", "tf32")  # never measured: the constants are those of 16 bits
+    assert calibrated("h100", "bf16")
+    assert not calibrated("h100", "fp8")
