@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Iterator, Mapping
+from time import perf_counter  # bound before user code can replace it
 from typing import Any
 
 from torch import nn
@@ -161,9 +161,11 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
     returned = None
     if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
         built, returned = built[0], built[1] if len(built) == 2 else built[1:]
-    if not isinstance(built, nn.Module):
+    if not issubclass(type(built), nn.Module):  # whatever it says of its class
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
+    if "forward" not in vars(built) and type(built).forward is nn.Module.forward:
+        raise TargetError(f"{what} returned a {type(built).__name__}, which has no forward to trace.")
     return built, returned
 
 
@@ -201,8 +203,8 @@ def _choose_inputs(
 
 @contextlib.contextmanager
 def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    started = time.perf_counter()
+    started = perf_counter()
     try:
         yield
     finally:
-        seconds[phase] = time.perf_counter() - started
+        seconds[phase] = perf_counter() - started

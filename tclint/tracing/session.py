@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from time import perf_counter  # bound before user code can replace it
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,9 +78,9 @@ def _trace(
     root_site: Site | None,
     metadata: Mapping[str, Any],
 ) -> Graph:
-    started = time.perf_counter()
+    started = perf_counter()
     recording = record(model, args, kwargs, sites)
-    recorded = time.perf_counter()
+    recorded = perf_counter()
     return Graph(
         ops=lower_ops(recording.fx_graph),
         parameters=list_parameters(model),
@@ -93,7 +93,7 @@ def _trace(
             "model": type(model).__name__,
             "training": model.training,
             "trace_s": recorded - started,
-            "lower_s": time.perf_counter() - recorded,
+            "lower_s": perf_counter() - recorded,
             "adjustments": list(recording.adjustments),
             **metadata,
         },
@@ -178,6 +178,8 @@ def _record_once(
         stack.enter_context(recorder)
         stack.enter_context(DeviceRewriter(recorder.assumptions.add))
         returned = model(*positional, **keywords)
+        if isinstance(returned, Generator):
+            returned = list(returned)  # a forward that yields runs only now
         outputs = [recorder.current(tensor) for tensor in _tensors(returned)]
     return Recording(writer.finish(outputs), tuple(named.specs), recorder.assumptions.listed(), adjustments)
 

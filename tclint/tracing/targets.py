@@ -168,7 +168,7 @@ def user_errors(doing: str, is_user_file: Callable[[str], bool]) -> Iterator[Non
 
 
 def describe(error: BaseException) -> str:
-    """'ValueError: size must be even', the first line only, without a full stop."""
+    """'ValueError: size must be even', the first line only, without a full stop, on one printable line."""
     try:
         message = str(error).strip()
     except Exception:
@@ -177,7 +177,9 @@ def describe(error: BaseException) -> str:
     if len(first) > 300:
         first = first[:297] + "..."
     name = type(error).__name__
-    return f"{name}: {first.rstrip('.')}" if first else name
+    text = f"{name}: {first.rstrip('.')}" if first else name
+    # A terminal would obey control characters.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def where_in_user_code(error: BaseException, is_user_file: Callable[[str], bool]) -> str:

@@ -95,6 +95,8 @@ def run_target(request: dict[str, Any]) -> None:
         elif isinstance(error, KeyboardInterrupt):
             # No key was pressed: this process is in a group of its own.
             run = Run(error=f"{target} raised KeyboardInterrupt.", seconds=seconds)
+        elif isinstance(error, RecursionError):
+            run = Run(error=f"{target} or its inputs nest without an end.", seconds=seconds)
         else:
             line = where_in_user_code(error, SiteFinder(roots=(folder,)).is_user_file)
             if line:

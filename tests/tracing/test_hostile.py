@@ -156,6 +156,29 @@ MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
         "def build():\n    return Net(4, 3)\n",
         (),
     ),
+    "error_that_clears_the_screen": (
+        "Odd = type('Odd\\nName', (Exception,), {})\n"
+        "def build():\n    os.write(1, bytes(range(256)))\n    raise Odd('\\x1b[2Jgone\\udcff')\n",
+        (r"raised Odd\nName: \x1b[2Jgone\udcff (",),
+    ),
+    "lies_about_its_class": (
+        "class Net:\n    __class__ = property(lambda self: nn.Linear)\nbuild = Net\n",
+        ("returned a Net, not an nn.Module",),
+    ),
+    "raises_when_deleted": (
+        "class Net(nn.Linear):\n"
+        "    def __del__(self): raise BaseException('del')\n"
+        "def build():\n    Net(4, 3)\n    return Net(4, 3)\n",
+        (),
+    ),
+    "replaces_the_clock": (
+        "time.time = time.monotonic = time.perf_counter = lambda: 'late'\nbuild = net\n",
+        (),
+    ),
+    "endless_inputs": (
+        "def build():\n    nested = []\n    nested.append(nested)\n    return net(), nested\n",
+        ("nest without an end",),
+    ),
     "patches_module": (
         "def broken(*_args, **_kwargs): raise RuntimeError('patched')\n"
         "nn.Module.__call__ = nn.Module.named_modules = broken\n"

@@ -363,3 +363,24 @@ def test_derivatives_inside_of_a_forward(transform: Any) -> None:
     assert graph.outputs[0].shape == ((3, 4) if transform is torch.func.grad else (3, 4, 4))
     backward = [op for op in graph.ops if op.name == "tanh_backward"]
     assert backward  # and not zeros for a derivative
+
+
+def test_a_forward_that_yields_is_run() -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Any:
+            for _ in range(3):
+                x = self.fc(x)
+                yield x
+
+    graph = tclint.trace(Steps, torch.empty(2, 4))
+    assert [op.name for op in graph.ops] == ["linear"] * 3
+    assert len(graph.outputs) == 3
+
+
+def test_a_module_without_a_forward_is_named() -> None:
+    with pytest.raises(TargetError, match="returned a ModuleList, which has no forward to trace"):
+        tclint.trace(lambda: nn.ModuleList([nn.Linear(4, 4)]), torch.empty(2, 4))
