@@ -84,7 +84,8 @@ def layer(low: Lowering) -> None:
                     dtype=dtype,
                     input_needed=below_needed,
                     state_needed=True,
-                    weight_needed=low.needs[group[start]],
+                    # cuDNN computes the gradients of all weights at once.
+                    weight_needed=any(low.needs[position] for position in group[start : start + 2]),
                     bias_needed=bool(biases) and low.needs[group[start + 2]],
                 ),
                 projected,
