@@ -100,7 +100,8 @@ class Settings:
     compiled: bool = False
     """Price as torch.compile would run it."""
     quantized: QuantizedName = "none"
-    """Format that the linear layers are meant to run in: its dims are checked, its time is not predicted."""
+    """Format that the linear layers are meant to run in: its dims are checked, and padding is priced in it;
+    the rest of the report is priced in `precision`."""
     tensor_parallel: int = 1
     """GPUs that the layers are split over."""
     cuda: str = ""

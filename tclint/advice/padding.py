@@ -199,7 +199,7 @@ def _resizable(
 
 def _misfit(group: DimGroup, multiple: int) -> str:
     parts = ", ".join(str(root.size) for root in group.roots)
-    return f"{group.size} is made of other dims ({parts}), which no multiple of {multiple} fits"
+    return f"{group.size} follows from other dims ({parts}), none of which makes it a multiple of {multiple}"
 
 
 def _resize(context: GraphContext, changes: dict[DimGroup, int]) -> str | None:
