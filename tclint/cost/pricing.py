@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
 from tclint.config import Precision
+from tclint.cost.assess import LATENCY_SHARE, matrix_prices, uncertainty_percent
 from tclint.cost.attention import attention_times
 from tclint.cost.classes import UnitClass, tf32_switches, unit_class
 from tclint.cost.constants import (
@@ -20,40 +21,15 @@ from tclint.cost.constants import (
     TrafficConstants,
 )
 from tclint.cost.conv import convolution_times
-from tclint.cost.matmul import GemmShapes, GemmTimes, gemm_times, misalignment_factor
+from tclint.cost.matmul import GemmShapes, gemm_times, misalignment_factor
 from tclint.cost.memory import traffic_times_us
-from tclint.cost.result import (
-    READY_FRACTION,
-    READY_MEMORY_FRACTION,
-    FloatArray,
-    Limiter,
-    Price,
-)
-from tclint.gpu import Calibration, Gpu, load_gpu
+from tclint.cost.result import Limiter, Price
+from tclint.gpu import Calibration, Gpu
 from tclint.graph.spec import itemsize_bytes
 from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
 
 WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
 
-STAND_IN_FACTOR = 1.5
-"""Held-out errors are multiplied by this where constants stand in for another GPU or precision: GEMM
-constants moved between generations were 11.7 % wrong where they were 8 % wrong at home."""
-NOISE_FLOOR_PERCENT = 7.0
-"""No uncertainty below this is stated: two campaigns on one GPU model disagree by a median of 7 % (H100) to
-8 % (A100), whatever a fit to one of them says."""
-OTHER_FORMAT_ERROR_PERCENT = 28.0
-"""No uncertainty below this is stated where constants of another precision class stand in: those of 16 bits
-were 28 % (A100 PCIe) and 21 % (V100 PCIe) wrong on 4,000 fp32 linear layers each."""
-OTHER_GENERATION_ERROR_PERCENT = 25.0
-"""No uncertainty below this is stated where constants come from GPUs that run other kernels: the A100's were
-13 % wrong on the V100 and 47 % on the H100, the V100's 25 % on the A100 (16-bit products)."""
-_KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
-"""Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
-UNKNOWN_ERROR_PERCENT = 40.0
-"""Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
-LATENCY_SHARE = 0.5
-"""A kernel is limited by latency when launching takes this share of its time, or when it occupies less
-than this share of the SMs and neither math nor memory explains half of its time."""
 BATCHED = "_batched"
 """Suffix of the calibration class of batched products."""
 CACHE_ENTRIES = 400_000
@@ -128,116 +104,6 @@ def constants_of(
     return table(), None
 
 
-def _uncertainty(calibration: Calibration | None, gpu: Gpu, time_us: float, modelled: bool) -> float:
-    if calibration is None:
-        return UNKNOWN_ERROR_PERCENT
-    error = max(calibration.error_percent(time_us), NOISE_FLOOR_PERCENT)
-    if calibration.inherited_from is not None:
-        error *= STAND_IN_FACTOR
-        donor = load_gpu(calibration.inherited_from.partition(" ")[0])
-        if _KERNELS_OF.get(donor.generation) != _KERNELS_OF.get(gpu.generation):
-            error = max(error, OTHER_GENERATION_ERROR_PERCENT)
-    return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
-
-
-def _balance(gpu: Gpu, unit: UnitClass) -> float:
-    return gpu.balance(unit.name)
-
-
-def _limiters(
-    intensity: FloatArray,
-    balance: float,
-    parallel: FloatArray,
-    launch_share: FloatArray,
-    explained: FloatArray,
-) -> list[Limiter]:
-    latency = (launch_share >= LATENCY_SHARE) | ((parallel < LATENCY_SHARE) & (explained < LATENCY_SHARE))
-    return [
-        "latency" if late else "math" if high else "memory"
-        for late, high in zip(latency, intensity >= balance, strict=True)
-    ]
-
-
-def _matrix_prices(
-    gpu: Gpu,
-    unit: UnitClass,
-    calibration: Calibration | None,
-    *,
-    time_us: FloatArray,
-    flops: Sequence[int],
-    saved_math: float | FloatArray = 1.0,
-    bytes_read: FloatArray,
-    bytes_written: FloatArray,
-    parallel: FloatArray,
-    launch_us: float | FloatArray,
-    aligned: Sequence[bool],
-    uses_tensor_cores: Sequence[bool] | None = None,
-    reasons: Sequence[str] | None = None,
-    gemm: GemmTimes | None = None,
-    parts: Mapping[str, float | FloatArray],
-) -> list[Price]:
-    """Prices from arrays; what GEMMs, convolutions and attention have in common.
-
-    `parts`: microseconds that each limit alone would take. `saved_math`: FLOPs over those that the kernel
-    really does, which the share of peak counts.
-    """
-    count = len(flops)
-    flop = np.array(flops, dtype=np.float64)
-    moved = bytes_read + bytes_written
-    ideal_math_us = flop * unit.work_factor / saved_math / (1e6 * gpu.peak_tflops[unit.name])
-    ideal_memory_us = moved / (1e3 * gpu.dram_gb_per_s)
-    fraction = ideal_math_us / time_us
-    memory_fraction = ideal_memory_us / time_us
-    limiters = _limiters(
-        flop / np.maximum(moved, 1),
-        _balance(gpu, unit),
-        parallel,
-        launch_us / time_us,
-        np.maximum(fraction, memory_fraction),
-    )
-    tensor_cores = [unit.tensor_cores] * count if uses_tensor_cores is None else uses_tensor_cores
-    texts = [unit.reason] * count if reasons is None else reasons
-    calibrated = unit.modelled and calibration is not None and calibration.inherited_from is None
-    alone = [np.broadcast_to(np.asarray(part, dtype=np.float64), count).tolist() for part in parts.values()]
-    parts_us = [tuple(zip(parts, values, strict=True)) for values in zip(*alone, strict=True)]
-    prices = []
-    for i in range(count):
-        time = float(time_us[i])
-        well_used = fraction[i] >= READY_FRACTION or (
-            limiters[i] == "memory" and memory_fraction[i] >= READY_MEMORY_FRACTION
-        )
-        prices.append(
-            Price(
-                time_us=time,
-                flops=flops[i],
-                bytes_read=int(bytes_read[i]),
-                bytes_written=int(bytes_written[i]),
-                limiter=limiters[i],
-                balance=_balance(gpu, unit),
-                uses_tensor_cores=bool(tensor_cores[i]),
-                tensor_core_reason=texts[i],
-                uncertainty_percent=_uncertainty(calibration, gpu, time, unit.modelled),
-                calibrated=calibrated,
-                fraction_of_peak=float(fraction[i]),
-                is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),
-                parts_us=parts_us[i],
-            )
-        )
-    if gemm is None:
-        return prices
-    return [
-        replace(
-            price,
-            tile=(int(gemm.tile_m[i]), int(gemm.tile_n[i])),
-            split_k=int(gemm.split_k[i]),
-            waves=float(gemm.waves[i]),
-            tile_efficiency=float(gemm.tile_efficiency[i]),
-            wave_efficiency=float(gemm.waves[i] / np.ceil(gemm.waves[i])),
-        )
-        for i, price in enumerate(prices)
-    ]
-
-
 def gemm_shapes(works: Sequence[Gemm]) -> GemmShapes:
     """Gemms of one dtype as arrays."""
     return GemmShapes.of(
@@ -292,7 +158,7 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         unit.reason if factor == 1 else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
         for factor in factors
     ]
-    return _matrix_prices(
+    return matrix_prices(
         gpu,
         unit,
         calibration,
@@ -356,7 +222,7 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
             reasons.append(f"{unit.reason}, channels padded by the library")
         else:
             reasons.append(unit.reason)
-    return _matrix_prices(
+    return matrix_prices(
         gpu,
         unit,
         calibration,
@@ -386,7 +252,7 @@ def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> l
     """Prices of fused attention that runs in one class."""
     constants, calibration = constants_of(gpu, "attention", unit.calibration, AttentionConstants)
     times = attention_times(works, gpu, unit, constants)
-    prices = _matrix_prices(
+    prices = matrix_prices(
         gpu,
         unit,
         calibration,
@@ -444,7 +310,7 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
                 balance=gpu.balance("fp32"),
                 uses_tensor_cores=False,
                 tensor_core_reason="moves data and multiplies no matrices",
-                uncertainty_percent=_uncertainty(calibration, gpu, time_us, modelled=True),
+                uncertainty_percent=uncertainty_percent(calibration, gpu, time_us, modelled=True),
                 calibrated=calibrated,
                 parts_us=(("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us)),
                 fraction_of_peak=math_us / time_us if time_us else 0.0,

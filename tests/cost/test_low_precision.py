@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cost_support import GraphBuilder, linear, price
 
+from tclint.cost.assess import OTHER_FORMAT_ERROR_PERCENT
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.low_precision import why_not
-from tclint.cost.pricing import OTHER_FORMAT_ERROR_PERCENT
 from tclint.cost.scenario import Scenario
 from tclint.errors import UsageError
 from tclint.graph import Graph
