@@ -206,6 +206,8 @@ def check(
         width=report_width(sys.stdout),
     )
     write_stdout(render(report, format_name, style))
+    if format_name == "text" and not (quiet or declared):
+        cli_models.mention_models(targets)
     if format_name == "github":
         _append_job_summary(report)
     if fixed is not None and fixed.refused:

@@ -92,3 +92,21 @@ def check_declared(
         cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
     given = {field for field, value in flags.items() if value is not None and value != ()}
     return run(settings, targets, flags=given, cache=cache, on_progress=progress)
+
+
+def mention_models(targets: Sequence[str]) -> None:
+    """Say of a single file that was only read how its model is linted, which takes running it."""
+    if len(targets) != 1 or not targets[0].endswith(".py") or not Path(targets[0]).is_file():
+        return
+    from tclint.model_list import list_models
+
+    candidates = [candidate for candidate in list_models([targets[0]])[0] if candidate.certain]
+    if not candidates:
+        return
+    first = min(candidates, key=lambda candidate: len(candidate.needs))
+    arguments = "".join(f" --arg {name}=VALUE" for name in first.needs)
+    more = f"; 'tclint models {_quoted(targets[0])}' lists {len(candidates)}" if len(candidates) > 1 else ""
+    say(
+        "note: only the source was read; its model, built and traced: "
+        f"'tclint {_quoted(first.target)}{arguments}'{more}"
+    )

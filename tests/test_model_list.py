@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tclint.cli import cli
 from tclint.model_list import Candidate, list_models
 
 LAYERS = """
@@ -180,3 +182,25 @@ def test_the_command_finds_nothing(folder: Path) -> None:
     assert (shown.returncode, shown.stdout) == (0, "")
     assert "no model found" in shown.stderr
     assert run("nowhere").returncode == 2
+
+
+def test_a_file_that_is_only_read_is_told_how_to_be_traced(folder: Path) -> None:
+    def notes(*arguments: str) -> str:
+        result = CliRunner().invoke(cli, ["check", *arguments])
+        assert result.exit_code in (0, 1), result.output
+        return result.stderr
+
+    (folder / "one.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return x\n"
+    )
+    (folder / "plain.py").write_text("x = 1\n")
+    assert "'tclint one.py:Net'" in notes("one.py")
+    assert "'tclint models model.py' lists" in notes("model.py")
+    for silent in (
+        ("one.py", "--format", "json"),
+        ("one.py", "--format", "github"),
+        ("one.py", "--quiet"),
+        ("one.py", "plain.py"),
+        ("plain.py",),
+    ):
+        assert "note:" not in notes(*silent)
