@@ -167,7 +167,8 @@ def build_model():
 def example_inputs():
     return empty(32, 3, 224, 224)
 """,
-            "dense 7x7 convolutions of 96 channels are no faster on both GPUs",
+            "dense 7x7 convolutions of 96 channels are slower on a V100",
+            {"gpus": ("v100",)},
         ),
         Example(
             """
