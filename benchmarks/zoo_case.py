@@ -203,7 +203,9 @@ def _report(say: Callable[..., None], case: Case, with_inference: str, with_coun
 
 
 # Products that torch.utils.flop_counter has no formula for.
-_UNKNOWN_TO_TORCH = frozenset({"addmv", "addr", "cdist", "dot", "mv", "pdist", "vdot"})
+_UNKNOWN_TO_TORCH = frozenset(
+    {"addmv", "affine_grid_generator", "addr", "cdist", "dot", "mv", "pdist", "vdot"}
+)
 
 
 def _unknown_to_torch(graph: Any) -> str:

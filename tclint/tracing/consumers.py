@@ -41,6 +41,8 @@ class Use:
     """How many layers share it, where a loop gives each of them a part."""
     position: int = 0
     """Which argument of that layer it is."""
+    role: str = ""
+    """What that layer calls the argument, where it is one of PyTorch's."""
     width: int | None = None
     """The size of its last dim, where a bare parameter multiplies it."""
     is_direct: bool = True
@@ -305,11 +307,13 @@ class _Walk:
         function = None if _is_torchs(module) else _function_of(type(module).forward)
         if function is not None and self._depth < _MAX_DEPTH:
             return self._descend(module, type(module).forward, values, named)
+        roles = [*_parameters_of(module)[: len(values)], *(name or "" for name in named)]
         for position, held in enumerate((*values, *named.values())):
             for name in held:
                 use = self._uses[name]
                 if use.layer is None and use.width is None and not use.is_index:
                     use.layer, use.layers, use.position = module, count, position
+                    use.role = roles[position] if position < len(roles) else ""
         return _NOTHING
 
     def _descend(
@@ -378,6 +382,10 @@ class _Walk:
             except Exception:
                 return None
         return None
+
+
+def _parameters_of(module: nn.Module) -> list[str]:
+    return list(inspect.signature(type(module).forward).parameters)[1:] if _is_torchs(module) else []
 
 
 def _is_torchs(module: nn.Module) -> bool:

@@ -168,7 +168,7 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
 
 
 def _reason(use: Use, names: dict[int, str]) -> str:
-    leaf = None if use.is_index else _first_leaf(use.layer)
+    leaf = None if use.is_index or "mask" in use.role else _first_leaf(use.layer)
     name = names.get(id(leaf), "")
     if leaf is None:
         return ""
@@ -189,6 +189,10 @@ def _for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
         return [edges if use.parts else edges[0]]
     if use.width is not None:
         return [torch.empty((BATCH, *middle, use.width), device=_META) for middle in ((), (64,))]
+    if "mask" in use.role:
+        length = sequence_length(model)
+        shape = (BATCH, length) if "padding" in use.role else (length, length)
+        return [torch.zeros(shape, dtype=dtype) for dtype in (torch.bool, torch.float32)]
     leaf = _first_leaf(use.layer)
     maker = None if leaf is None else _maker_for(leaf)
     if leaf is None or maker is None:

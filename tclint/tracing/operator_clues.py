@@ -66,6 +66,13 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
             clues.ranks.append(RankClash(odd.dim() - first.dim(), sources_of(first), is_likely=True))
         else:
             _from_broadcast(tensors[:2], clues)
+    elif name in ("copy", "index_add", "index_copy") and others:
+        written = others[-1]
+        if written.dim() != first.dim():
+            clues.ranks.append(RankClash(first.dim() - written.dim(), sources_of(written), is_likely=True))
+        else:
+            pairs = zip(written.shape, first.shape, strict=True)
+            clues.sizes += [clash_of(written, one, other) for one, other in pairs if one not in (1, other)]
     elif name in ("view", "reshape", "_unsafe_view", "unflatten"):
         _from_view(first, args[-1], clues)
     elif name == "permute" and isinstance(args[-1], (list, tuple)) and len(args[-1]) != first.dim():

@@ -129,6 +129,11 @@ def joined(this: Any, categories: Any, numbers: Any) -> Any:
     return this.fc(torch.cat([*tables, this.norm(numbers)], 1))
 
 
+def hidden(self: Any, ids: Any, padded: Any) -> Any:
+    x = self.emb(ids)
+    return self.attention(x, x, x, key_padding_mask=padded)[0]
+
+
 def without_channels(self: Any, spectrogram: Any) -> Any:
     return self.fc(self.conv(spectrogram.unsqueeze(1)).flatten(1))
 
@@ -242,6 +247,12 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
             fc=nn.Linear(18, 2),
         ),
         [("int64", (8, 3)), ("float32", (8, 6))],
+    ),
+    "what its layer calls a mask": (
+        lambda: Encoder(
+            hidden, emb=nn.Embedding(9, 4), attention=nn.MultiheadAttention(4, 2, batch_first=True)
+        ),
+        [("int64", (8, 128)), ("bool", (8, 128))],
     ),
     "images without channels": (
         lambda: Encoder(without_channels, conv=nn.Conv2d(1, 2, (5, 3)), fc=nn.Linear(2 * 8 * 16, 2)),
