@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,10 @@ class EvalWithoutNoGrad(SourceRule):
         "PyTorch recipes, Performance Tuning Guide: Disable gradient calculation for validation or inference",
     )
     triggers = (".eval()",)
+    # A loop whose header speaks of data.
+    pattern = re.compile(
+        rb"\bfor\b.{0,200}?\bin\b.{0,200}?(?:loader|dataset|batches|data)", re.DOTALL | re.IGNORECASE
+    )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -54,6 +54,7 @@ class ChannelsLastWrongRank(SourceRule):
     confidence = "high"
     sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch",)
     triggers = ("channels_last",)
+    requires = ("memory_format",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -63,7 +63,11 @@ class SwigluTwoThirds(SourceRule):
     )
     triggers = ("int(",)
     requires = ("Linear",)
-    pattern = re.compile(rb"/\s*3\b(?!\.\d)|/\s*3\.0*\b")
+    # int(), a power of two in it, and a division by three.
+    pattern = re.compile(
+        rb"\bint\s*\((?=.{0,300}?(?<![\w.])(?:2|4|8|16)(?![\w]|\.0*[1-9])).{0,300}?/\s*3(?:\.0*)?(?![\w.])",
+        re.DOTALL,
+    )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
