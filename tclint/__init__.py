@@ -54,7 +54,8 @@ def estimate(
     Args:
         graph: what `trace` returned.
         gpu: an id or alias that `tclint gpus` lists.
-        precision: 'fp32', 'tf32', 'fp16' or 'bf16' (the last two as torch.autocast does it).
+        precision: 'fp16' or 'bf16' as torch.autocast does it, 'pure-fp16', 'tf32', 'fp8' and others
+            (docs/cost-model.md).
         mode: 'train' (forward, backward, optimizer) or 'infer' (forward).
         **scenario: further fields of tclint.cost.scenario.Scenario.
 

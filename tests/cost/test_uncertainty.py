@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tclint.cost.pricing import OTHER_GENERATION_ERROR_PERCENT, STAND_IN_FACTOR, price_works
+from tclint.cost.assess import OTHER_GENERATION_ERROR_PERCENT, STAND_IN_FACTOR
+from tclint.cost.pricing import price_works
 from tclint.gpu import load_gpu
 from tclint.graph.work import Gemm, Traffic
 
