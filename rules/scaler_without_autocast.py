@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.queries import contains, names_in
+from tclint.source.tables import Call
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
+    from tclint.source.scaling_view import Op, View
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 
@@ -37,7 +40,8 @@ class ScalerWithoutAutocast(SourceRule):
 
     When it does not apply
     Autocast inside the model or in other files of the project, casts of one's own, scalers that are
-    disabled, models of libraries that are not known to leave the dtype alone.
+    disabled, models of libraries that are not known to leave the dtype alone, losses that callers outside
+    the file compute.
 
     References
     PyTorch, Automatic Mixed Precision package (torch.amp): autocast and GradScaler are modular.
@@ -68,6 +72,8 @@ class ScalerWithoutAutocast(SourceRule):
                 origins, _ = context.scaling.origins(view.function, backward.scaler)
                 if not any(item in made or item.site == made[0].site for item in origins):
                     continue
+                if self._loss_is_given(context, view, backward):
+                    continue
                 yield self.finding(
                     context.location(backward.site),
                     "The loss is scaled, but nothing here computes in float16: no autocast, no cast.",
@@ -77,6 +83,20 @@ class ScalerWithoutAutocast(SourceRule):
                     identity=view.function.qualified_name,
                 )
                 return
+
+    def _loss_is_given(self, context: SourceContext, view: View, backward: Op) -> bool:
+        """A caller outside the file computes the loss, under an autocast of its own perhaps."""
+        function = view.function
+        if backward.loss is None or context.program.callers.get(function.index):
+            return False
+        loss = (
+            backward.loss.arguments[0].value
+            if isinstance(backward.loss, Call) and backward.loss.arguments
+            else None
+        )
+        if loss is None or contains(loss, lambda part: isinstance(part, Call)):
+            return False
+        return not names_in(loss).isdisjoint(parameter.name for parameter in function.parameters)
 
     def _imports_known(self, context: SourceContext) -> bool:
         """Everything imported is torch, the standard library, numpy or a file of the project."""
@@ -147,6 +167,21 @@ scaler = torch.amp.GradScaler("cuda", enabled=False)
 scaler.scale(model(batch)).backward()
 """,
             note="the scaler is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Precision:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def backward(self, loss, optimizer):
+        self.scaler.scale(loss).backward()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+""",
+            note="the caller computes the loss",
         ),
     )
     invalid = (
