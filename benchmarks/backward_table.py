@@ -37,6 +37,7 @@ STEPS = (
     "recurrent layers: over all time steps at once as cuDNN does, step by step in the real run; the same "
     "FLOPs, or those of one step more, whose gradient belongs to the initial state"
 )
+UNFUSED = "attention with other head dims for values: fused on a GPU, written-out products in the real run"
 SOLVER = "products inside a matrix decomposition's backward, which tclint takes as one operator"
 
 
@@ -67,6 +68,7 @@ def _table(compared: list[Row]) -> Iterator[str]:
     yield _line("**all**", compared)
     plain = [row for row in compared if reason_of(row) not in (ASSUMED, STEPS)]
     yield _line("without recurrent layers and assumed values", plain)
+    yield _line("and without matrix decompositions", [row for row in plain if reason_of(row) != SOLVER])
 
 
 def _line(title: str, rows: list[Row]) -> str:
@@ -91,9 +93,16 @@ def reason_of(row: Row) -> str:
         return ASSUMED
     if _RECURRENT.search(row["differences"]) and _same_in_other_pieces(row["differences"]):
         return STEPS
-    real = [item for item in row["differences"].split("; ") if "only real" in item]
-    if all("Householder" in item or "Linalg" in item for item in row["differences"].split("; ")) and real:
+    items = row["differences"].split("; ")
+    derived = [item for item in items if "only derived" in item]
+    if all("Householder" in item or "Linalg" in item for item in items):
         return SOLVER
+    if derived and all(": attention backward" in item for item in derived):
+        lengths = [item.split("(")[0].split() for item in derived]
+        if all(sizes[-1] != sizes[-2] for sizes in lengths) and all(
+            "Bmm" in i for i in items if i not in derived
+        ):
+            return UNFUSED
     return ""
 
 
