@@ -16,7 +16,7 @@ import csv
 import importlib
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -159,6 +159,7 @@ def summarize(rows: list[dict[str, Any]]) -> Iterator[str]:
     for title, group in (
         ("Models whose trace assumed nothing", [row for row in compared if not _asks(row)]),
         ("Models that ask for values of their data", [row for row in compared if _asks(row)]),
+        ("All models", compared),
     ):
         total = sum(max(int(row["traced"]), int(row["real"])) for row in group)
         identical = sum(int(row["identical"]) for row in group)
@@ -168,15 +169,15 @@ def summarize(rows: list[dict[str, Any]]) -> Iterator[str]:
             f"({100 * identical / max(total, 1):.2f} %); all identical in {exact} models."
         )
     reasons: Counter[str] = Counter()
-    models: Counter[str] = Counter()
+    models: defaultdict[str, set[str]] = defaultdict(set)
     for row in compared:
         for item in filter(None, row["differences"].split("; ")):
             count, _, reason = item.partition(" x ")
             reason = "[follows from assumed values]" if _asks(row) else reason
             reasons[reason] += int(count)
-            models[reason] += 1
+            models[reason].add(row["name"])
     for reason, count in reasons.most_common(40):
-        yield f"{count:7d} in {models[reason]:3d} models: {reason}"
+        yield f"{count:7d} in {len(models[reason]):3d} models: {reason}"
     for result, count in Counter(row["result"].split(":")[0] for row in rows).most_common():
         yield f"{count:7d} models {result}"
 

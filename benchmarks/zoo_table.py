@@ -69,6 +69,9 @@ def _truth(path: Path) -> list[str]:
         "```",
         *summarize(_rows(path)),
         "```",
+        "",
+        "[backward.md](backward.md) compares the derived backward pass with recorded ones,",
+        "[peers.md](peers.md) the trace with other tools.",
     ]
 
 
