@@ -49,8 +49,6 @@ def loss_of_logits(document: Document, finding: Finding) -> Proposal | None:
     last = written.rpartition(".")[2]
     if named is None or last not in _INSTEAD or not written.startswith("torch.nn."):
         return None
-    if keyword(call, "ignore_index") is not None and last in _BINARY:
-        return None
     renamed = _renamed(document, named, _INSTEAD[last])
     passed = _without_probabilities(document, call, call.args[0], binary=last in _BINARY)
     return unsafe([*renamed, *passed]) if renamed and passed else None
