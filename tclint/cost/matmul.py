@@ -247,7 +247,9 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     time_us = c.launch_us + core_us + np.where(split > 1, reduction_us, 0.0)
     time_us = np.where(is_batched & (split > 1), np.inf, time_us)
     is_gemv = (np.minimum(m, n) <= 1) & (batch <= 1)
-    time_us = np.where(is_gemv, c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)
+    # Two vectors' worth of work never costs less than one's.
+    gemv_us = np.minimum(c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)
+    time_us = np.where(is_gemv, gemv_us, time_us)
 
     best = time_us.reshape(len(shapes), -1).argmin(axis=1)
     rows = np.arange(len(shapes))
