@@ -214,3 +214,41 @@ def test_checkpoints_survive_the_json_document() -> None:
     _, graph = real_and_traced("checkpointed, reentrant")
     assert Graph.from_json(graph.to_json()) == graph
     assert any(op.checkpoint and op.checkpoint.is_reentrant for op in graph.ops)
+
+
+def _row(differences: str, **values: Any) -> dict[str, str]:
+    row = {
+        "name": "a",
+        "library": "custom",
+        "variant": "",
+        "result": "compared",
+        "assumptions": 0,
+        "traced": 4,
+        "real": 4,
+        "identical": 3 if differences else 4,
+        "identical_layouts": 3 if differences else 4,
+        "saved_bytes": 1000,
+        "saved_estimate_bytes": 1000,
+        "unknown_savers": "",
+        "differences": differences,
+    }
+    return {key: str(value) for key, value in {**row, **values}.items()}
+
+
+def test_steps_of_a_recurrent_layer_must_add_up_to_the_whole() -> None:
+    """Three steps of a batch of 5 against one product over 15 rows; two steps are not the same work."""
+    from backward_table import STEPS, reason_of
+
+    derived = "1 x only derived: gemm 1 64 16 15 (wgrad of lstm)"
+    assert reason_of(_row(f"{derived}; 3 x only real: gemm 1 64 16 5 (AddmmBackward0)")) == STEPS
+    assert reason_of(_row(f"{derived}; 2 x only real: gemm 1 64 16 5 (AddmmBackward0)")) != STEPS
+
+
+def test_the_page_counts_products_and_kept_bytes() -> None:
+    from backward_table import summarize
+
+    difference = "1 x only real: gemm 1 2 3 4 (MmBackward0)"
+    page = "\n".join(summarize([_row(""), _row(difference, saved_estimate_bytes=1200)]))
+    assert "| custom | 2 | 8 | 87.50 % | 87.50 % | 1 | +10.00 % | 1 |" in page
+    assert f"`a`: {difference}" in page
+    assert "`a`: +20.0 %" in page
