@@ -64,6 +64,20 @@ def runs_always(function: Function, block: int, context: SourceContext) -> bool:
     return True
 
 
+def options_above(context: SourceContext, function: Function, block: int) -> str:
+    """', by the default of args.name' for a block that runs because of an option's default; else ''."""
+    found = []
+    for index in function.enclosing(block):
+        condition = function.blocks[index].condition
+        if isinstance(condition, Operation) and condition.operator == "not":
+            condition = condition.operands[0]
+        if condition is None or not _is_option(condition):
+            continue
+        if not context.resolver.evaluate(function, condition).certain:
+            found.append(dotted(condition))
+    return f", by the default of {' and '.join(found)}" if found else ""
+
+
 def _decided(context: SourceContext, function: Function, condition: Expression) -> bool | None:
     if isinstance(condition, Operation) and condition.operator == "not":
         inner = _decided(context, function, condition.operands[0])

@@ -23,6 +23,7 @@ from tclint.script_reading import (
     argument_of,
     calls,
     certain,
+    options_above,
     runs_always,
     stated_at,
     with_default,
@@ -101,7 +102,7 @@ _LABELS = {
     "layout": "memory format",
     "batch": "batch",
     "optimizer": "optimizer",
-    "find_unused_parameters": "find_unused_parameters:",
+    "find_unused_parameters": "gradients sent in order of registration:",
 }
 
 
@@ -165,7 +166,8 @@ def _compiled(context: SourceContext) -> Stated | None:
             continue
         disabled = certain(context, function, argument_of(event.call, "disable"))
         if not disabled and runs_always(function, event.block, context):
-            return stated_at(context, "compiled", True, event.call.site, "torch.compile")
+            words = "torch.compile" + options_above(context, function, event.block)
+            return stated_at(context, "compiled", True, event.call.site, words)
     return None
 
 
@@ -181,7 +183,7 @@ def _layout(context: SourceContext) -> Stated | None:
         if not isinstance(value, Symbol) or value.qualified not in _LAYOUTS:
             continue
         if runs_always(function, event.block, context):
-            words = value.qualified.rpartition(".")[2]
+            words = value.qualified.rpartition(".")[2] + options_above(context, function, event.block)
             return stated_at(context, "layout", "channels_last", event.call.site, words)
     return None
 

@@ -147,6 +147,7 @@ def test_options_count_with_their_defaults_and_are_called_so(tmp_path: Path) -> 
     assert (settings.batch, settings.layout, settings.compiled) == (96, "channels_last", False)
     assert settings.precision == Settings().precision  # autocast in bf16 is off by default
     assert any("96, the default of args.batch_size" in note for note in notes)
+    assert any("channels_last, by the default of args.channels_last" in note for note in notes)
 
 
 def test_fields_of_a_configuration_class_are_options(tmp_path: Path) -> None:
