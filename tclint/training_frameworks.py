@@ -83,6 +83,7 @@ def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[Said]:
         mixed = given.get("mixed_precision")
         if mixed in _ACCELERATE:
             yield Said("precision", _ACCELERATE[mixed], f"Accelerator with mixed_precision={mixed!r}")
+        yield from _accumulation(name, "gradient_accumulation_steps", given)
     elif name == "DistributedDataParallelKwargs" and given.get("find_unused_parameters"):
         yield Said("find_unused_parameters", True, f"{name} with find_unused_parameters=True")
 
@@ -91,6 +92,7 @@ def _of_lightning(name: str, given: Mapping[str, object]) -> Iterator[Said]:
     precision = given.get("precision")
     if precision in _LIGHTNING and not isinstance(precision, bool):
         yield Said("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
+    yield from _accumulation(name, "accumulate_grad_batches", given)
     strategy = given.get("strategy")
     if isinstance(strategy, str) and strategy.endswith("find_unused_parameters_true"):
         yield Said("find_unused_parameters", True, f"{name} with strategy={strategy!r}")
@@ -103,6 +105,7 @@ def _of_transformers(given: Mapping[str, object]) -> Iterator[Said]:
     batch = given.get("per_device_train_batch_size")
     if isinstance(batch, int) and batch > 0:
         yield Said("batch", batch, f"TrainingArguments with per_device_train_batch_size={batch}")
+    yield from _accumulation("TrainingArguments", "gradient_accumulation_steps", given)
     if given.get("torch_compile") is True:
         yield Said("compiled", True, "TrainingArguments with torch_compile=True")
     optimizer = _TRANSFORMERS_OPTIMIZERS.get(given.get("optim"))
@@ -111,3 +114,9 @@ def _of_transformers(given: Mapping[str, object]) -> Iterator[Said]:
     if given.get("ddp_find_unused_parameters") is True:
         words = "TrainingArguments with ddp_find_unused_parameters=True"
         yield Said("find_unused_parameters", True, words)
+
+
+def _accumulation(name: str, keyword: str, given: Mapping[str, object]) -> Iterator[Said]:
+    batches = given.get(keyword)
+    if isinstance(batches, int) and batches > 1:
+        yield Said("accumulation", batches, f"{name} with {keyword}={batches}")

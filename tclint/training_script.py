@@ -101,6 +101,7 @@ _LABELS = {
     "compiled": "compiled:",
     "layout": "memory format",
     "batch": "batch",
+    "accumulation": "accumulation",
     "optimizer": "optimizer",
     "find_unused_parameters": "gradients sent in order of registration:",
 }

@@ -187,10 +187,12 @@ LOOP = "for x, y in loader:\n    accelerator.backward(model(x).sum())\n"
         (
             "from transformers import TrainingArguments\n"
             "args = TrainingArguments(bf16=True, per_device_train_batch_size=16, torch_compile=True,\n"
+            "    gradient_accumulation_steps=4,\n"
             '    optim="adamw_torch_fused", ddp_find_unused_parameters=True)\n',
             {
                 "precision": "bf16",
                 "batch": 16,
+                "accumulation": 4,
                 "compiled": True,
                 "optimizer": "adamw-fused",
                 "find_unused_parameters": True,
