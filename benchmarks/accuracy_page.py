@@ -103,9 +103,10 @@ STOPS = """\
 ## Where it stops, and what was tried
 
 - fp32 linear layers: other lists of tiles, a soft choice between them, limits on split-K, tiles that share
-  an SM and other starts of the fit improve the mean error by less than 0.3 points each. What helped: K in steps
-  of 8 and a penalty on rows of 128 KiB and more. Boosted regression trees on sizes and predictions, without
-  physics, get about a point lower on the same held-out shapes; that is near what sizes tell in that campaign.
+  an SM and other starts of the fit improve the mean error by less than 0.3 points each. What helped: K in
+  steps of 8 and a penalty on rows of 128 KiB and more. Boosted regression trees on sizes and predictions,
+  without physics, get about a point lower on the same held-out shapes; that is near what sizes tell in that
+  campaign.
 - Batched fp32 products: the A100 runs one tile of 128 x 128 whatever the sizes, which explains nearly all;
   the V100 chooses among several by a rule that is not the fastest one and was not found.
 - V100 fp16 products: 89 rows, and equal sizes differ by up to 2.5 times because the transposes are not in the
@@ -117,7 +118,8 @@ STOPS = """\
   convolutions, and borders that break the format. What is left is in single families: EfficientFormer (work
   that the host waits for), XCiT, large depthwise kernels, and versions of libraries that the data mixes.
 - The gain of channels_last: the gradients of grouped and depthwise convolutions decide it, and their kernels
-  are the ones known least. Timings of single layers on a recent GPU (`benchmarks/measure.py`) would settle it.
+  are the ones known least. Timings of single layers on a recent GPU (`benchmarks/measure.py`) would settle
+  it.
 - A GPU of a generation that was never measured: Tensor Core products of the A100 say little about the H100's.
   Such GPUs state at least 25 %. Serving engines' memory-bound kernels are no better known from torch's.
 """

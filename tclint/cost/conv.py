@@ -45,6 +45,8 @@ class ConvolutionTimes:
     time_us: FloatArray
     gemm: GemmTimes
     depthwise: BoolArray
+    direct: BoolArray
+    """Gradients of groups for which only a direct kernel exists, on CUDA cores."""
     padded: BoolArray
     """Channels had to be padded for Tensor Cores."""
     winograd: BoolArray
@@ -192,6 +194,7 @@ def convolution_times(
             gemm, tile_efficiency=gemm.tile_efficiency * (c_group / c_padded) * (k_group / k_padded)
         ),
         depthwise=depthwise,
+        direct=direct & ~depthwise,
         padded=padded & ~depthwise,
         winograd=winograd,
         copies_us=np.where(depthwise | direct, 0.0, copies_us),

@@ -213,9 +213,15 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
     gemm_constants, _ = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
     times = convolution_times(works, gpu, unit, gemm_constants, constants)
     reasons = []
-    for depthwise, padded, winograd in zip(times.depthwise, times.padded, times.winograd, strict=True):
+    # Neither is a product: its time is that of its bytes, or of its arithmetic.
+    no_product = times.depthwise | times.direct
+    for depthwise, direct, padded, winograd in zip(
+        times.depthwise, times.direct, times.padded, times.winograd, strict=True
+    ):
         if depthwise:
             reasons.append("depthwise convolutions run on CUDA cores")
+        elif direct:
+            reasons.append("in NHWC there is no Tensor Core kernel for the gradients of such groups")
         elif winograd:
             reasons.append(f"{unit.reason}, with Winograd's fewer multiplications")
         elif padded and unit.tensor_cores:
@@ -231,16 +237,19 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
         saved_math=np.where(times.winograd, constants.winograd_gain, 1.0),
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
-        parallel=np.where(times.depthwise, 1.0, times.gemm.parallel_fraction),
+        parallel=np.where(no_product, 1.0, times.gemm.parallel_fraction),
         launch_us=constants.launch_us,
         aligned=[not padded for padded in times.padded],
-        uses_tensor_cores=[unit.tensor_cores and not depthwise for depthwise in times.depthwise],
+        uses_tensor_cores=[unit.tensor_cores and not on_cuda_cores for on_cuda_cores in no_product],
         reasons=reasons,
         gemm=times.gemm,
         parts={
-            # A depthwise kernel is no product: its time is its bytes'.
-            "math": np.where(times.depthwise, 0.0, times.gemm.math_us),
-            "L2": np.where(times.depthwise, 0.0, times.gemm.l2_us),
+            "math": np.where(
+                no_product,
+                np.where(times.direct, times.time_us - constants.launch_us, 0.0),
+                times.gemm.math_us,
+            ),
+            "L2": np.where(no_product, 0.0, times.gemm.l2_us),
             "memory": np.where(times.depthwise, times.time_us - constants.launch_us, times.gemm.memory_us),
             "layout copies": times.copies_us,
             "launch": constants.launch_us,

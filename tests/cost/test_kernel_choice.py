@@ -51,6 +51,10 @@ def test_gradients_of_groups_without_kernels_are_slow_in_nhwc(direction: str) ->
     resnext, regnet = grouped(16, 32, direction), grouped(24, 9, direction)
     assert rate(regnet) < 0.4 * rate(resnext)
     assert time_us(regnet) > 2 * time_us(replace(regnet, channels_last=False))
+    found = [price_works([work], load_gpu("rtx-3090"), "fp16")[0] for work in (resnext, regnet)]
+    assert [price is not None and price.uses_tensor_cores for price in found] == [True, False]
+    assert found[1] is not None
+    assert "NHWC" in found[1].tensor_core_reason
 
 
 def test_groups_of_odd_widths_run_as_nchw_in_forward() -> None:
