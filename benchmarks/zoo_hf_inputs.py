@@ -51,7 +51,7 @@ def inputs_for(model: Any) -> dict[str, Any]:
         wanted.append("pixel_values")
     if "input_ids" in wanted and "input_features" in parameters and model.config.model_type == "clap":
         wanted.append("input_features")
-    if "bbox" in parameters and model.config.model_type == "bros":
+    if "bbox" in parameters and model.config.model_type in ("bros", "udop"):
         wanted.append("bbox")
     if not wanted:
         wanted = [name for name in ("input_ids", "pixel_values", "inputs_embeds") if name in parameters][:1]
@@ -59,6 +59,8 @@ def inputs_for(model: Any) -> dict[str, Any]:
         wanted = list(dict.fromkeys([*wanted, "pixel_values", "input_ids"]))
         made = {name: _MAKERS[name](model.config) for name in wanted}
         return {**made, "input_ids": _captioned(model.config)}
+    if model.config.model_type == "speecht5":  # what its pre-nets would hand on
+        return {name: _hidden(model.config) for name in ("input_values", "decoder_input_values")}
     if model.config.model_type == "perceiver":
         return {"inputs": _features(model.config)}
     if model.config.model_type.startswith("fastspeech2"):
@@ -70,7 +72,14 @@ def inputs_for(model: Any) -> dict[str, Any]:
     unknown = [name for name in wanted if name not in _MAKERS]
     if unknown or not wanted:
         raise NoInputs(f"no inputs known for {', '.join(unknown) or 'a forward without named inputs'}")
-    return {name: _MAKERS[name](model.config) for name in wanted}
+    made = {name: _MAKERS[name](model.config) for name in wanted}
+    if model.config.model_type == "udop":
+        made["bbox"] = made["bbox"].float()
+    if model.config.model_type in ("neucodec", "xcodec2"):
+        made["input_values"] = made["input_values"].unsqueeze(1)
+        if model.config.model_type == "xcodec2":  # 50 frames a second, like its own encoder's
+            made["input_features"] = made["input_features"][:, :50]
+    return made
 
 
 def _grid_inputs(wanted: list[str], config: Any) -> dict[str, Any]:
@@ -184,8 +193,9 @@ def _audio_features(config: Any) -> torch.Tensor:
         "input_feat_per_channel",
         "feature_size",
         "input_dim",
-        default=80,
     )
+    semantic = getattr(config, "semantic_model_config", None)
+    mels = mels or getattr(semantic, "feature_projection_input_dim", None) or 80
     if setting(config, "spec_size"):  # an image of the spectrogram
         return torch.empty((BATCH, 1, 1024, mels), device="meta")
     positions = setting(config, "max_source_positions")

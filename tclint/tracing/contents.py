@@ -13,7 +13,15 @@ import torch
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import Origin, ensure_origin, origin_of
 
-_TRUTHS = {"all": True, "any": False, "isnan": False, "isinf": False, "isfinite": True}
+_TRUTHS = {
+    "_is_all_true": True,
+    "_is_any_true": False,
+    "all": True,
+    "any": False,
+    "isfinite": True,
+    "isinf": False,
+    "isnan": False,
+}
 
 # Joined with something that is rarely true everywhere, the result is rarely true everywhere.
 _JOINS_MATCHES = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or"})
@@ -75,6 +83,8 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
         ensure_origin(output).mean = args[0].numel() / max(1, output.numel())
     elif name == "scatter":
         _note_scatter(args, kwargs, output)
+    elif name == "eq" and len(args) > 1 and args[1] is args[0]:
+        ensure_origin(output).is_match = False  # only NaN differs from itself
     elif name == "eq":
         made, known = ensure_origin(output), origin_of(args[0])
         made.is_match = True

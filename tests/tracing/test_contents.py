@@ -176,3 +176,20 @@ def test_counts_of_which_nothing_is_known_sum_up_like_ones() -> None:
     graph = tclint.trace(Regulated, torch.empty(3, 20, 8))
     assert graph.outputs[0].shape == (3, 20, 8)
     assert any("20 assumed" in assumption.what for assumption in graph.assumptions)
+
+
+class Sampled(nn.Module):
+    """A distribution checks its parameters for NaN by comparing them with themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.distributions.Categorical(logits=self.fc(x)).entropy()
+
+
+def test_values_equal_themselves() -> None:
+    graph = tclint.trace(Sampled, torch.empty(3, 8))
+    assert graph.outputs[0].shape == (3,)
+    assert graph.metadata["adjustments"] == []
