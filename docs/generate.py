@@ -37,20 +37,28 @@ Later tables win over earlier ones.
 def pages() -> dict[Path, str]:
     """Every generated file by its path."""
     rules = [rule for rule in all_rules() if rule.__module__.split(".")[0] == "tclint_rules"]
-    made = {DOCS / "rules" / f"{rule.code}.md": _rule_page(rule) for rule in rules}
+    sides: dict[str, list[type[Rule]]] = {}
+    for rule in rules:
+        sides.setdefault(rule.code, []).append(rule)
+    made = {DOCS / "rules" / f"{code}.md": _rule_page(own) for code, own in sides.items()}
     made[DOCS / "rules" / "index.md"] = _index(rules)
     made[DOCS / "configuration.md"] = _configuration()
     pages = {path: NOTE + text.rstrip("\n") + "\n" for path, text in made.items()}
     return {**pages, DOCS.parent / "rules" / FILE: build()}
 
 
-def _rule_page(rule: type[Rule]) -> str:
+def _rule_page(sides: list[type[Rule]]) -> str:
+    rule = sides[0]
     state = "on by default" if rule.enabled_by_default else "off by default"
-    kind = "traced models" if issubclass(rule, GraphRule) else "training code"
+    kind = " and ".join(_kind(side) for side in sides)
     head = (
         f"# {rule.code} {rule.name}\n\n{rule.level}, {rule.confidence} confidence, for {kind}, {state}.\n\n"
     )
-    return head + rule_markdown(rule)
+    return head + rule_markdown(sides)
+
+
+def _kind(rule: type[Rule]) -> str:
+    return "traced models" if issubclass(rule, GraphRule) else "training code"
 
 
 def _index(rules: list[type[Rule]]) -> str:
@@ -61,7 +69,7 @@ def _index(rules: list[type[Rule]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for rule in rules:
-        kind = "traced models" if issubclass(rule, GraphRule) else "training code"
+        kind = _kind(rule)
         state = "on" if rule.enabled_by_default else "off"
         summary = rule.summary().replace("|", "\\|")
         lines.append(

@@ -85,7 +85,13 @@ def check(
             contexts[len(entries) - 1] = context, changes
 
     source = _check_sources(paths, rules, settings, on_progress, errors, contents)
-    findings.extend(source.findings)
+    # Where a rule has two sides, the traced one knows the price of the same line.
+    traced = {(finding.code, finding.location.path, finding.location.line) for finding in findings}
+    findings.extend(
+        finding
+        for finding in source.findings
+        if (finding.code, finding.location.path, finding.location.line) not in traced
+    )
     findings = [finding for finding in findings if selection.allows(finding)]
 
     findings, suppressed = apply_suppressions(

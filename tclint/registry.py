@@ -26,7 +26,8 @@ def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
         local: files or folders with modules that list rule classes in `RULES`.
 
     Raises:
-        UsageError: a rule module cannot be imported, or two rules share a code or a name.
+        UsageError: a rule module cannot be imported, or two rules share a code or a name and are not the
+            two sides of one rule: a GraphRule for traced models and a SourceRule for what is only read.
     """
     return _found(local, indexed=False)
 
@@ -50,7 +51,12 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
         for file in _python_files(path):
             found.extend(_rules_of(_import_file(file), file))
     _check_unique(found)
-    return sorted(found, key=lambda rule: rule.code)
+    return sorted(found, key=_order)
+
+
+def _order(rule: type[Rule]) -> tuple[str, bool]:
+    """By code; of two sides the one for traced models comes first."""
+    return rule.code, issubclass(rule, SourceRule)
 
 
 def load_rules(settings: Settings) -> list[Rule]:
@@ -79,12 +85,12 @@ class Selection:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._codes_by_settings: dict[Settings, frozenset[str]] = {}
-        chosen = {rule.code: rule for rule in load_rules(settings)}
+        chosen = {_order(type(rule)): rule for rule in load_rules(settings)}
         for override in settings.overrides:
             on_path = settings.selecting(override.select, override.extend_select, override.ignore)
-            chosen.update((rule.code, rule) for rule in load_rules(on_path))
-        self.rules: list[Rule] = [chosen[code] for code in sorted(chosen)]
-        self._known = frozenset(chosen)
+            chosen.update((_order(type(rule)), rule) for rule in load_rules(on_path))
+        self.rules: list[Rule] = [chosen[order] for order in sorted(chosen)]
+        self._known = frozenset(code for code, _ in chosen)
 
     def allows(self, finding: Finding) -> bool:
         """True if the finding's rule is selected for the finding's path; tclint's own findings always are."""
@@ -96,17 +102,18 @@ class Selection:
         return finding.code in self._codes_by_settings[on_path]
 
 
-def find_rule(code_or_name: str, local: Sequence[str] = ()) -> type[Rule]:
-    """The rule of that code or name.
+def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule], ...]:
+    """The rule of that code or name: one class, or the sides for traced models and for sources.
 
     Raises:
         UsageError: there is none; the message names the closest.
     """
     rules = all_rules(local)
-    for rule in rules:
-        if code_or_name.upper() == rule.code or code_or_name.lower() == rule.name:
-            return rule
-    raise UsageError(_unknown(code_or_name, rules))
+    code, name = code_or_name.upper(), code_or_name.lower()
+    found = tuple(rule for rule in rules if code == rule.code or name == rule.name)
+    if not found:
+        raise UsageError(_unknown(code_or_name, rules))
+    return found
 
 
 def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type[Rule]]:
@@ -176,12 +183,20 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _check_unique(rules: Sequence[type[Rule]]) -> None:
-    seen: dict[str, type[Rule]] = {}
+    seen: dict[tuple[str, bool], type[Rule]] = {}
+    names: dict[str, str] = {}
     for rule in rules:
+        side = issubclass(rule, SourceRule)
         for key in (rule.code, rule.name):
-            other = seen.setdefault(key, rule)
+            other = seen.setdefault((key, side), rule)
             if other is not rule:
-                raise UsageError(
-                    f"Rules {other.__module__}.{other.__name__} and {rule.__module__}.{rule.__name__} "
-                    f"both claim {key!r}."
-                )
+                raise _both_claim(key, other, rule)
+        for key, value in ((rule.code, rule.name), (rule.name, rule.code)):
+            if names.setdefault(key, value) != value:
+                raise _both_claim(key, seen[key, not side], rule)
+
+
+def _both_claim(key: str, one: type[Rule], other: type[Rule]) -> UsageError:
+    return UsageError(
+        f"Rules {one.__module__}.{one.__name__} and {other.__module__}.{other.__name__} both claim {key!r}."
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tclint.config import Settings
 from tclint.errors import UsageError
-from tclint.registry import all_rules, find_rule, load_rules
+from tclint.registry import Selection, all_rules, find_rule, load_rules
+from tclint.report import Style
+from tclint.report.catalogue import SOURCE_SIDE, rule_json, rule_page
 
 LOCAL_RULE = """
 from tclint.rule import GraphRule
@@ -52,7 +55,7 @@ def test_an_unknown_selector_is_an_error_with_the_closest_name(field: str) -> No
 
 
 def test_find_rule_takes_code_or_name_in_any_case() -> None:
-    assert find_rule("dim003") is find_rule("VOCAB-misaligned")
+    assert find_rule("dim003") == find_rule("VOCAB-misaligned")
     with pytest.raises(UsageError, match="vocab-misaligned"):
         find_rule("vocab-missaligned")
 
@@ -84,3 +87,48 @@ def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says
 def test_a_missing_rules_path_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         all_rules((str(tmp_path / "nowhere"),))
+
+
+TWO_SIDES = """\
+from tclint.rule import Example, GraphRule, SourceRule
+
+class Traced(GraphRule):
+    \"\"\"Traced side.\"\"\"
+    code, name, since, level, confidence, sources = "ZZZ001", "mine", "1", "info", "high", ()
+    valid = invalid = ()
+
+    def check(self, context):
+        yield from ()
+
+class Read(SourceRule):
+    \"\"\"Read side.\"\"\"
+    code, name, since, level, confidence, sources = "{code}", "{name}", "1", "info", "high", ()
+    valid = invalid = ()
+    triggers = ("nn",)
+
+    def check(self, context):
+        yield from ()
+
+RULES = (Traced, Read)
+"""
+
+
+def test_a_rule_may_have_a_side_for_each_pass(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(TWO_SIDES.format(code="ZZZ001", name="mine"))
+    sides = find_rule("mine", (str(file),))
+    assert [side.summary() for side in sides] == ["Traced side.", "Read side."]
+    chosen = Selection(Settings(rules=(str(file),), select=("ZZZ001",))).rules
+    assert [type(rule).__name__ for rule in chosen] == ["Traced", "Read"]
+    page = rule_page(sides, Style())
+    assert page.index("Traced side.") < page.index(SOURCE_SIDE) < page.index("Read side.")
+    assert json.loads(rule_json(sides))["source_side"]["summary"] == "Read side."
+    assert json.loads(rule_json(find_rule("DIM003")))["source_side"] is None
+
+
+@pytest.mark.parametrize(("code", "name"), [("ZZZ001", "other"), ("ZZZ002", "mine")])
+def test_sides_share_code_and_name(tmp_path: Path, code: str, name: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(TWO_SIDES.format(code=code, name=name))
+    with pytest.raises(UsageError, match="both claim"):
+        all_rules((str(file),))

@@ -41,7 +41,7 @@ def rules_text(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
     lines = []
     for rule in rules:
         state = "on" if rule.code in active else "off"
-        head = f"{rule.code:<7} {rule.name:<{width}}  {rule.level:<7}  {_kind(rule):<6}  {state}"
+        head = f"{rule.code:<7} {rule.name:<{width}}  {rule.level:<7}  {rule_kind(rule):<6}  {state}"
         lines.append(head.rstrip())
         lines += _wrap(rule.summary(), " " * 8)
     lines.append(f"\n{len(rules)} rules; 'tclint explain RULE' shows one.")
@@ -53,8 +53,21 @@ def rules_json(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
     return _dump({"rules": [{**_rule(rule), "selected": rule.code in active} for rule in rules]})
 
 
-def rule_page(rule: type[Rule], style: Style) -> str:
-    """One rule's page: docstring sections, sources, level, and one example of a kind, or -v all."""
+SOURCE_SIDE = "In sources that are only read"
+"""Heading of a rule's second side."""
+
+
+def rule_page(sides: Sequence[type[Rule]], style: Style) -> str:
+    """One rule's page: docstring sections, sources, level, and one example of a kind, or -v all.
+
+    Args:
+        sides: the class of the rule, or its two sides.
+    """
+    first, *others = (_side_page(side, style) for side in sides)
+    return "".join([first, *(f"\n{SOURCE_SIDE}\n\n{other}" for other in others)])
+
+
+def _side_page(rule: type[Rule], style: Style) -> str:
 
     def heading(text: str) -> str:
         return click.style(text, bold=True) if style.colour else text
@@ -62,7 +75,7 @@ def rule_page(rule: type[Rule], style: Style) -> str:
     lines = [heading(f"{rule.code} {rule.name}"), *_wrap(rule.summary(), ""), ""]
     state = "on by default" if rule.enabled_by_default else "off by default"
     lines.append(
-        f"{rule.level}, {rule.confidence} confidence, {_kind(rule)} rule, {state}, since {rule.since}"
+        f"{rule.level}, {rule.confidence} confidence, {rule_kind(rule)} rule, {state}, since {rule.since}"
     )
     sections = rule.sections()
     for name in DOC_SECTIONS:
@@ -82,8 +95,13 @@ def rule_page(rule: type[Rule], style: Style) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rule_json(rule: type[Rule]) -> str:
-    """The same page as data."""
+def rule_json(sides: Sequence[type[Rule]]) -> str:
+    """The same page as data; a second side stands under 'source_side'."""
+    first, *others = (_side_json(side) for side in sides)
+    return _dump({**first, "source_side": others[0] if others else None})
+
+
+def _side_json(rule: type[Rule]) -> dict[str, Any]:
     page = _rule(rule)
     page["sections"] = rule.sections()
     for name, examples in (("invalid", rule.invalid), ("valid", rule.valid)):
@@ -91,7 +109,7 @@ def rule_json(rule: type[Rule]) -> str:
             {"source": example.source, "note": example.note, "settings": dict(example.settings or {})}
             for example in examples
         ]
-    return _dump(page)
+    return page
 
 
 def engine_page(code_or_name: str) -> str | None:
@@ -213,7 +231,7 @@ def _rule(rule: type[Rule]) -> dict[str, Any]:
         "name": rule.name,
         "level": rule.level,
         "confidence": rule.confidence,
-        "kind": _kind(rule),
+        "kind": rule_kind(rule),
         "enabled_by_default": rule.enabled_by_default,
         "since": rule.since,
         "summary": rule.summary(),
@@ -221,7 +239,8 @@ def _rule(rule: type[Rule]) -> dict[str, Any]:
     }
 
 
-def _kind(rule: type[Rule]) -> str:
+def rule_kind(rule: type[Rule]) -> str:
+    """'graph' for traced models, 'source' for what is only read."""
     return "graph" if issubclass(rule, GraphRule) else "source"
 
 

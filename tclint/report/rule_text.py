@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tclint.finding import Confidence, Finding, Level
 from tclint.registry import all_rules
 from tclint.report import Style
-from tclint.report.catalogue import engine_page, rule_page
+from tclint.report.catalogue import SOURCE_SIDE, engine_page, rule_kind, rule_page
 from tclint.report.markup import text
-from tclint.rule import DOC_SECTIONS, GraphRule, Rule
+from tclint.rule import DOC_SECTIONS, Rule
 
 _CODE_SECTIONS = ("Example", "Use instead")
 
@@ -39,14 +39,17 @@ def rule_texts(local: Sequence[str], findings: Iterable[Finding]) -> list[RuleTe
     Raises:
         UsageError: a rule module cannot be imported.
     """
-    found = {rule.code: _of_rule(rule) for rule in all_rules(local)}
+    sides: dict[str, list[type[Rule]]] = {}
+    for rule in all_rules(local):
+        sides.setdefault(rule.code, []).append(rule)
+    found = {code: _of_rule(*rules) for code, rules in sides.items()}
     for finding in findings:
         if finding.code not in found:
             found[finding.code] = _of_finding(finding)
     return [found[code] for code in sorted(found)]
 
 
-def _of_rule(rule: type[Rule]) -> RuleText:
+def _of_rule(rule: type[Rule], *sides: type[Rule]) -> RuleText:
     sections = rule.sections()
     summary = " ".join(rule.summary().split()) or rule.name
     description = " ".join(sections.get("What it does", "").split()) or summary
@@ -57,9 +60,9 @@ def _of_rule(rule: type[Rule]) -> RuleText:
         confidence=rule.confidence,
         summary=summary,
         description=description,
-        help_text=rule_page(rule, Style()),
-        help_markdown=rule_markdown(rule),
-        tags=("performance", "tensor-cores", "graph" if issubclass(rule, GraphRule) else "source"),
+        help_text=rule_page((rule, *sides), Style()),
+        help_markdown=rule_markdown((rule, *sides)),
+        tags=("performance", "tensor-cores", *(rule_kind(side) for side in (rule, *sides))),
     )
 
 
@@ -79,17 +82,26 @@ def _of_finding(finding: Finding) -> RuleText:
     )
 
 
-def rule_markdown(rule: type[Rule]) -> str:
-    """The rule's page in Markdown: the docstring's sections, code in fences, and its sources."""
+def rule_markdown(sides: Sequence[type[Rule]]) -> str:
+    """A rule's page in Markdown: the docstring's sections, code in fences, and its sources.
+
+    Args:
+        sides: the class of the rule, or its two sides; the second is told under a heading of its own.
+    """
+    first, *others = (_side_markdown(side, "###" if at else "##") for at, side in enumerate(sides))
+    return "\n".join([first, *(f"## {SOURCE_SIDE}\n\n{other}" for other in others)])
+
+
+def _side_markdown(rule: type[Rule], level: str) -> str:
     lines = [text(" ".join(rule.summary().split())), ""]
     sections = rule.sections()
     for name in DOC_SECTIONS:
         body = textwrap.dedent(sections.get(name, "")).strip("\n")
         if not body.strip():
             continue
-        lines += [f"## {name}", "", *(_fenced(body) if name in _CODE_SECTIONS else [body]), ""]
+        lines += [f"{level} {name}", "", *(_fenced(body) if name in _CODE_SECTIONS else [body]), ""]
     if rule.sources:
-        lines += ["## Sources", "", *(f"- {text(source)}" for source in rule.sources), ""]
+        lines += [f"{level} Sources", "", *(f"- {text(source)}" for source in rule.sources), ""]
     return "\n".join(lines)
 
 
