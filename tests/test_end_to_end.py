@@ -207,3 +207,20 @@ def test_without_torch_sources_are_linted_and_models_say_what_to_install(project
     assert done.returncode == 2
     assert "tensorcore-lint[torch]" in report["errors"][0]["message"]
     assert {finding["code"] for finding in report["findings"]} == {"AMP001", "AMP006"}
+
+
+def test_the_readme_shows_what_is_printed() -> None:
+    """To renew it: paste what the command prints, up to the first line of the legend."""
+    root = FIXTURES.parent
+    _, _, rest = (root / "README.md").read_text(encoding="utf-8").partition("```text\n$ tclint ")
+    shown, fence, _ = rest.partition("\n```\n")
+    command, _, output = shown.partition("\n")
+    assert fence
+    done = subprocess.run(
+        [sys.executable, "-m", "tclint", *command.split()],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith(output + "\n\nTimes are predicted")
