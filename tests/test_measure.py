@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import subprocess
 import sys
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ sys.path.insert(0, str(BENCHMARKS))
 import measure  # noqa: E402
 import measure_cases  # noqa: E402
 import measurements  # noqa: E402
-from measure_clock import MOST_SETS, CpuClock, buffer_sets  # noqa: E402
+from measure_clock import MOST_SETS, SLICE_US, CpuClock, CudaClock, buffer_sets  # noqa: E402
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -131,6 +135,114 @@ def test_the_clock_calls_and_takes_the_median() -> None:
     assert how == "host"
     assert time_us >= 0
     assert set(seen) == {1, 2}
+
+
+class FakeCuda:
+    """As much of torch.cuda as the clock uses; calls take `call_ms`, and graphs play back what they saw."""
+
+    OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
+
+    def __init__(self, capture: Callable[[], None] = lambda: None) -> None:
+        self.now_ms = 0.0
+        self.capture = capture
+        self.calls = 0
+        self.recorded = 0
+
+    def advance(self, calls: int) -> None:
+        self.calls += calls
+        self.now_ms += 0.02 * calls
+
+    def Stream(self) -> Any:
+        return SimpleNamespace(wait_stream=lambda _: None)
+
+    def current_stream(self) -> Any:
+        return self.Stream()
+
+    def stream(self, _: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def synchronize(self) -> None:
+        pass
+
+    def Event(self, *, enable_timing: bool) -> Any:
+        assert enable_timing
+        event = SimpleNamespace(at=0.0)
+        event.record = lambda: setattr(event, "at", self.now_ms)
+        event.elapsed_time = lambda end: end.at - event.at
+        return event
+
+    def CUDAGraph(self) -> Any:
+        return SimpleNamespace(replay=lambda: self.advance(self.recorded))
+
+    @contextlib.contextmanager
+    def graph(self, _: Any) -> Iterator[None]:
+        before = self.calls
+        self.capture()
+        yield
+        self.recorded = self.calls - before
+
+
+def cuda_clock(fake: FakeCuda) -> CudaClock:
+    clock = CudaClock.__new__(CudaClock)
+    clock.torch = SimpleNamespace(cuda=fake)
+    clock.warm_up_s = 0.0
+    return clock
+
+
+def test_captured_calls_are_timed_one_by_one_and_their_results_rotate() -> None:
+    fake = FakeCuda()
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+
+    class Result:
+        pass
+
+    def call(_: Any) -> Result:
+        nonlocal most
+        fake.advance(1)
+        result = Result()
+        alive.append(weakref.ref(result))
+        most = max(most, sum(ref() is not None for ref in alive))
+        return result
+
+    time_us, how = cuda_clock(fake).time_us(call, [1, 2, 3])
+    assert how == "graph"
+    assert time_us == pytest.approx(20.0)
+    assert fake.recorded % 3 == 0
+    assert fake.recorded * 20.0 >= SLICE_US
+    assert most == 3
+
+
+def test_what_cannot_be_captured_is_timed_on_the_stream() -> None:
+    def refuse() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    fake = FakeCuda(refuse)
+    time_us, how = cuda_clock(fake).time_us(lambda _: fake.advance(1), [1, 2])
+    assert how == "stream"
+    assert time_us == pytest.approx(20.0)
+
+
+def test_memory_that_runs_out_while_capturing_ends_the_case() -> None:
+    fake = FakeCuda()
+
+    def exhaust() -> None:
+        raise fake.OutOfMemoryError("CUDA out of memory")
+
+    fake.capture = exhaust
+    with pytest.raises(fake.OutOfMemoryError):
+        cuda_clock(fake).time_us(lambda _: fake.advance(1), [1])
+
+
+def test_a_line_that_a_killed_run_left_half_written_is_measured_again(tmp_path: Path, cases: Any) -> None:
+    case = next(case for (kind, _, _), case in cases.items() if kind == "gemm")
+    path = tmp_path / "gemm.csv"
+    measure.Results(path, "gemm").add("t4", case, 12.5, "graph", {"device": "cuda"})
+    whole = path.read_text()
+    path.write_text(whole + "t4,fp32,linear,1,6")
+    results = measure.Results(path, "gemm")
+    assert results.done == {results.key("t4", case)}
+    assert path.read_text() == whole
 
 
 @pytest.mark.parametrize(
