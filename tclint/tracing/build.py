@@ -38,11 +38,14 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
 
 
 @contextlib.contextmanager
-def weights_on_meta(model: nn.Module) -> Iterator[None]:
+def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[None]:
     """Swap the model's weights for meta tensors of the same strides, and put them back on exit.
 
     Tied tensors stay tied, requires_grad is kept. Integer and small float buffers keep their values, as
     copies, because a forward may write into them.
+
+    Args:
+        inference: the run is in inference mode, where a view of a buffer must not be tracked by autograd.
     """
     replaced: list[_Slot] = []
     swapped: dict[int, Any] = {}
@@ -57,7 +60,8 @@ def weights_on_meta(model: nn.Module) -> Iterator[None]:
             if buffer is not None and not is_lazy(buffer):
                 replaced.append((module._buffers, name, buffer))
                 if id(buffer) not in swapped:
-                    swapped[id(buffer)] = _buffer_copy(buffer)
+                    with torch.inference_mode(inference):
+                        swapped[id(buffer)] = _buffer_copy(buffer)
                 module._buffers[name] = swapped[id(buffer)]
     try:
         yield

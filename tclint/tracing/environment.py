@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils import _python_dispatch
 
 from tclint.tracing.custom_functions import checkpointed_region, patched_apply
+from tclint.tracing.distributed import plain_wrappers
 
 _FAKE_CUDA_VALUES: dict[str, Any] = {
     "current_device": 0,
@@ -80,9 +81,11 @@ def without_gpu() -> Iterator[None]:
             replacements.append((module, "amp_definitely_not_available", lambda: False))
     if not torch.cuda.is_available():
         replacements.append((nn.Module, "cuda", lambda self, *_args, **_kwargs: self))
+        replacements.append((nn.Module, "to", _to_device_by_number(nn.Module.to)))
         replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
         replacements += [(torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()]
     replacements += _lazy_parameters()
+    replacements += plain_wrappers()
     checkpoint = sys.modules.get("torch.utils.checkpoint")
     if checkpoint is not None:
         # Saves inputs for a backward pass, which inference tensors do not allow.
@@ -147,6 +150,19 @@ def _no_scripting() -> Iterator[None]:
         ]
     ):
         yield
+
+
+def _to_device_by_number(to: Callable[..., Any]) -> Callable[..., Any]:
+    """`model.to(rank)` as `model.to("cuda")`, which needs no GPU to be understood."""
+
+    def to_named(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if args and type(args[0]) is int:
+            args = ("cuda", *args[1:])
+        elif type(kwargs.get("device")) is int:
+            kwargs["device"] = "cuda"
+        return to(self, *args, **kwargs)
+
+    return to_named
 
 
 def _with_autograd(enter: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,6 +29,8 @@ def run_higher_order(recorder: Recorder, function: Any, args: tuple[Any, ...], k
     rule = _RULES.get(name)
     if rule is None:
         raise NotImplementedError(f"the higher-order operator {name} cannot be traced")
+    # Newer versions say which arguments are written to; that shows in what runs.
+    kwargs = {key: value for key, value in kwargs.items() if key != "mutated_arg_indices"}
     return rule(recorder, *args, **kwargs)
 
 

@@ -158,7 +158,7 @@ def _record_once(
 ) -> Recording:
     register_mode(Recorder)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(weights_on_meta(model))
+        stack.enter_context(weights_on_meta(model, inference=inference))
         name_weights(model)
         named = _Inputs(writer)
         positional = tuple(

@@ -209,6 +209,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def network_hint(error: BaseException) -> str:
+    """What to do about an attempt to reach the network, or other processes; else ''."""
+    message = describe(error)
+    if "process group" in message or "rendezvous" in message:
+        return "; return the model before it is spread over processes"
+    return _network_hint(error)
+
+
+def _network_hint(error: BaseException) -> str:
     """'; models are built without network ...' for what looks like an attempt to reach it."""
     seen: set[int] = set()
     cause: BaseException | None = error

@@ -384,3 +384,47 @@ def test_a_forward_that_yields_is_run() -> None:
 def test_a_module_without_a_forward_is_named() -> None:
     with pytest.raises(TargetError, match="returned a ModuleList, which has no forward to trace"):
         tclint.trace(lambda: nn.ModuleList([nn.Linear(4, 4)]), torch.empty(2, 4))
+
+
+def test_wrappers_for_several_processes_are_seen_through() -> None:
+    def build() -> nn.Module:
+        torch.distributed.init_process_group("nccl")
+        inner = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+        wrapped = nn.parallel.DistributedDataParallel(inner, device_ids=[torch.distributed.get_rank()])
+        wrapped.to(torch.distributed.get_rank())
+        assert wrapped.module is inner
+        return wrapped
+
+    graph = tclint.trace(build, torch.empty(2, 8))
+    assert [(op.name, op.module_path) for op in graph.ops] == [("linear", "module.0"), ("relu", "module.1")]
+    assert [parameter.name for parameter in graph.parameters] == ["module.0.weight", "module.0.bias"]
+
+
+def test_a_sharded_model_is_traced_as_one() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    def build() -> nn.Module:
+        return FullyShardedDataParallel(nn.Sequential(nn.Linear(8, 4)), device_id=0)
+
+    graph = tclint.trace(build, torch.empty(2, 8))
+    assert [op.name for op in graph.ops] == ["linear"]
+    assert {parameter.shape for parameter in graph.parameters} == {(4, 8), (4,)}
+
+
+def test_a_cache_that_is_written_leaves_attention_whole() -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(16, 48)
+            self.register_buffer("k", torch.zeros(2, 32, 16))
+            self.register_buffer("v", torch.zeros(2, 32, 16))
+
+        def forward(self, x: Tensor, position: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).chunk(3, -1)
+            self.k[:, position], self.v[:, position] = k, v
+            end = int(position[-1]) + 1
+            return F.scaled_dot_product_attention(q, self.k[:, :end], self.v[:, :end])
+
+    graph = tclint.trace(Cached, (torch.empty(2, 1, 16), torch.tensor([5])))
+    (attention,) = [op for op in graph.ops if op.kind == "attention"]
+    assert attention.inputs[1].shape == (2, 6, 16)
