@@ -44,6 +44,8 @@ SOLVER = "products inside a matrix decomposition's backward, which tclint takes 
 def summarize(rows: list[Row]) -> Iterator[str]:
     """The tables of the page."""
     compared = [row for row in rows if row["result"] == "compared"]
+    yield f"{len({(row['library'], row['name']) for row in compared})} models, {len(compared)} runs:"
+    yield ""
     yield from _table(compared)
     yield ""
     yield from _reasons(compared)
@@ -58,7 +60,7 @@ def summarize(rows: list[Row]) -> Iterator[str]:
 
 
 def _table(compared: list[Row]) -> Iterator[str]:
-    yield "| | models | products | identical | with layouts | all identical | kept, total | within 1 % |"
+    yield "| | runs | products | identical | with layouts | all identical | kept, total | within 1 % |"
     yield "|---|---|---|---|---|---|---|---|"
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in compared:

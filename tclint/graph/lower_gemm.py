@@ -194,7 +194,9 @@ def _right_small(low: Lowering, a: int, b: int) -> None:
     if low.needed(b) or collapsible(a_spec.shape[:-1], _strides(a_spec)[:-1]):
         a_dim = folded_dim(low, a_spec)
         b_dim = matrix_dim(low, b_spec, "n", "k")
-        product(low, a, b, (prod(a_spec.shape[:-1]), n, k), a_dim + b_dim)
+        rows, columns = _strides(b_spec)
+        transposed = rows == 1 and columns == k  # mm_mat2_grad's own test
+        product(low, a, b, (prod(a_spec.shape[:-1]), n, k), a_dim + b_dim, b_is_transposed=transposed)
     else:
         batched(low, a, b)
 

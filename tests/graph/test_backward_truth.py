@@ -136,6 +136,10 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "all but the last frozen": (_frozen("0", "2"), lambda: torch.zeros(6, 12)),
     "tied weights": (_tied, lambda: torch.zeros(2, 5, dtype=torch.long)),
     "one feature in, one out": (lambda: _mlp(1, 5, 1), lambda: torch.zeros(7, 1)),
+    "a column of weights": (
+        lambda: Lambda(lambda m, x: x @ m.a.weight.t() @ m.b.weight, a=nn.Linear(12, 20), b=nn.Linear(1, 20)),
+        lambda: torch.zeros(2, 6, 12),
+    ),
     "fused attention": (_attention(2), lambda: torch.zeros(2, 10, 24)),
     "attention in five dims": (_attention(2, 4), lambda: torch.zeros(2, 4, 10, 24)),
     "one head of keys for three": (_attention(2, kv_heads=1), lambda: torch.zeros(2, 10, 24)),
