@@ -19,6 +19,7 @@ FAMILIES = (
     "everyday_vision",
     "everyday_text",
     "everyday_data",
+    "wrapping",
 )
 
 
