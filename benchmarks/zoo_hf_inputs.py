@@ -61,6 +61,9 @@ def inputs_for(model: Any) -> dict[str, Any]:
         return {**made, "input_ids": _captioned(model.config)}
     if model.config.model_type == "speecht5":  # what its pre-nets would hand on
         return {name: _hidden(model.config) for name in ("input_values", "decoder_input_values")}
+    if model.config.model_type == "moshi_depth":
+        states = torch.empty((BATCH, 1, model.config.input_size), device="meta")
+        return {"input_ids": _tokens(model.config), "last_hidden_state": states}
     if model.config.model_type == "perceiver":
         return {"inputs": _features(model.config)}
     if model.config.model_type.startswith("fastspeech2"):
@@ -132,6 +135,8 @@ def _tokens(config: Any) -> torch.Tensor:
     length = min(LENGTH, setting(config, "max_position_embeddings", default=LENGTH))
     if config.model_type == "reformer":  # its axial positions take one length in training
         length = math.prod(config.axial_pos_shape)
+    if config.model_type == "moshi_depth":  # one token of each codebook
+        length = config.num_codebooks
     return torch.ones((BATCH, length), dtype=torch.int64)
 
 
