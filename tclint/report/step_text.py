@@ -121,6 +121,8 @@ def comparison_table(
     for row in comparison.rows:
         mark = f" [{said.index(row.note) + 1}]" if row.note else ""
         rows.append(_cells(row, mark, with_samples))
+    if any(not row.calibrated for row in comparison.rows):
+        notes.append("* inherited constants: measured on another GPU or in another precision")
     if any(not row.fits for row in comparison.rows):
         notes.append("! more than the GPU has")
     if any(row.present for row in comparison.rows):
