@@ -180,7 +180,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "quantized",
         "quantized",
-        "Check dims for linear layers that run in int8 or fp8; times stay those of --precision.",
+        "Check dims for linear layers that are to run in int8 or fp8, and price their padding; the step "
+        "stays that of --precision.",
         _one_of(QUANTIZED),
     ),
     Key(
