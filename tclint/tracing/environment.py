@@ -89,7 +89,9 @@ def without_gpu() -> Iterator[None]:
     checkpoint = sys.modules.get("torch.utils.checkpoint")
     if checkpoint is not None:
         # Saves inputs for a backward pass, which inference tensors do not allow.
-        replacements.append((checkpoint, "_checkpoint_without_reentrant_generator", checkpointed_region))
+        name = "_checkpoint_without_reentrant_generator"
+        # torch 2.14 calls the second.
+        replacements += [(checkpoint, own, checkpointed_region) for own in (name, f"{name}_impl")]
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     if flex is not None:
         replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
