@@ -72,6 +72,13 @@ class Neighbours:
                 return path
         return None
 
+    def importing(self, word: str) -> Iterator[str]:
+        """Files that import this one and hold a word."""
+        wanted = word.encode()
+        for path, used in self._project.imports.items() if self._project else ():
+            if self.path in used and wanted in _read(path):
+                yield path
+
     def count(self, words: Iterable[str]) -> int:
         """How often the words occur in the files that this one imports."""
         wanted = [word.encode() for word in words]

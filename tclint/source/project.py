@@ -62,7 +62,20 @@ class Project:
         for item in context.tables.module.imports:
             if item.name == name:
                 return Project(path, self._settings).definition(item.qualified, holding, depth - 1)
+        for item in context.tables.module.imports:
+            if item.name == "*":
+                star = f"{item.qualified}.{name}"
+                handed_on = Project(path, self._settings).definition(star, holding, depth - 1)
+                if handed_on is not None:
+                    return handed_on
         return None
+
+    def context_of(self, path: str) -> SourceContext | None:
+        """What a source rule sees of another file; None where it is too large or not Python."""
+        from tclint.source.context import SourceContext
+
+        parsed = _parsed(path, (), self._settings.cache)
+        return SourceContext.of(path, parsed, self._settings) if parsed is not None else None
 
     def _file_of(self, module: str) -> str | None:
         """The file of a module; None when the project has none."""

@@ -1,0 +1,387 @@
+"""Training scripts that run 2-D convolutions under autocast in the default memory format."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.finding import Effect, Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.convolutional import Models, compiles
+from tclint.source.library_models import Built
+from tclint.source.queries import is_test_path
+from tclint.source.tables import CallEvent, Function, dotted
+
+if TYPE_CHECKING:
+    from tclint.source.autocasts import Region
+    from tclint.source.context import SourceContext
+
+_WORDS = (
+    "channels_last",
+    "memory_format",
+    "ChannelsLast",
+    "torch.compile(",
+    "torch.compile\n",
+    "nhwc",
+    "NHWC",
+)
+"""Where these stand, somebody has thought about the format, or a compiler chooses it."""
+_NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
+"""In names, in lower case, of networks that run beside the one that is trained."""
+_EVALUATES = re.compile(r"eval|valid|test|infer|predict|sample|generate")
+_CALLED_INSIDE = 2
+"""Functions of the file followed from an autocast region to the call of the model."""
+
+
+class ChannelsLastMissingInSource(SourceRule):
+    """A training script runs a convolutional model under autocast in NCHW.
+
+    What it does
+    Finds scripts that train under autocast in float16 or bfloat16 on a GPU, whose model is a network of 2-D
+    convolutions by what the script or the project's own modules say, and where nothing in the project says
+    channels_last.
+
+    Why it costs
+    cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower
+    kernel or transposes its tensors before and after.
+
+    Example
+        model = torchvision.models.resnet50().cuda()
+        for images, labels in loader:
+            with torch.autocast("cuda"):
+                loss = criterion(model(images.cuda()), labels.cuda())
+
+    Use instead
+        model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+        for images, labels in loader:
+            images = images.cuda().to(memory_format=torch.channels_last)
+            with torch.autocast("cuda"):
+                loss = criterion(model(images), labels.cuda())
+
+    When it does not apply
+    Models with attention or 3-D convolutions, and those that are mostly 1-D. Models that are only chosen
+    when the program runs. Programs that use torch.compile, which lays out convolutions itself. Whether it
+    pays depends on the shapes, which a script does not tell: give tclint the model as `file.py:callable` to
+    have it priced.
+
+    References
+    PyTorch, Channels Last Memory Format tutorial: 22 % for ResNet-50, 8 to 35 % for a list of models.
+    NVIDIA, Convolutional Layers User's Guide, tensor layouts.
+    """
+
+    code = "FMT001"
+    name = "channels-last-missing"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = (
+        "PyTorch tutorial Channels Last Memory Format in PyTorch",
+        "NVIDIA Convolutional Layers User's Guide, tensor layouts",
+    )
+    triggers = ("autocast",)
+    requires = (".backward(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if is_test_path(context.path) or not context.program.trainings:
+            return
+        if any(word in line for line in context.lines() for word in _WORDS) or compiles(context):
+            return
+        models = Models(context)
+        for region, function, name in _models_called(context):
+            made = list(models.made(function, name))
+            known = [item for item in made if isinstance(item, Built)]
+            if not known or any(isinstance(item, str) for item in made):
+                continue
+            if context.neighbours.mention(_WORDS):
+                return
+            yield self._finding(context, region, known[0], name)
+            return
+
+    def _finding(self, context: SourceContext, region: Region, model: Built, name: str) -> Finding:
+        line = context.location(region.site).line
+        line_made = model.context.location(model.site).line
+        shown = f"`{model.name}`" + (", the default," if model.is_default else "")
+        when = "" if region.autocast.enabled else " where that is on"
+        runs = context.related(region.site, "it runs under autocast here")
+        location, related, elsewhere = context.location(model.site), runs, ""
+        if model.context is not context:
+            location = context.location(region.site)
+            elsewhere = f" of {os.path.basename(model.context.path)}"
+            related = model.context.related(model.site, "the model is made here")
+        return self.finding(
+            location,
+            f"{shown} (line {line_made}{elsewhere}) trains under autocast{when} (line {line}) in "
+            "the default memory format (NCHW): nothing in the project says channels_last.",
+            level="info",
+            related=(related,),
+            effect=Effect(
+                unknown="the source pass does not know the model's shapes; PyTorch's tutorial measures 22 % "
+                "for ResNet-50 in mixed precision"
+            ),
+            evidence={
+                "model": model.name,
+                "autocast_line": line,
+                "dtype": region.autocast.dtype,
+                "convolutions_written": model.convolutions or None,
+                "channels_last": None,
+            },
+            fix=Fix(
+                f"`{name} = {name}.to(memory_format=torch.channels_last)` after building, and convert every "
+                "batch: `images = images.to(memory_format=torch.channels_last)`."
+            ),
+            identity=f"layout:{model.name}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+for images, labels in loader:
+    images = images.cuda().to(memory_format=torch.channels_last)
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="done",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda", enabled=False):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="float32 throughout",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv3d(1, 32, 3)
+        self.second = nn.Conv3d(32, 64, 3)
+        self.third = nn.Conv3d(64, 128, 3)
+
+model = Net().cuda()
+for volumes, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(volumes.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="3-D convolutions",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.vit_b_16().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="a transformer has no 2-D convolutions worth it",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torch.compile(torchvision.models.resnet50().cuda())
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="the compiler chooses the layout",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def main(args):
+    model = torchvision.models.__dict__[args.arch]().cuda()
+    for images, labels in loader:
+        with torch.autocast("cuda"):
+            loss = criterion(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+""",
+            note="chosen when the program runs",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+encoder = Encoder().cuda()
+vgg_loss = torchvision.models.vgg16().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = vgg_loss(encoder(images.cuda()))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="not the model that is trained",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="a model of torchvision",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+def block(inputs, outputs):
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3), nn.BatchNorm2d(outputs), nn.ReLU())
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(block(3, 64), block(64, 128), block(128, 256))
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+        loss.backward()
+        optimizer.step()
+
+net = nn.DataParallel(Net()).cuda()
+train(net, loader, torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+            note="a class of the file, handed to the function that trains",
+        ),
+        Example(
+            source="""\
+import argparse
+
+import torch
+import torchvision.models as models
+from torch.cuda.amp import autocast
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--arch", default="resnet18")
+
+def main():
+    args = parser.parse_args()
+    model = models.__dict__[args.arch]().cuda()
+    for images, labels in loader:
+        with autocast():
+            loss = criterion(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+""",
+            note="chosen by an option whose default is known",
+        ),
+        Example(
+            source="""\
+import timm
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.model = timm.create_model("tf_efficientnet_b0", pretrained=True).to("cuda")
+
+    def step(self, images, labels):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = self.criterion(self.model(images), labels)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+""",
+            note="a model of timm, in a class",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ChannelsLastMissingInSource,)
+
+
+def _models_called(context: SourceContext) -> Iterator[tuple[Region, Function, str]]:
+    """Names that training code calls under autocast, in order."""
+    training = {item.function.index for item in context.program.trainings}
+    for function in context.tables.functions:
+        for region in context.amp.autocasts.regions(function):
+            autocast = region.autocast
+            if autocast.enabled is False or not region.on_cuda or not context.program.on_cuda:
+                continue
+            if autocast.dtype not in ("float16", "bfloat16", None):
+                continue
+            if not context.amp.gradients_on(function, region.block) or not _trains(
+                context, function, training
+            ):
+                continue
+            for inside, name in _called(context, function, region.block, _CALLED_INSIDE):
+                yield region, inside, name
+
+
+def _trains(context: SourceContext, function: Function, training: set[int], depth: int = 3) -> bool:
+    """The function goes backward, or is called from one that does."""
+    if function.index in training:
+        return True
+    if function.kind == "lambda" or depth <= 0 or _EVALUATES.search(function.name.lower()):
+        return False
+    return any(
+        _trains(context, caller, training, depth - 1)
+        for caller, _ in context.program.callers.get(function.index, ())
+    )
+
+
+def _only_evaluates(context: SourceContext, name: str) -> bool:
+    """The file calls `name.eval()` and never `name.train()`: a network that is used, not trained."""
+    methods = {
+        dotted(event.call.function) for _, event, _ in context.program.methods("eval", "train", "parameters")
+    }
+    return f"{name}.eval" in methods and not {f"{name}.train", f"{name}.parameters"} & methods
+
+
+def _called(
+    context: SourceContext, function: Function, block: int, depth: int
+) -> Iterator[tuple[Function, str]]:
+    for event in function.events:
+        if not isinstance(event, CallEvent) or block not in function.enclosing(event.block):
+            continue
+        name = dotted(event.call.function).removesuffix(".forward").removesuffix(".module")
+        if not name or context.resolver.qualified(function, name) or _NOT_TRAINED.search(name.lower()):
+            continue
+        if _only_evaluates(context, name):
+            continue
+        local = context.resolver.local_functions(function, event.call.function)
+        if not local:
+            yield function, name
+        elif depth > 0:
+            for helper in local:
+                if helper.kind == "function" and helper.index != function.index:
+                    yield from _called(context, helper, 0, depth - 1)

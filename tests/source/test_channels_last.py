@@ -1,0 +1,101 @@
+"""FMT001 on sources: models that other files make, and what the project says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config import Settings
+from tclint.finding import Finding
+from tclint.registry import find_rule
+from tclint.rule import SourceRule
+from tclint.source import lint
+
+ENGINE = """\
+import torch
+
+def train_one_epoch(model, loader, optimizer, scaler):
+    for images, labels in loader:
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+MAIN = """\
+from torch.nn.parallel import DistributedDataParallel
+from engine import train_one_epoch
+from nets import build
+
+def main():
+    model = build(3).cuda()
+    model = DistributedDataParallel(model)
+    train_one_epoch(model, loader, optimizer, scaler)
+"""
+NETS = """\
+from torch import nn
+from blocks import *
+
+class Net(nn.Module):
+    def __init__(self, block, channels):
+        super().__init__()
+        self.body = nn.Sequential(*[block(channels, 64) for _ in range(4)])
+        self.head = nn.Conv2d(64, 1, 1)
+
+def build(channels):
+    return Net(Double, channels)
+"""
+BLOCKS = """\
+from torch import nn
+
+class Double(nn.Sequential):
+    def __init__(self, inputs, outputs):
+        super().__init__(nn.Conv2d(inputs, outputs, 3), nn.ReLU(), nn.Conv2d(outputs, outputs, 3))
+"""
+
+
+def linted(folder: Path, **files: str) -> list[Finding]:
+    (folder / "setup.py").write_text("")
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    rules = [rule() for rule in find_rule("FMT001") if issubclass(rule, SourceRule)]
+    assert len(rules) == 1
+    return list(lint([str(folder)], rules, Settings(cache=False)).findings)
+
+
+def test_a_model_that_another_file_hands_over_is_named_with_its_place(tmp_path: Path) -> None:
+    (found,) = linted(tmp_path, engine=ENGINE, main=MAIN, nets=NETS, blocks=BLOCKS)
+    assert (Path(found.location.path).name, found.location.line) == ("engine.py", 5)
+    (related,) = found.related
+    assert (Path(related.location.path).name, related.location.line) == ("main.py", 6)
+    assert "`Net` (line 6 of main.py)" in found.message
+    assert found.evidence["convolutions_written"] == 3
+    assert found.effect.unknown
+
+
+@pytest.mark.parametrize(
+    ("changed", "old", "new"),
+    [
+        ("main", "build(3).cuda()", "build(3).cuda().to(memory_format=torch.channels_last)"),
+        ("main", "DistributedDataParallel(model)", "torch.compile(model)"),
+        ("nets", "nn.Conv2d(64, 1, 1)", "nn.MultiheadAttention(64, 8)"),
+        ("blocks", "Conv2d", "Conv3d"),
+        ("blocks", "Conv2d", "Linear"),
+        ("engine", 'torch.autocast("cuda")', 'torch.autocast("cpu")'),
+        ("engine", 'torch.autocast("cuda")', "torch.no_grad()"),
+    ],
+)
+def test_the_same_project_is_left_alone_once_it_says_why(
+    tmp_path: Path, changed: str, old: str, new: str
+) -> None:
+    files = {"engine": ENGINE, "main": MAIN, "nets": NETS, "blocks": BLOCKS}
+    assert old in files[changed]
+    files[changed] = files[changed].replace(old, new)
+    assert linted(tmp_path, **files) == []
+
+
+def test_autocast_behind_a_flag_is_said_to_be(tmp_path: Path) -> None:
+    engine = ENGINE.replace('"cuda")', '"cuda", enabled=scaler.is_enabled())')
+    (found,) = linted(tmp_path, engine=engine, main=MAIN, nets=NETS, blocks=BLOCKS)
+    assert "where that is on" in found.message
