@@ -1,0 +1,507 @@
+"""Recurrent cells called step by step, as the source itself shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tclint.finding import Finding, Fix
+from tclint.rule import Example, Rule, SourceRule
+from tclint.source.queries import contains, has_star, is_test_path, keyword, names_in, words
+from tclint.source.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Collection,
+    Expression,
+    Function,
+    Jump,
+    Name,
+    Other,
+    Return,
+    Subscript,
+    dotted,
+    method_of,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_CELLS = {"torch.nn.LSTMCell": "LSTM", "torch.nn.GRUCell": "GRU", "torch.nn.RNNCell": "RNN"}
+_FEWEST_STEPS = 4
+_GROWING = words("append extend insert add update pop popleft appendleft put remove clear")
+_SLICING = words("unbind chunk split tensor_split")
+
+
+class _Step(NamedTuple):
+    """One call of a cell in a loop over time."""
+
+    function: Function
+    call: Call
+    loop: int
+    """Its block."""
+    cell: str
+    kind: str
+    """'LSTM', 'GRU' or 'RNN'."""
+
+
+class RnnCellLoopInSource(SourceRule):
+    """A recurrent cell runs in a loop over time, though its inputs are all known beforehand.
+
+    What it does
+    Finds an LSTMCell, GRUCell or RNNCell of a class that a Python loop calls once per time step, where the
+    step's input is a slice of a sequence that exists before the loop and the state goes unchanged from
+    one step to the next, without running the code. On a traced model it prices the calls as well.
+
+    Why it costs
+    Each call multiplies one time step's rows with the input weights and with the hidden weights, in small
+    products one after the other, with the gates as kernels of their own. nn.LSTM concatenates the steps:
+    the input half of the work is one large product, and cuDNN fuses the gates.
+
+    Example
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))
+
+    Use instead
+        outputs, (h, c) = self.lstm(x)
+
+    When it does not apply
+    Decoders that feed back what they produced, attend with their state, or sample: their next input is
+    not known. States that are masked, normalised, dropped out or reset between steps. Loops that stop
+    early, and those of fewer than four steps.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate activations over time.
+    NVIDIA, Recurrent Layers User's Guide.
+    """
+
+    code = "ARC006"
+    name = "rnn-cell-loop"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
+        "NVIDIA Recurrent Layers User's Guide",
+    )
+    triggers = ("LSTMCell(", "GRUCell(", "RNNCell(")
+    requires = ("for ", "class ")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if is_test_path(context.path):
+            return
+        reported: set[tuple[int, int, str]] = set()
+        for step in _steps(context):
+            key = (step.function.index, step.loop, step.cell)
+            if key in reported or not _Body(context, step).known_beforehand:
+                continue
+            reported.add(key)
+            yield self.finding(
+                context.location(step.call.site),
+                f"`{step.cell}` ({step.kind}Cell) runs once per time step, though no input depends on an "
+                f"earlier result: nn.{step.kind} takes the whole sequence and joins the input products.",
+                related=(context.related(step.function.blocks[step.loop].site, "the loop over time"),),
+                evidence={"cell": f"{step.kind}Cell", "name": step.cell},
+                fix=Fix(
+                    f"Use nn.{step.kind} on the whole sequence instead of {step.kind}Cell in a loop; its "
+                    "parameters have other names in checkpoints (weight_ih_l0 for weight_ih)."
+                ),
+                identity=f"{step.function.qualified_name}:{step.cell}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Decoder(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.LSTMCell(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, state, targets):
+        outputs = []
+        for t in range(targets.size(1)):
+            h, c = state
+            state = self.cell(x, state)
+            x = self.out(state[0]) + targets[:, t]
+            outputs.append(x)
+        return torch.stack(outputs)
+""",
+            note="feeds back what it produced",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Attentive(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.LSTMCell(2 * width, width)
+        self.attend = nn.Linear(width, width)
+
+    def forward(self, x, memory, h, c):
+        for step in x.unbind(1):
+            weights = (memory @ self.attend(h).unsqueeze(-1)).softmax(1)
+            found = (weights * memory).sum(1)
+            h, c = self.cell(torch.cat([step, found], 1), (h, c))
+        return h
+""",
+            note="attends with its state",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.core = nn.GRUCell(256, 256)
+
+    def forward(self, x, h, not_done):
+        for t in range(x.shape[0]):
+            h = h * not_done[t]
+            h = self.core(x[t], h)
+        return h
+""",
+            note="the state is reset between steps",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+class Network(nn.Module):
+    def __init__(self, lstm):
+        super().__init__()
+        self.lstm = nn.LSTM(256, 256)
+        self.update = nn.GRUCell(256, 256)
+
+    def forward(self, x, nodes, adjacency, steps):
+        x, _ = self.lstm(x)
+        for _ in range(steps):
+            nodes = self.update(adjacency @ nodes, nodes)
+        return x, nodes
+""",
+            note="message passing: the input is made of the state",
+        ),
+        Example(
+            source="""\
+from torch import cat, nn
+
+class Remembering(nn.Module):
+    def __init__(self, memory):
+        super().__init__()
+        self.memory = memory
+        self.cell = nn.GRUCell(512, 256)
+
+    def forward(self, x, h):
+        for step in x.unbind(1):
+            h = self.cell(cat([step, self.memory.read(step)], 1), h)
+            self.memory.write(h)
+        return h
+""",
+            note="what it reads depends on what it wrote",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+class Stopping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(256, 256)
+        self.halt = nn.Linear(256, 1)
+
+    def forward(self, x, h):
+        for step in x.unbind(0):
+            h = self.cell(step, h)
+            if self.halt(h).sigmoid().mean() > 0.5:
+                break
+        return h
+""",
+            note="how far it reads depends on the state",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Encoder(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.LSTMCell(width, width)
+
+    def forward(self, x, h, c):
+        outputs = []
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))
+            outputs.append(h)
+        return torch.stack(outputs, 1)
+""",
+            note="an LSTM over a known sequence",
+        ),
+        Example(
+            source="""\
+import torch.nn as nn
+
+class Reader(nn.Module):
+    def __init__(self, vocabulary, width):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.cell = nn.GRUCell(width, width)
+        self.head = nn.Linear(width, 8)
+
+    def forward(self, tokens, seq_len):
+        h = None
+        for t in range(seq_len):
+            step = self.embedding(tokens[:, t]).relu()
+            h = self.cell(step, h)
+        return self.head(h)
+""",
+            note="a layer before the cell depends on the input only",
+        ),
+        Example(
+            source="""\
+from torch import nn, stack
+
+class Projected(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Linear(80, width)
+        self.cell = nn.RNNCell(width, width)
+
+    def forward(self, x, state):
+        outputs = []
+        for position, step in enumerate(x.unbind(1)):
+            state = self.cell(self.proj(step), state)
+            outputs.append(state)
+        return stack(outputs)
+""",
+            note="the sequence is taken apart before the loop",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (RnnCellLoopInSource,)
+
+
+def _steps(context: SourceContext) -> Iterator[_Step]:
+    """Calls of a class's own cells that every turn of a `for` loop makes."""
+    for function in context.tables.functions:
+        if function.kind != "function":
+            continue
+        for event in function.events:
+            if not isinstance(event, CallEvent) or has_star(event.call):
+                continue
+            name = dotted(event.call.function)
+            if not name.startswith("self.") or name.count(".") != 1:
+                continue
+            block = event.block
+            while function.blocks[block].kind == "with":
+                block = function.blocks[block].parent
+            if function.blocks[block].kind != "loop":
+                continue
+            kind = _kind(context, function, name)
+            if kind is not None:
+                yield _Step(function, event.call, block, name, kind)
+
+
+def _kind(context: SourceContext, function: Function, name: str) -> str | None:
+    """Which recurrent layer an attribute is the cell of; None unless every assignment agrees."""
+    kinds = set()
+    for scope, item in context.resolver.definitions(function, name)[0]:
+        called = context.resolver.called(scope, item.value) if isinstance(item.value, Call) else ()
+        kinds.add(_CELLS.get(called[0]) if len(called) == 1 and not item.operator else None)
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+class _Body:
+    """What a loop does with a cell's input and state."""
+
+    def __init__(self, context: SourceContext, step: _Step) -> None:
+        self.context = context
+        self.step = step
+        self.function = step.function
+        self._inside = {
+            position
+            for position in range(len(self.function.blocks))
+            if step.loop in self.function.enclosing(position)
+        }
+        self.assigned = [
+            event
+            for event in self.function.events
+            if isinstance(event, Assignment) and event.block in self._inside
+        ]
+        self.calls = [
+            event.call
+            for event in self.function.events
+            if isinstance(event, CallEvent) and event.block in self._inside
+        ]
+
+    @property
+    def known_beforehand(self) -> bool:
+        """Whether the inputs of all steps could be computed before the first one."""
+        turn = self._turn()
+        if turn is None or self._stops_early():
+            return False
+        state = self._state()
+        given = keyword(self.step.call, "input", 0)
+        if not state or given is None:
+            return False
+        needed = self._needed(given)
+        if needed is None or any(_same(name, carried) for name in needed for carried in state):
+            return False
+        if self._mutates(needed | state) or self._remembers(needed, state):
+            return False
+        return self._reads_a_slice(given, turn)
+
+    def _turn(self) -> Assignment | None:
+        """What the loop binds at each turn; None for `while` and for a few turns."""
+        for event in self.assigned:
+            value = event.value
+            if event.block != self.step.loop or not (isinstance(value, Other) and value.kind == "iterate"):
+                continue
+            iterated = value.parts[0]
+            if isinstance(iterated, Call) and dotted(iterated.function) == "range":
+                bounds = [
+                    self.context.resolver.evaluate(self.function, argument.value)
+                    for argument in iterated.arguments
+                ]
+                last = bounds[min(1, len(bounds) - 1)]
+                if last.values and all(isinstance(v, int) and v < _FEWEST_STEPS for v in last.values):
+                    return None
+            return event
+        return None
+
+    def _stops_early(self) -> bool:
+        return any(
+            isinstance(event, Jump | Return) and event.block in self._inside for event in self.function.events
+        )
+
+    def _state(self) -> set[str]:
+        """Names that hand the state to the next step, where nothing but the cell assigns them."""
+        given = keyword(self.step.call, "hx", 1)
+        items = given.items if isinstance(given, Collection) and given.kind == "tuple" else (given,)
+        if not all(isinstance(item, Name) for item in items):
+            return set()
+        state = {dotted(item) for item in items if item is not None}
+        writes = [event for event in self.assigned if any(_same(t, s) for t in event.targets for s in state)]
+        # All calls of a step have one site, so the assignment must be of this very call.
+        if len(writes) != 1 or writes[0].operator or set(writes[0].targets) != state:
+            return set()
+        value = writes[0].value
+        return state if isinstance(value, Call) and value.site == self.step.call.site else set()
+
+    def _needed(self, given: Expression) -> set[str] | None:
+        """Names that the input is made of in one turn; None where something unknown is called."""
+        needed: set[str] = set()
+        pending = [given]
+        while pending:
+            value = pending.pop()
+            if contains(value, self._unknown_call):
+                return None
+            for name in names_in(value) - needed:
+                needed.add(name)
+                pending.extend(
+                    event.value
+                    for event in self.assigned
+                    if any(_same(name, target) for target in event.targets)
+                )
+        return needed
+
+    def _unknown_call(self, part: Expression) -> bool:
+        """A call that may read the state unseen: a method of the class, a function that is not torch's."""
+        if not isinstance(part, Call):
+            return False
+        name = dotted(part.function)
+        resolver = self.context.resolver
+        if not name:
+            return False
+        if resolver.local_functions(self.function, part.function):
+            return True
+        if name.startswith("self."):
+            return False
+        if name in ("range", "enumerate", "zip", "reversed", "len", "torch.unbind", "min", "max", "int"):
+            return False
+        known = resolver.qualified(self.function, name)
+        if known:
+            return not all(candidate.startswith("torch.") for candidate in known)
+        return "." not in name
+
+    def _mutates(self, names: set[str]) -> bool:
+        for call in self.calls:
+            receiver, method = method_of(call)
+            changes = method in _GROWING or (method.endswith("_") and not method.endswith("__"))
+            if (
+                changes
+                and receiver is not None
+                and any(_same(name, other) for name in names_in(receiver) for other in names)
+            ):
+                return True
+        return False
+
+    def _remembers(self, needed: set[str], state: set[str]) -> bool:
+        """Whether something that the input is read from is told of the state: `memory.write(h)`."""
+        roots = {_holder(name) for name in needed if not self.context.resolver.qualified(self.function, name)}
+        for call in self.calls:
+            if call.site == self.step.call.site:
+                continue
+            told = {name for argument in call.arguments for name in names_in(argument.value)}
+            if any(_same(name, carried) for name in told for carried in state) and any(
+                _holder(name) in roots for name in names_in(call.function)
+            ):
+                return True
+        return False
+
+    def _reads_a_slice(self, given: Expression, turn: Assignment) -> bool:
+        """Whether the input is made of a step of something that exists before the loop."""
+        value = turn.value.parts[0] if isinstance(turn.value, Other) else turn.value
+        counted = isinstance(value, Call) and dotted(value.function) == "range"
+        listed = isinstance(value, Call) and dotted(value.function) in ("enumerate", "zip", "reversed")
+        sliced = isinstance(value, Call) and method_of(value)[1] in _SLICING
+        whole = isinstance(value, Name) and not value.dotted.startswith("self.")
+        if not (counted or listed or sliced or whole):
+            return False
+        written = {target for event in self.assigned for target in event.targets}
+        positions = set(turn.targets)
+
+        def test(part: Expression) -> bool:
+            if isinstance(part, Subscript) and names_in(part.key) & positions:
+                base = names_in(part.value)
+                return bool(base) and not base & written
+            return not counted and isinstance(part, Name) and _root(part.dotted) in positions
+
+        seen: set[str] = set()
+        pending = [given]
+        while pending:
+            part = pending.pop()
+            if contains(part, test):
+                return True
+            for name in names_in(part) - seen:
+                seen.add(name)
+                pending.extend(
+                    event.value
+                    for event in self.assigned
+                    if event is not turn and any(_same(name, target) for target in event.targets)
+                )
+        return False
+
+
+def _root(name: str) -> str:
+    return name.split(".", 1)[0]
+
+
+def _holder(name: str) -> str:
+    """The variable or attribute of `self` that a dotted name begins with."""
+    parts = name.split(".")
+    return ".".join(parts[: 2 if parts[0] == "self" else 1])
+
+
+def _same(name: str, other: str) -> bool:
+    """Whether two dotted names are one thing, or one of them a part of the other."""
+    return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
