@@ -8,7 +8,7 @@ from, a tensor that two ops keep is kept once, and what autocast made is what is
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -52,7 +52,7 @@ class SavedTensors:
     unknown: Mapping[str, int]
     """Ops whose formula is not known here, by name with their number; all their inputs are counted."""
     recomputed_bytes: int = 0
-    """What the largest checkpointed region has in memory besides while its backward runs."""
+    """What a checkpointed region, run again, adds to the peak that the end of the forward pass has."""
 
     def storages(self, op_indices: frozenset[int] | None = None) -> dict[StorageKey, int]:
         """Distinct storages with their bytes, of all ops or of some."""
@@ -66,6 +66,31 @@ class SavedTensors:
     @property
     def bytes(self) -> int:
         return sum(self.storages().values())
+
+
+def backward_peak_bytes(
+    kept: Iterable[tuple[int, StorageKey, int]], again: Mapping[int, int]
+) -> tuple[int, int]:
+    """(bytes kept when the backward pass starts, the most while it runs).
+
+    The backward pass frees what later ops kept before a checkpointed region is run again.
+
+    Args:
+        kept: op, storage and bytes of what the forward pass leaves, in the order of the ops.
+        again: bytes that running a region again adds, by the region's last op.
+    """
+    seen: set[StorageKey] = set()
+    total = peak = 0
+    waiting = sorted(again.items(), reverse=True)
+    for index, key, size in kept:
+        while waiting and waiting[-1][0] < index:
+            peak = max(peak, total + waiting.pop()[1])
+        if key not in seen:
+            seen.add(key)
+            total += size
+    for _, extra in waiting:
+        peak = max(peak, total + extra)
+    return total, max(peak, total)
 
 
 def saved_tensors(graph: Graph) -> SavedTensors:
@@ -184,12 +209,15 @@ class _Saving:
         for index, last in self._regions().items():
             for storage in by_op.pop(index, ()):
                 inside.setdefault(last, {})[storage.key] = storage.bytes
-        recomputed = 0
+        again: dict[int, int] = {}
         for last, own in inside.items():
             entering = {storage.key: storage for storage in self._entering(self.graph.ops[last])}
             by_op[last] = tuple(entering.values())
-            recomputed = max(recomputed, sum(size for key, size in own.items() if key not in entering))
-        return SavedTensors(dict(sorted(by_op.items())), self.unknown, recomputed)
+            again[last] = sum(size for key, size in own.items() if key not in entering)
+        ordered = dict(sorted(by_op.items()))
+        kept = ((index, storage.key, storage.bytes) for index, own in ordered.items() for storage in own)
+        total, peak = backward_peak_bytes(kept, again)
+        return SavedTensors(ordered, self.unknown, peak - total)
 
     def _regions(self) -> dict[int, int]:
         """For every op of a checkpointed region, the region's last op."""

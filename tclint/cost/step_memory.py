@@ -20,6 +20,7 @@ from tclint.cost.saved_tensors import (
     Storage,
     StorageKey,
     Storages,
+    backward_peak_bytes,
     saved_tensors,
 )
 from tclint.gpu import Gpu
@@ -52,16 +53,16 @@ def step_memory(graph: Graph, mode: Mode, optimizer: OptimizerName = "adamw") ->
     if mode != "train":
         return replace(common, activations_bytes=_peak_alive_bytes(graph))
     saved = saved_tensors(graph)
-    kept, block = checkpointed_bytes(graph, saved)
+    checkpointed = checkpointed_bytes(graph, saved)
     activations = _counted_bytes(saved.storages().items()) + saved.recomputed_bytes
-    pays = kept is not None and kept + block < activations
+    pays = checkpointed is not None and checkpointed < activations
     return replace(
         common,
         gradients_bytes=sum(p.bytes for p in trained),
         optimizer_bytes=sum(optimizers()[optimizer].state_bytes(p.numel, p.dtype) for p in trained),
         activations_bytes=activations,
         working_bytes=max((_working_bytes(op) for op in graph.ops), default=0),
-        checkpointed_activations_bytes=(kept or 0) + block if pays else None,
+        checkpointed_activations_bytes=checkpointed if pays else None,
         unknown=tuple(
             f"what {name} keeps for backward ({count}x): its inputs are counted"
             for name, count in sorted(saved.unknown.items())
@@ -124,20 +125,23 @@ def _is_activation(storage: Storage) -> bool:
     return storage.key[0] not in (PARAMETER, WEIGHT_COPY, _INPUT)
 
 
-def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> tuple[int | None, int]:
-    """Activations with every repeated block checkpointed: (kept all the time, of the largest block).
+def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
+    """The most that activations take with every repeated block checkpointed.
 
     A block is what runs inside one numbered submodule that has siblings ('layers.3', 'layer1.0'). A
     checkpointed block keeps its inputs and computes the rest again, one block at a time. Where that
-    saves nothing the block is left as it is. (None, 0) where there are no such blocks.
+    saves nothing the block is left as it is. None where there are no such blocks, and where the model has
+    chosen for itself what to checkpoint.
     """
+    if any(op.checkpoint is not None for op in graph.ops):
+        return None
     blocks: dict[str, set[int]] = {}
     for op in graph.ops:
         found = _NUMBERED.match(op.module_path)
         if found:
             blocks.setdefault(found[1], set()).add(op.index)
     if len(blocks) < 2:
-        return None, 0
+        return None
     storages = Storages(graph)
     inside: dict[int, str] = {index: name for name, indices in blocks.items() for index in indices}
     entering: dict[str, dict[StorageKey, int]] = {name: {} for name in blocks}
@@ -147,21 +151,24 @@ def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> tuple[int | None, i
             if name is not None and spec.producer is not None and inside.get(spec.producer) != name:
                 storage = storages.of_tensor(spec, (op.index, position))
                 entering[name][storage.key] = storage.bytes
-    kept: dict[StorageKey, int] = {}
+    kept: list[tuple[int, StorageKey, int]] = []
     within: dict[str, dict[StorageKey, int]] = {name: {} for name in blocks}
     for index, tensors in saved.by_op.items():
         name = inside.get(index)
-        target = kept if name is None else within[name]
-        target.update((storage.key, storage.bytes) for storage in tensors)
-    largest = 0
+        if name is None:
+            kept += [(index, storage.key, storage.bytes) for storage in tensors]
+        else:
+            within[name].update((storage.key, storage.bytes) for storage in tensors)
+    again: dict[int, int] = {}
     for name, own in within.items():
+        last = max(blocks[name])
         inner = {key: size for key, size in own.items() if key not in entering[name]}
-        if sum(inner.values()) <= 0:
-            kept.update(own)
-            continue
-        kept.update(entering[name])
-        largest = max(largest, _counted_bytes(inner.items()))
-    return _counted_bytes(kept.items()), largest
+        saves = sum(inner.values()) > 0
+        if saves:
+            again[last] = _counted_bytes(inner.items())
+        kept += [(last, key, size) for key, size in (entering[name] if saves else own).items()]
+    counted = sorted((item for item in kept if item[1][0] != _INPUT), key=lambda item: item[0])
+    return backward_peak_bytes(counted, again)[1]
 
 
 @dataclass(frozen=True, slots=True)

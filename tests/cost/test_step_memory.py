@@ -8,11 +8,13 @@ import pytest
 import torch
 from cost_support import GraphBuilder
 from torch import nn
+from torch.utils.checkpoint import checkpoint_sequential
 
 import tclint
 from tclint.config import OPTIMIZERS
 from tclint.cost.estimate import estimate
 from tclint.cost.optimizer import optimizer_kernels, optimizers
+from tclint.cost.saved_tensors import backward_peak_bytes
 from tclint.cost.scenario import Scenario
 from tclint.cost.step_memory import RESERVED_BYTES, batch_memory, step_memory
 from tclint.gpu import load_gpu
@@ -131,3 +133,36 @@ def test_checkpointing_that_saves_nothing_is_not_offered() -> None:
     memory = estimate(build.graph(x), Scenario("a100", "fp32")).memory
     assert memory.checkpointed_activations_bytes is None
     assert memory.checkpointed_total_bytes is None
+
+
+def test_what_later_ops_kept_is_gone_when_a_region_runs_again() -> None:
+    kept = [(0, ("a",), 10), (3, ("b",), 20), (5, ("b",), 20), (5, ("c",), 100)]
+    assert backward_peak_bytes(kept, {}) == (130, 130)
+    assert backward_peak_bytes(kept, {2: 50}) == (130, 130)
+    assert backward_peak_bytes(kept, {2: 150, 4: 5}) == (130, 160)
+    assert backward_peak_bytes(kept, {5: 50}) == (130, 180)
+
+
+def test_half_of_a_model_checkpointed_keeps_the_other_half() -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, segments: int) -> None:
+            super().__init__()
+            self.segments = segments
+            self.layers = torch.nn.Sequential(*(self._block() for _ in range(4)))
+
+        def _block(self) -> object:
+            return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+
+        def forward(self, x: object) -> object:
+            if self.segments:
+                return checkpoint_sequential(self.layers, self.segments, x, use_reentrant=False)
+            return self.layers(x)
+
+    x = torch.zeros(128, 64, requires_grad=True)
+    whole, half = (
+        step_memory(tclint.trace(lambda segments=segments: Model(segments), inputs=x), "train")
+        for segments in (0, 2)
+    )
+    assert 0.5 * whole.activations_bytes <= half.activations_bytes < 0.6 * whole.activations_bytes
+    assert whole.checkpointed_activations_bytes is not None
+    assert half.checkpointed_activations_bytes is None
