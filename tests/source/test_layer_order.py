@@ -1,0 +1,156 @@
+"""Which layer follows which, seen through the rule that asks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tclint.config import Settings
+from tclint.registry import find_rule
+from tclint.rule import SourceRule
+from tclint.source.prefilter import applicable
+from tclint.source.runner import lint_text
+
+BLOCK = """\
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Block(nn.Module):
+    def __init__(self, wide=False):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 3)
+        self.bn = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+{forward}
+{more}
+"""
+
+
+def block(forward: str, more: str = "") -> str:
+    lines = "\n".join(f"        {line}" for line in forward.splitlines())
+    return BLOCK.format(forward=lines, more=more)
+
+
+FOLLOWED = {
+    "nested": block("return self.bn(self.conv(x))"),
+    "next statement": block("y = self.conv(x)\nprint(y.shape)\ny = self.bn(y)\nreturn y + x"),
+    "assigned anew": block("y = self.conv(x)\nz = self.bn(y)\ny = z + 1\nreturn y"),
+    "every time": block("for _ in range(3):\n    x = self.bn(self.conv(x))\nreturn self.bn(self.conv(x))"),
+    "weights set up": block(
+        "return self.bn(self.conv(x))", "    def init_weights(self):\n        self.conv.bias.data.zero_()"
+    ),
+    "another class's own norm": block(
+        "return self.bn(self.conv(x))",
+        "class Head(nn.Module):\n    def __init__(self):\n        self.bn = nn.Identity()",
+    ),
+    "annotated": (
+        "from torch import nn\nnet: nn.Module = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8))\n"
+    ),
+    "subclass of Sequential": (
+        "from torch import nn\nclass A(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Conv2d(1, 8, 3), nn.SyncBatchNorm(8))\n"
+    ),
+    "list of a helper": (
+        "from torch import nn\ndef make():\n    made = []\n    made.append(nn.Conv2d(1, 8, 3))\n"
+        "    made.append(nn.BatchNorm2d(8))\n    return made\nnet = nn.Sequential(*make())\n"
+    ),
+    "dict in order": (
+        "from collections import OrderedDict\nfrom torch import nn\n"
+        "net = nn.Sequential(OrderedDict({'a': nn.Conv1d(1, 8, 3), 'b': nn.BatchNorm1d(8)}))\n"
+    ),
+    "list display": (
+        "from torch import nn\nnet = nn.Sequential(*[nn.Conv3d(1, 8, 3), nn.BatchNorm3d(8), nn.ReLU()])\n"
+    ),
+    "sum of lists": (
+        "from torch import nn\nmade = [nn.ReLU()]\nmade = made + [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)]\n"
+        "net = nn.Sequential(*made)\n"
+    ),
+}
+
+NOT_FOLLOWED = {
+    "read twice": block("y = self.conv(x)\nreturn self.bn(y) + y"),
+    "changed in place": block("y = self.conv(x)\ny += x\nreturn self.bn(y)"),
+    "read in the next round": block(
+        "y = x\nfor _ in range(3):\n    x = x + y.mean()\n    y = self.conv(x)\n    z = self.bn(y)\nreturn z"
+    ),
+    "only sometimes": block("y = self.conv(x)\nif self.training:\n    y = self.bn(y)\nreturn y"),
+    "chosen": block("y = self.conv(x)\ny = self.bn(y) if self.training else y\nreturn y"),
+    "run without": block("if self.training:\n    return self.bn(self.conv(x))\nreturn self.conv(x)"),
+    "handed on": block("x = self.bn(self.conv(x))\nreturn checkpoint(self.conv, x)"),
+    "its bias is read": block("return self.bn(self.conv(x)) + self.conv.bias.sum()"),
+    "folded": block(
+        "return self.bn(self.conv(x))", "    def fuse(self):\n        self.conv = fused(self.conv, self.bn)"
+    ),
+    "replaced": block("return self.bn(self.conv(x))", "net = Block()\nnet.bn = nn.Identity()"),
+    "norm of two kinds": block("return self.bn(self.conv(x))").replace(
+        "self.bn = nn.BatchNorm2d(8)", "self.bn = nn.BatchNorm2d(8)\n        if wide: self.bn = nn.Identity()"
+    ),
+    "another forward": block(
+        "return self.bn(self.conv(x))",
+        "class Plain(Block):\n    def forward(self, x):\n        return self.conv(x)",
+    ),
+    "its own order": (
+        "from torch import nn\nclass A(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8))\n"
+        "    def forward(self, x):\n        return self[0](x)\n"
+    ),
+    "list put in another order": (
+        "from torch import nn\nmade = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)]\nmade.insert(1, nn.ReLU())\n"
+        "net = nn.Sequential(*made)\n"
+    ),
+    "item replaced": (
+        "from torch import nn\nmade = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)]\nmade[1] = nn.ReLU()\n"
+        "net = nn.Sequential(*made)\n"
+    ),
+    "something in between": (
+        "from torch import nn\ndef make(act):\n    made = [nn.Conv2d(1, 8, 3)]\n"
+        "    if act:\n        made.append(nn.ReLU())\n    made.append(nn.BatchNorm2d(8))\n    return nn.Sequential(*made)\n"
+    ),
+    "between by a helper": (
+        "from torch import nn\ndef make():\n    made = [nn.Conv2d(1, 8, 3)]\n    grow(made)\n"
+        "    made.append(nn.BatchNorm2d(8))\n    return nn.Sequential(*made)\n"
+    ),
+    "not run in order": (
+        "from torch import nn\nnet = nn.ModuleList([nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)])\n"
+    ),
+    "used twice": (
+        "from torch import nn\nconv = nn.Conv2d(1, 8, 3)\nnet = nn.Sequential(conv, nn.BatchNorm2d(8))\n"
+        "plain = nn.Sequential(conv, nn.ReLU())\n"
+    ),
+    "unknown layers between": (
+        "from torch import nn\ndef make(more):\n"
+        "    return nn.Sequential(nn.Conv2d(1, 8, 3), *more, nn.BatchNorm2d(8))\n"
+    ),
+    "class chosen at run time": (
+        "from torch import nn\nnn.Conv2d(1, 8, 3)\n"
+        "def make(three):\n    conv = nn.Conv3d if three else nn.Conv2d\n"
+        "    return nn.Sequential(conv(1, 8, 3), nn.BatchNorm2d(8))\n"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def rule() -> SourceRule:
+    (side,) = (side for side in find_rule("ARC001") if issubclass(side, SourceRule))
+    return side()
+
+
+@pytest.mark.parametrize("source", FOLLOWED.values(), ids=FOLLOWED)
+def test_a_certain_order_is_seen(rule: SourceRule, source: str) -> None:
+    assert applicable([rule], source.encode()) == [rule]
+    (finding,) = lint_text(source, [rule], Settings(), "model.py")
+    assert "Conv" in source.splitlines()[finding.location.line - 1]
+
+
+@pytest.mark.parametrize("source", NOT_FOLLOWED.values(), ids=NOT_FOLLOWED)
+def test_an_order_in_doubt_is_not(rule: SourceRule, source: str) -> None:
+    assert applicable([rule], source.encode()) == [rule], "the rule has to look at it"
+    assert lint_text(source, [rule], Settings(), "model.py") == []
+
+
+def test_layers_alike_are_told_apart(rule: SourceRule) -> None:
+    pair = "nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)"
+    found = lint_text(
+        f"from torch import nn\nnet = nn.Sequential({pair}, {pair})\n", [rule], Settings(), "m.py"
+    )
+    assert len({finding.fingerprint for finding in found}) == 2
