@@ -40,8 +40,8 @@ class ChannelsLastMissingInSource(SourceRule):
 
     What it does
     Finds scripts that train under autocast in float16 or bfloat16 on a GPU, whose model is a network of 2-D
-    convolutions by what the script or the project's own modules say, and where nothing in the project says
-    channels_last.
+    convolutions by what the script or the project's own modules say, and where neither the script nor a file
+    of the project that runs with it says channels_last.
 
     Why it costs
     cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower
@@ -113,7 +113,7 @@ class ChannelsLastMissingInSource(SourceRule):
         return self.finding(
             location,
             f"{shown} (line {line_made}{elsewhere}) trains under autocast{when} (line {line}) in "
-            "the default memory format (NCHW): nothing in the project says channels_last.",
+            "the default memory format (NCHW): no file that runs with it says channels_last.",
             level="info",
             related=(related,),
             effect=Effect(
