@@ -104,7 +104,8 @@ NOT_FOLLOWED = {
     ),
     "something in between": (
         "from torch import nn\ndef make(act):\n    made = [nn.Conv2d(1, 8, 3)]\n"
-        "    if act:\n        made.append(nn.ReLU())\n    made.append(nn.BatchNorm2d(8))\n    return nn.Sequential(*made)\n"
+        "    if act:\n        made.append(nn.ReLU())\n"
+        "    made.append(nn.BatchNorm2d(8))\n    return nn.Sequential(*made)\n"
     ),
     "between by a helper": (
         "from torch import nn\ndef make():\n    made = [nn.Conv2d(1, 8, 3)]\n    grow(made)\n"
