@@ -67,11 +67,12 @@ class ConvBiasBeforeBnInSource(SourceRule):
     )
     triggers = ("Conv1d(", "Conv2d(", "Conv3d(", "ConvTranspose1d(", "ConvTranspose2d(", "ConvTranspose3d(")
     requires = ("BatchNorm",)
-    # A convolution whose arguments do not say `bias=` (or say True), with a batch norm made further down.
+    # A convolution whose arguments do not say `bias=` (or say True), with a batch norm made further down in
+    # its class or function.
     pattern = re.compile(
         rb"(?<!\w)(?:Lazy)?Conv(?:Transpose)?[123]d\("
         rb"(?!(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bbias\s*=\s*(?!True))"
-        rb"(?=[\s\S]*?(?<!\w)(?:Sync|Lazy)?BatchNorm(?:[123]d)?\()"
+        rb"(?=(?:[^\n]|\n(?!class )){0,3000}?(?<!\w)(?:Sync|Lazy)?BatchNorm(?:[123]d)?\()"
     )
 
     def applies(self, settings: Settings) -> bool:
