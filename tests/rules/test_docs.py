@@ -6,7 +6,7 @@ import pytest
 
 from tclint.config import Settings
 from tclint.registry import all_rules
-from tclint.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, GraphRule, Rule
+from tclint.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, GraphRule, Rule, SourceRule
 
 RULES = all_rules()
 FAMILIES = {"DIM", "FMT", "ARC", "AMP", "PRC", "RUN"}
@@ -15,8 +15,10 @@ rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 
 
 def test_codes_and_names_are_unique() -> None:
-    assert len({rule.code for rule in RULES}) == len(RULES)
-    assert len({rule.name for rule in RULES}) == len(RULES)
+    """One class for each side of a rule, and one name for each code."""
+    assert len({(rule.code, issubclass(rule, SourceRule)) for rule in RULES}) == len(RULES)
+    pairs = {(rule.code, rule.name) for rule in RULES}
+    assert len({code for code, _ in pairs}) == len({name for _, name in pairs}) == len(pairs)
 
 
 @rules
