@@ -33,8 +33,8 @@ class ConvBiasBeforeBnInSource(SourceRule):
 
     What it does
     Finds convolutions of torch.nn (1-D to 3-D, transposed ones too) with a bias that a batch norm directly
-    follows, in `nn.Sequential` or in `forward`, without running the code. On a traced model it prices the
-    layers as well.
+    follows, in `nn.Sequential` or in `forward` (lists of layers included), without running the code. On a
+    traced model it prices the layers as well.
 
     Why it costs
     Batch norm subtracts the mean of each channel, so a constant added to the channel changes nothing, and
@@ -50,8 +50,8 @@ class ConvBiasBeforeBnInSource(SourceRule):
     When it does not apply
     Other norms do not cancel it (layer norm, group norm) or only partly; an activation in between makes
     the bias meaningful; norms chosen at run time are unknown, files that freeze norms are left alone; in
-    inference the norm is folded into the convolution, bias included. Checkpoints with the biases no longer
-    load strictly.
+    inference the norm is folded into the convolution, bias included. Checkpoints that have the bias hold
+    it in the norm's running_mean too, from which it has to be subtracted when it is dropped.
 
     References
     PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
@@ -96,7 +96,8 @@ class ConvBiasBeforeBnInSource(SourceRule):
                 related=(context.related(norm.call.site, "the batch norm after it"),),
                 evidence={"layer": conv.kind, "norm": norm.kind},
                 fix=Fix(
-                    "Build it with bias=False; checkpoints that hold the bias then load with strict=False."
+                    "Build it with bias=False; to load a checkpoint that has the bias, subtract the bias "
+                    "from the norm's running_mean and drop it."
                 ),
                 identity=identity if seen[identity] == 1 else f"{identity}:{seen[identity]}",
             )

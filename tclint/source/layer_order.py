@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from tclint.source.layer_lists import LayerLists
 from tclint.source.resolve import Symbol
 from tclint.source.tables import (
     Argument,
@@ -189,6 +190,8 @@ class LayerOrder:
                 }
                 if made:
                     yield from self._pairs_of(owner, members, made)
+                    if not any(self._derives_from(function, owner) for function in self.tables.functions):
+                        yield from self._listed_pairs(members)
 
     def _pairs_of(self, owner: Function, members: list[Function], made: set[str]) -> Iterator[Pair]:
         layers = {name: layer for name in sorted(made) if (layer := self._attribute(members[0], name))}
@@ -202,6 +205,18 @@ class LayerOrder:
             reader = next(iter(readers)) if len(readers) == 1 else ""
             if reader in layers and not self._touched(owner, members, name, reader):
                 yield Pair(layers[name], layers[reader])
+
+    def _listed_pairs(self, members: list[Function]) -> Iterator[Pair]:
+        lists = LayerLists(self.resolver, members)
+        layers: dict[str, list[Layer]] = {}
+        for name, items in lists.items().items():
+            known = [self.layer(scope, item) for scope, item in items]
+            layers[name] = [layer for layer in known if layer is not None]
+            if len(layers[name]) != len(items):
+                del layers[name]
+        for first, second in lists.readers(set(layers)).items():
+            if second in layers and len({layer.kind for layer in layers[second]}) == 1:
+                yield from (Pair(layer, layers[second][0]) for layer in layers[first])
 
     def _attribute(self, member: Function, name: str) -> Layer | None:
         found, complete = self.resolver.definitions(member, name)

@@ -31,7 +31,35 @@ def block(forward: str, more: str = "") -> str:
     return BLOCK.format(forward=lines, more=more)
 
 
+LISTS = """\
+from torch import nn
+
+class Points(nn.Module):
+    def __init__(self, widths):
+        super().__init__()
+        self.convs = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for width in widths:
+            self.convs.append(nn.Conv1d(8, width, 1))
+            self.norms.append(nn.BatchNorm1d(width))
+
+    def forward(self, x):
+"""
+
 FOLLOWED = {
+    "lists by number": LISTS
+    + """\
+        for i, conv in enumerate(self.convs):
+            norm = self.norms[i]
+            x = norm(conv(x)).relu()
+        return x
+""",
+    "lists side by side": LISTS
+    + """\
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x))
+        return x
+""",
     "nested": block("return self.bn(self.conv(x))"),
     "next statement": block("y = self.conv(x)\nprint(y.shape)\ny = self.bn(y)\nreturn y + x"),
     "assigned anew": block("y = self.conv(x)\nz = self.bn(y)\ny = z + 1\nreturn y"),
@@ -68,6 +96,28 @@ FOLLOWED = {
 }
 
 NOT_FOLLOWED = {
+    "the last of a list without": LISTS
+    + """\
+        for conv, norm in zip(self.convs[:-1], self.norms):
+            x = norm(conv(x))
+        return self.convs[-1](x)
+""",
+    "a part of a list": LISTS
+    + """\
+        for i in range(3):
+            x = self.norms[i](self.convs[i](x))
+        return run(x, self.convs)
+""",
+    "lists with an activation in between": LISTS
+    + """\
+        for i in range(len(self.convs)):
+            x = self.norms[i](self.convs[i](x).relu())
+        return x
+""",
+    "a list with one more": LISTS.replace(
+        "        for width", "        self.norms.extend(more())\n        for width"
+    )
+    + "        return self.norms[0](self.convs[0](x))\n",
     "read twice": block("y = self.conv(x)\nreturn self.bn(y) + y"),
     "changed in place": block("y = self.conv(x)\ny += x\nreturn self.bn(y)"),
     "read in the next round": block(
