@@ -10,6 +10,7 @@ from tclint.finding import Finding, Fix, Location, Related
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.queries import is_test_path, keyword, words
 from tclint.source.tables import (
+    Assignment,
     Call,
     CallEvent,
     Discard,
@@ -105,7 +106,7 @@ class BatchNormInHalf(SourceRule):
         for cast, optimizer in trained_casts(context):
             function = context.tables.functions[cast.function]
             norm = _norm_of(context, function, Name(cast.name), _DEPTH)
-            if norm is None:
+            if norm is None or _replaces_norms(context, cast.name):
                 continue
             bits = 11 if cast.dtype == "float16" else 8
             yield self.finding(
@@ -291,6 +292,19 @@ def _keeps_norms(context: SourceContext) -> bool:
             ):
                 return True
     return False
+
+
+def _replaces_norms(context: SourceContext, model: str) -> bool:
+    """`model.bn1 = nn.Identity()`, or `setattr`, which may do the same."""
+    if "setattr" in context.tables.identifiers:
+        return True
+    return any(
+        target.startswith(f"{model}.") and re.search(r"bn|norm", target.rpartition(".")[2].lower())
+        for function in context.tables.functions
+        for event in function.events
+        if isinstance(event, Assignment)
+        for target in event.targets
+    )
 
 
 def _norm_of(context: SourceContext, scope: Function, value: Expression, depth: int) -> _Norm | None:

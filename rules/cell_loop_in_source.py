@@ -425,7 +425,8 @@ class _Body:
         if resolver.local_functions(self.function, part.function):
             return True
         if name.startswith("self."):
-            return False
+            # What the class does not assign may be a method of its base.
+            return not resolver.definitions(self.function, name)[0]
         if name in ("range", "enumerate", "zip", "reversed", "len", "torch.unbind", "min", "max", "int"):
             return False
         known = resolver.qualified(self.function, name)
