@@ -16,12 +16,14 @@ from tclint.source.tables import (
     Expression,
     Function,
     Jump,
+    Literal,
     Name,
     Other,
     Return,
     Subscript,
     dotted,
     method_of,
+    parts_of,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _CELLS = {"torch.nn.LSTMCell": "LSTM", "torch.nn.GRUCell": "GRU", "torch.nn.RNNCell": "RNN"}
 _FEWEST_STEPS = 4
 _GROWING = words("append extend insert add update pop popleft appendleft put remove clear")
+_HOOKS = words("retain_grad register_hook")
 _SLICING = words("unbind chunk split tensor_split")
 
 
@@ -67,8 +70,9 @@ class RnnCellLoopInSource(SourceRule):
 
     When it does not apply
     Decoders that feed back what they produced, attend with their state, or sample: their next input is
-    not known. States that are masked, normalised, dropped out or reset between steps. Loops that stop
-    early, and those of fewer than four steps.
+    not known. States that are masked, normalised, dropped out or reset between steps. Cell states (c) that
+    are kept for every step, which nn.LSTM does not return. Loops that stop early, and those of fewer
+    than four steps.
 
     References
     NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate activations over time.
@@ -204,6 +208,25 @@ class Remembering(nn.Module):
         return h
 """,
             note="what it reads depends on what it wrote",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+class Traced(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(256, 256)
+
+    def forward(self, x, h, c):
+        outputs, cells = [], []
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))
+            outputs.append(h)
+            cells.append(c)
+        return outputs, cells
+""",
+            note="keeps the cell state of every step, which nn.LSTM does not return",
         ),
         Example(
             source="""\
@@ -358,7 +381,7 @@ class _Body:
             return False
         if self._mutates(needed | state) or self._remembers(needed, state):
             return False
-        return self._reads_a_slice(given, turn)
+        return not self._needs_every_state(state) and self._reads_a_slice(given, turn)
 
     def _turn(self) -> Assignment | None:
         """What the loop binds at each turn; None for `while` and for a few turns."""
@@ -446,6 +469,23 @@ class _Body:
                 return True
         return False
 
+    def _needs_every_state(self, state: set[str]) -> bool:
+        """Whether the loop reads what a recurrent layer does not give out: an LSTM's cell state at each
+        step, or the gradient of a step's state."""
+        if self.step.kind == "LSTM":
+            given = keyword(self.step.call, "hx", 1)
+            paired = given.items if isinstance(given, Collection) else ()
+            values: list[Expression] = [call for call in self.calls if call.site != self.step.call.site]
+            values += [
+                event.value
+                for event in self.assigned
+                if not (isinstance(event.value, Call) and event.value.site == self.step.call.site)
+            ]
+            kept = {dotted(paired[1])} if len(paired) == 2 else state
+            if any(_reads(value, kept) for value in values):
+                return True
+        return any(method_of(call)[1] in _HOOKS for call in self.calls)
+
     def _remembers(self, needed: set[str], state: set[str]) -> bool:
         """Whether something that the input is read from is told of the state: `memory.write(h)`."""
         roots = {_holder(name) for name in needed if not self.context.resolver.qualified(self.function, name)}
@@ -495,6 +535,15 @@ class _Body:
 
 def _root(name: str) -> str:
     return name.split(".", 1)[0]
+
+
+def _reads(value: Expression, names: set[str]) -> bool:
+    """Whether an expression reads one of the names, other than its first item (`state[0]`)."""
+    if isinstance(value, Subscript) and value.key == Literal(0) and dotted(value.value) in names:
+        return False
+    if isinstance(value, Name):
+        return any(_same(value.dotted, name) for name in names)
+    return any(_reads(part, names) for part in parts_of(value))
 
 
 def _holder(name: str) -> str:
