@@ -85,8 +85,12 @@ def check(
             contexts[len(entries) - 1] = context, changes
 
     source = _check_sources(paths, rules, settings, on_progress, errors, contents)
-    # Where a rule has two sides, the traced one knows the price of the same line.
-    traced = {(finding.code, finding.location.path, finding.location.line) for finding in findings}
+    # Where a rule has two sides, the traced one knows the price of the same line, or of several together.
+    traced = {
+        (finding.code, place.path, place.line)
+        for finding in findings
+        for place in (finding.location, *(related.location for related in finding.related))
+    }
     findings.extend(
         finding
         for finding in source.findings

@@ -224,3 +224,28 @@ def test_the_readme_shows_what_is_printed() -> None:
         check=False,
     )
     assert done.stdout.startswith(output + "\n\nTimes are predicted")
+
+
+TWO_BIASES = """
+import torch
+from torch import nn
+
+
+def build():
+    return nn.Sequential(
+        nn.Conv2d(64, 64, 3),
+        nn.BatchNorm2d(64),
+        nn.Conv2d(64, 128, 3),
+        nn.BatchNorm2d(128),
+    ), torch.zeros(32, 64, 56, 56)
+"""
+
+
+def test_a_line_that_both_passes_see_is_reported_once_with_its_price(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(TWO_BIASES)
+    options = ("--select", "ARC001", "--min-gain", "0", "--gpu", "a100")
+    read = findings_of(tmp_path, "net.py", *options)
+    both = findings_of(tmp_path, "net.py:build", "net.py", *options)
+    assert len(read) == 2
+    assert len(both) == 1
+    assert both[0]["effect"]["unknown"] is None
