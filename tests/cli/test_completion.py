@@ -48,7 +48,8 @@ def test_callables_of_a_file_are_offered_and_nothing_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(
-        "import torch.nn as nn\nraise SystemExit\ndef build_model() -> nn.Module: ...\ndef other(): return 3\n"
+        "import torch.nn as nn\nraise SystemExit\n"
+        "def build_model() -> nn.Module: ...\ndef other(): return 3\n"
     )
     assert offered("model.py:") == ["model.py:build_model"]
     assert offered("model.py:x") == []
