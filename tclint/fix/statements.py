@@ -44,7 +44,8 @@ def insert_before(document: Document, statement: ast.stmt, code: str) -> Change:
     above = line - 1
     # A directive above a statement speaks for that statement, and stays with it.
     while above >= 1 and (not document.line(above).strip() or document.line(above).lstrip().startswith("#")):
-        if "tclint:" in document.line(above).lower():
+        joined = above > 1 and document.line(above - 1).rstrip("\r\n").endswith("\\")
+        if "tclint:" in document.line(above).lower() and not joined:
             line = above
         above -= 1
     at = document.line_start(line)

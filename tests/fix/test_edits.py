@@ -195,3 +195,11 @@ def test_what_python_cannot_parse_is_not_edited() -> None:
     for text in ("def", "a\x00", "(" * 10_000):
         with pytest.raises(NotEditable):
             Document.of(text)
+
+
+def test_a_directive_that_a_backslash_joins_to_the_header_stays_there() -> None:
+    text = "with a: \\\n    # tclint: ignore[AMP003]\n    f()\n"
+    document = Document.of(text)
+    call = next(node for node in ast.walk(document.tree) if isinstance(node, ast.Expr))
+    new = changed(text, insert_before(document, call, "g()"))
+    assert new == "with a: \\\n    # tclint: ignore[AMP003]\n    g()\n    f()\n"
