@@ -13,16 +13,8 @@ from dataclasses import dataclass, replace
 from tclint.config import Mode, OptimizerName
 from tclint.cost.optimizer import optimizers
 from tclint.cost.result import Memory
-from tclint.cost.saved_tensors import (
-    PARAMETER,
-    WEIGHT_COPY,
-    SavedTensors,
-    Storage,
-    StorageKey,
-    Storages,
-    backward_peak_bytes,
-    saved_tensors,
-)
+from tclint.cost.saved_tensors import SavedTensors, backward_peak_bytes, saved_tensors
+from tclint.cost.storages import INPUT, PARAMETER, WEIGHT_COPY, Storage, StorageKey, Storages
 from tclint.gpu import Gpu
 from tclint.graph.graph import Graph
 from tclint.graph.op import Op
@@ -32,7 +24,6 @@ RESERVED_BYTES = 2**30
 """Assumed for the CUDA context, library workspaces and the allocator's rounding."""
 
 _NUMBERED = re.compile(r"^((?:[^.]+\.)*?\d+)(?:\.|$)")
-_INPUT = "input"
 
 
 def step_memory(graph: Graph, mode: Mode, optimizer: OptimizerName = "adamw") -> Memory:
@@ -72,7 +63,7 @@ def step_memory(graph: Graph, mode: Mode, optimizer: OptimizerName = "adamw") ->
 
 def _counted_bytes(storages: Iterable[tuple[StorageKey, int]]) -> int:
     """Without what `inputs_bytes` has already."""
-    return sum(size for key, size in storages if key[0] != _INPUT)
+    return sum(size for key, size in storages if key[0] != INPUT)
 
 
 def _weight_copies_bytes(graph: Graph) -> int:
@@ -122,7 +113,7 @@ def _peak_alive_bytes(graph: Graph) -> int:
 
 
 def _is_activation(storage: Storage) -> bool:
-    return storage.key[0] not in (PARAMETER, WEIGHT_COPY, _INPUT)
+    return storage.key[0] not in (PARAMETER, WEIGHT_COPY, INPUT)
 
 
 def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
@@ -167,7 +158,7 @@ def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
         if saves:
             again[last] = _counted_bytes(inner.items())
         kept += [(last, key, size) for key, size in (entering[name] if saves else own).items()]
-    counted = sorted((item for item in kept if item[1][0] != _INPUT), key=lambda item: item[0])
+    counted = sorted((item for item in kept if item[1][0] != INPUT), key=lambda item: item[0])
     return backward_peak_bytes(counted, again)[1]
 
 
