@@ -48,7 +48,7 @@ class ConvBiasBeforeBn(GraphRule):
     Other norms do not cancel it (layer norm, group norm) or only partly, nor does a batch norm over
     another dim than the layer's outputs; an activation in between makes the bias meaningful; in inference
     the norm is folded into the convolution, bias included. Checkpoints with the biases no longer load
-    strictly.
+    strictly, and their running means hold the biases: subtract them there.
 
     References
     PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
