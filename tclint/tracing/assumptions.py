@@ -10,12 +10,18 @@ from typing import NamedTuple
 import torch
 
 from tclint.graph import Assumption, Site
+from tclint.tracing.constants import RANDOM_FACTORIES
 from tclint.tracing.contents import likely_values
+from tclint.tracing.exits import guard_at
+from tclint.tracing.operators import facts_of
 from tclint.tracing.origin import origin_of
 from tclint.tracing.sites import SiteFinder
 
 Instruction = tuple[str, int, int]
 """File, line and bytecode offset."""
+
+# Operators looked at between a random number and the question about it.
+_CHANCE_STEPS = 8
 
 # Frames looked at for the name of a checking function, such as torch.distributions' validation.
 _NAMED_FRAMES = 6
@@ -41,6 +47,7 @@ class Assumptions:
         self._sites = sites
         self._flipped = flipped or {}
         self._counts: dict[tuple[str, Site | None], int] = {}
+        self._rounds: dict[tuple[str, int], int] = {}
 
     def listed(self) -> tuple[Assumption, ...]:
         """Every guess with its line and how often it was made there."""
@@ -62,15 +69,35 @@ class Assumptions:
             return value
         origin = origin_of(tensor)
         truth = bool(origin.truth) if origin is not None and origin.truth is not None else False
+        why = ""
         frame, names = self._asking_frame()
-        if any("check" in name or "assert" in name for name in names):
-            truth = True
         if frame is not None:
             instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+            if any("check" in name or "assert" in name for name in names):
+                truth = True
+            else:
+                truth, why = self._showing_the_work(frame, truth)
             truth = self._flipped.get(instruction, truth)
             self.branches.append(GuessedBranch(instruction, truth))
-        self.add(f"condition on traced data: {truth} assumed")
+        what = "a random number" if _is_chance(tensor) else "traced data"
+        self.add(f"condition on {what}: {truth} assumed{why}")
         return truth
+
+    def _showing_the_work(self, frame: FrameType, truth: bool) -> tuple[bool, str]:
+        """The answer with which work is done that the guess would skip, and the reason; or the guess."""
+        guard = guard_at(frame)
+        if guard is None:
+            return truth, ""
+        if guard.is_loop:
+            # Not by instruction: Python tests once on the way in, and elsewhere after each round.
+            loop = (frame.f_code.co_filename, guard.first_line)
+            self._rounds[loop] = rounds = self._rounds.get(loop, 0) + 1
+            answer = guard.working_value if rounds % 2 else not guard.working_value
+            return answer, ", one round of the loop"
+        # "If all are valid, return" is the usual way.
+        if truth == guard.working_value or (guard.leaves == "return" and truth):
+            return truth, ""
+        return guard.working_value, f", so that the {guard.leaves} does not leave work out"
 
     def _asking_frame(self) -> tuple[FrameType | None, list[str]]:
         frame: FrameType | None = sys._getframe(1)
@@ -85,3 +112,22 @@ class Assumptions:
                 break
             frame = frame.f_back
         return frame, names
+
+
+def _is_chance(tensor: torch.Tensor) -> bool:
+    """Whether all that the tensor was computed from was drawn at random."""
+    origin = origin_of(tensor)
+    waiting = [] if origin is None or origin.node is None else [origin.node]
+    for _ in range(_CHANCE_STEPS):
+        if not waiting:
+            return origin is not None and origin.node is not None
+        node = waiting.pop()
+        if node.all_input_nodes:
+            waiting += node.all_input_nodes
+        elif node.op != "call_function":
+            return False
+        else:
+            facts = facts_of(node.target)
+            if facts is None or facts.full_name not in RANDOM_FACTORIES:
+                return False
+    return False

@@ -93,6 +93,8 @@ def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     count, dtype = _size_and_dtype(name, args, kwargs)
     if name in UNDEFINED_FACTORIES or name in RANDOM_FACTORIES:
         integers = dtype is not None and not dtype.is_floating_point and not dtype.is_complex
+        if name in RANDOM_FACTORIES and count == 1 and not integers:
+            return False  # LayerDrop compares it: a trace that leaves layers out by chance shows nothing
         return count <= (MAX_REAL_UNDEFINED_INTEGERS if integers else MAX_REAL_UNDEFINED)
     if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
         return count <= MAX_REAL_FLOATS

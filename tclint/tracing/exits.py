@@ -1,0 +1,107 @@
+"""What a condition on traced data guards: work, or a way past it; so that a guess shows the work.
+
+`if not mask.any(): continue` leaves the rest of the loop out, `if error < limit: break` all further rounds,
+and `while (left > 0).any():` may never end. The source of the line tells, where it can be read.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+from types import FrameType
+from typing import NamedTuple
+
+_MAX_LINES = 20_000
+_Loop = ast.For | ast.AsyncFor | ast.While
+
+
+class Guard(NamedTuple):
+    """The condition of an `if` or a `while`, and what its parts' truth leads to."""
+
+    first_line: int
+    last_line: int
+    is_negated: bool
+    """The data is asked under a `not`."""
+    is_loop: bool
+    """Of a `while`: true runs another round."""
+    leaves: str
+    """How the guarded lines leave: 'continue', 'break' (of a `for`), 'return'; '' where they do work."""
+
+    @property
+    def working_value(self) -> bool:
+        """The answer with which the work is done: the loop's body, or what an early exit would leave out."""
+        return self.is_loop != self.is_negated
+
+
+def guard_at(frame: FrameType) -> Guard | None:
+    """The condition that a frame is at, where what it guards is clear."""
+    guards = _guards_in(frame.f_code.co_filename)
+    found = [guard for guard in guards if guard.first_line <= frame.f_lineno <= guard.last_line]
+    return found[0] if len(found) == 1 else None
+
+
+@lru_cache(maxsize=64)
+def _guards_in(path: str) -> tuple[Guard, ...]:
+    lines = linecache.getlines(path)
+    if not lines or len(lines) > _MAX_LINES:
+        return ()
+    try:
+        return tuple(_guards(ast.parse("".join(lines)), None))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:
+    """Every `if` and `while` below a node that stands in a loop, with what it guards."""
+    if isinstance(node, (ast.If, ast.While)):
+        negated = _is_negated(node.test)
+        leaves = "" if isinstance(node, ast.While) else _way_out(node, loop)
+        is_loop = isinstance(node, ast.While)
+        if negated is not None and (is_loop or leaves):
+            last = node.test.end_lineno or node.test.lineno
+            yield Guard(node.test.lineno, last, negated, is_loop, leaves)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _guards(child, None)
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            inner = node if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) else None
+            inside = inner is not None and child in inner.body
+            yield from _guards(child, inner if inside else loop)
+
+
+def _is_negated(test: ast.expr) -> bool | None:
+    """Whether the data is asked under a `not`; None where that is not clear, or several parts may ask.
+
+    Parts without a call (`steps < 8`, `self.training`, `x.shape[0]`) ask for nothing where another has one.
+    """
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    inner = test.operand if isinstance(test, ast.UnaryOp) and negated else test
+    if isinstance(inner, ast.BoolOp):
+        asking = [part for part in inner.values if any(isinstance(node, ast.Call) for node in ast.walk(part))]
+        below = _is_negated(asking[0]) if len(asking) == 1 else None
+        return None if below is None else below != negated
+    if isinstance(inner, ast.UnaryOp) and isinstance(inner.op, ast.Not):
+        return None
+    return None if _asks_for_a_constant(inner) else negated
+
+
+def _asks_for_a_constant(part: ast.expr) -> bool:
+    """`x.any().item() == 0` asks for the opposite."""
+    return (
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))
+        and any(isinstance(side, ast.Constant) for side in part.comparators)
+    )
+
+
+def _way_out(node: ast.If, loop: _Loop | None) -> str:
+    if node.orelse:
+        return ""
+    last = node.body[-1]
+    if isinstance(last, ast.Continue):
+        return "continue"
+    if isinstance(last, ast.Break):  # other loops may have no other end
+        return "break" if isinstance(loop, (ast.For, ast.AsyncFor)) else ""
+    return "return" if isinstance(last, ast.Return) else ""

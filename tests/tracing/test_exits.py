@@ -1,0 +1,132 @@
+"""Guessed conditions show work: no early exits, one round of loops that data ends, every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tclint
+
+
+class Lambda(nn.Module):
+    """One layer and a function of it."""
+
+    def __init__(self, function: Callable[[nn.Linear, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer, x)
+
+
+def skips_empty(layer: nn.Linear, x: Tensor) -> Tensor:
+    for row in x:
+        if not (row > 0).any():
+            continue
+        x = layer(x)
+    return x
+
+
+def stops_when_all_are_done(layer: nn.Linear, x: Tensor) -> Tensor:
+    for _ in range(3):
+        x = layer(x)
+        if (x.abs() < 1e-3).all():
+            break
+    return x
+
+
+def returns_nothing_found(layer: nn.Linear, x: Tensor) -> Tensor:
+    if not (x > 0).any() and x.shape[0]:
+        return x
+    return layer(x)
+
+
+def returns_the_usual_way(layer: nn.Linear, x: Tensor) -> Tensor:
+    if torch.isfinite(x).all():
+        return layer(x)
+    return layer(layer(x))
+
+
+def loops_while_some_are_left(layer: nn.Linear, x: Tensor) -> Tensor:
+    while (x > 0).any() and x.shape[0]:
+        x = layer(x)
+    return x
+
+
+def loops_until_all_are_done(layer: nn.Linear, x: Tensor) -> Tensor:
+    while not (x == 0).all():
+        x = layer(x)
+    return x
+
+
+def loops_in_a_loop(layer: nn.Linear, x: Tensor) -> Tensor:
+    for _ in range(2):
+        while (x > 0).any():
+            x = layer(x)
+    return x
+
+
+def asks_for_the_opposite(layer: nn.Linear, x: Tensor) -> Tensor:
+    for row in x:
+        if bool((row > 0).any()) is False:
+            continue
+        x = layer(x)
+    return x
+
+
+def does_work_in_both_branches(layer: nn.Linear, x: Tensor) -> Tensor:
+    if (x > 0).any():
+        x = layer(x)
+    else:
+        x *= 2
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (skips_empty, 2),
+        (stops_when_all_are_done, 3),
+        (returns_nothing_found, 1),
+        (returns_the_usual_way, 1),
+        (loops_while_some_are_left, 1),
+        (loops_until_all_are_done, 1),
+        (loops_in_a_loop, 2),
+        (asks_for_the_opposite, 0),  # such a comparison is not read: the guess stays False
+        (does_work_in_both_branches, 0),
+    ],
+)
+def test_a_guess_shows_the_work(function: Callable[[nn.Linear, Tensor], Tensor], calls: int) -> None:
+    graph = tclint.trace(lambda: Lambda(function), torch.empty(2, 4, device="meta"))
+    assert sum(op.name == "linear" for op in graph.ops) == calls
+    assert all("condition on traced data" in assumption.what for assumption in graph.assumptions)
+    assert graph.assumptions
+
+
+def test_a_reason_stands_with_the_guess() -> None:
+    x = torch.empty(2, 4, device="meta")
+    (assumed,) = tclint.trace(lambda: Lambda(skips_empty), x).assumptions
+    assert assumed.what.endswith("True assumed, so that the continue does not leave work out")
+    (first, second) = tclint.trace(lambda: Lambda(loops_while_some_are_left), x).assumptions
+    assert first.what.endswith("True assumed, one round of the loop")
+    assert second.what.endswith("False assumed, one round of the loop")
+
+
+def drops_layers(layer: nn.Linear, x: Tensor) -> Tensor:
+    for _ in range(40):
+        if torch.rand([]) < 0.5:
+            continue
+        x = layer(x)
+    return x
+
+
+def test_no_layer_is_dropped_by_chance() -> None:
+    graph = tclint.trace(lambda: Lambda(drops_layers), torch.empty(2, 4, device="meta"))
+    assert sum(op.name == "linear" for op in graph.ops) == 40
+    (assumed,) = graph.assumptions
+    assert assumed.what == "condition on a random number: False assumed"
+    assert assumed.count == 40
