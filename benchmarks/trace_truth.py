@@ -7,6 +7,10 @@ Every model is traced on meta tensors, then built again with real weights and ru
 lists hold (operator, shapes, dtypes, strides) of what works on inputs or parameters; work on constants alone,
 which a trace computes and does not record, is left out of both. Each line of the result is one model; the
 summary groups the differences by their reason.
+
+Words are drawn at random, and zeros alone stand for noise (truth_inputs.py). Where the zoo has no inputs for
+a model, or its inputs do not fit, those that tclint finds by itself are used. Models of transformers have two
+layers; those still too large get fewer words and experts, and narrower layers in between.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("PYTORCH_JIT", "0")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
@@ -29,12 +33,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from truth_inputs import Build, with_different_words  # noqa: E402
 from truth_recorder import Call, real_calls, traced_calls  # noqa: E402
-from zoo_case import Case, note  # noqa: E402
+from zoo_case import Case, fails_the_same, find_inputs, note  # noqa: E402
 from zoo_child import run_in_child  # noqa: E402
 
+if TYPE_CHECKING:
+    from tclint.graph import Graph
+
 COLUMNS = ("name", "library", "result", "traced", "real", "identical", "assumptions", "differences")
-MAX_WEIGHT_BYTES = 1 << 30
+MAX_WEIGHT_BYTES = 3 << 30
 
 
 def compare(traced: list[Call], real: list[Call]) -> tuple[int, Counter[str]]:
@@ -62,16 +70,17 @@ def compare(traced: list[Call], real: list[Call]) -> tuple[int, Counter[str]]:
 
 def report(say: Callable[..., None], case: Case) -> None:
     """In the child: trace, run for real, compare."""
-    from tclint.tracing import trace_callable
-
-    build = without_random_skips(case.build)
     try:
-        case.prepare()
-        graph = trace_callable(build)
+        build, graph = _traced(case)
+        if _weight_bytes(graph) > MAX_WEIGHT_BYTES and case.smaller is not None:
+            case = case.smaller
+            build, graph = _traced(case)
     except BaseException as error:
-        say(result=f"not traced: {type(error).__name__}: {str(error)[:150]}")
+        cause = (error.__cause__ or error) if type(error).__name__ == "TargetError" else error
+        what = "not traced" if _runs_without_tclint(case, cause) else "does not run without tclint either"
+        say(result=f"{what}: {type(cause).__name__}: {str(cause)[:150]}")
         return
-    weights = sum(parameter.bytes for parameter in graph.parameters)
+    weights = _weight_bytes(graph)
     if weights > MAX_WEIGHT_BYTES:
         say(result=f"too large to run: {weights >> 20} MiB of weights")
         return
@@ -87,10 +96,40 @@ def report(say: Callable[..., None], case: Case) -> None:
     say(traced=len(traced), real=len(real), identical=identical, differences=listed, result="compared")
 
 
+def _traced(case: Case) -> tuple[Build, Graph]:
+    """The trace, and the model and inputs that it is of: the case's inputs, else those that tclint finds."""
+    from tclint.tracing import trace_callable
+
+    case.prepare()
+    build = without_random_skips(with_different_words(case.build))
+    try:
+        return build, trace_callable(build)
+    except Exception:
+        if case.build_model is None:
+            raise
+        build_model = case.build_model
+        try:
+            found = find_inputs(build_model)
+        except Exception:
+            found = None
+        if found is None:
+            raise
+    build = without_random_skips(lambda: (build_model(), found))
+    return build, trace_callable(build)
+
+
+def _runs_without_tclint(case: Case, error: BaseException) -> bool:
+    return not isinstance(error, LookupError) and not fails_the_same(case, error, [])
+
+
+def _weight_bytes(graph: Graph) -> int:
+    return sum(parameter.bytes for parameter in graph.parameters)
+
+
 _SKIPS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 
 
-def without_random_skips(build: Callable[[], Any]) -> Callable[[], Any]:
+def without_random_skips(build: Build) -> Build:
     """The same model with LayerDrop off: which layers it leaves out differs from run to run."""
 
     def make() -> Any:

@@ -166,13 +166,31 @@ def _as_on_gpu(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output:
 
 
 def real_calls(build: Callable[[], tuple[Any, Any]]) -> list[Call]:
-    """Build the model with real weights, run it on real inputs, and return what it called."""
+    """Build the model with real weights, run it on real inputs, and return what it called.
+
+    Raises:
+        Exception: what the model raised on noise, where it also refuses numbers between 0 and 1.
+    """
+    from truth_inputs import positive_input, real_input
+
+    try:
+        return _calls(build, real_input)
+    except Exception as first:
+        try:
+            return _calls(build, positive_input)
+        except Exception:
+            raise first from None
+
+
+def _calls(
+    build: Callable[[], tuple[Any, Any]], convert: Callable[[torch.Tensor], torch.Tensor]
+) -> list[Call]:
     from zoo_case import as_call
 
     torch.manual_seed(0)
     model, inputs = build()
     model = getattr(model, "_orig_mod", model)
-    args, kwargs = as_call(inputs, _real_input)
+    args, kwargs = as_call(inputs, convert)
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
         with torch.no_grad():
             model(*args, **kwargs)
@@ -187,14 +205,6 @@ def real_calls(build: Callable[[], tuple[Any, Any]]) -> list[Call]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
     return recorder.calls
-
-
-def _real_input(tensor: torch.Tensor) -> torch.Tensor:
-    """The case's own values, else noise or ones of the same strides."""
-    if not tensor.is_meta:
-        return tensor
-    real = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return real.normal_() if tensor.is_floating_point() else real.fill_(1)
 
 
 def flat(values: Any) -> list[torch.Tensor]:

@@ -55,6 +55,8 @@ class Case:
     """Runs before the memory baseline is taken: imports of the model's own module."""
     build_model: Callable[[], Any] | None = None
     """The model alone, for cases whose inputs may not fit it."""
+    smaller: Case | None = None
+    """The same architecture with less memory for weights, where it can be had."""
 
 
 def measure_in_child(
@@ -72,7 +74,7 @@ def measure_in_child(
 
     def prepare() -> None:
         case.prepare()
-        found.append(_find_inputs(build_model))
+        found.append(find_inputs(build_model))
 
     with_found = replace(case, build=lambda: (build_model(), found[0]), prepare=prepare, build_model=None)
     second = _measure(with_found, timeout_s, with_inference, with_counter)
@@ -86,7 +88,7 @@ def measure_in_child(
 FOUND_INPUTS = "inputs found by trying"
 
 
-def _find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
+def find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
     """The first inputs, by name, on which the model's forward can be traced.
 
     Raises:
@@ -162,7 +164,7 @@ def _report(say: Callable[..., None], case: Case, with_inference: str, with_coun
         else:
             say(status=type(cause).__name__, error=f"{stage}: {type(cause).__name__}: {_first_line(cause)}")
             waits = stage == "forward" and case.build_model is not None
-            same = not waits and _fails_the_same(case, cause, built)
+            same = not waits and fails_the_same(case, cause, built)
             status = "own error" if same else type(cause).__name__
         say(status=status, error=f"{stage}: {type(cause).__name__}: {_first_line(cause)}")
         return
@@ -226,7 +228,7 @@ def _in_benchmarks(error: BaseException) -> bool:
     return bool(frames) and os.path.basename(frames[-1].filename).startswith("zoo_")
 
 
-def _fails_the_same(case: Case, error: BaseException, built: list[Any]) -> bool:
+def fails_the_same(case: Case, error: BaseException, built: list[Any]) -> bool:
     """Whether plain torch raises the same for this model: then it is not the tracer's.
 
     A missing package, a default configuration that contradicts itself, inputs that do not fit.

@@ -10,6 +10,7 @@ from typing import Any
 from zoo_case import Case
 from zoo_hf_configs import MODEL_CLASSES, default_config
 from zoo_hf_inputs import inputs_for, setting
+from zoo_hf_small import narrow, shrink
 
 # Heads that change what runs; a base model comes first, a head only where there is no base model.
 _AUTO_CLASSES = (
@@ -55,10 +56,10 @@ def small_cases() -> Iterator[Case]:
     from transformers.models.auto import configuration_auto
 
     for model_type in configuration_auto.CONFIG_MAPPING_NAMES:
-        yield _case(model_type, shrink=True)
+        yield _case(model_type, depth=2)
 
 
-def _case(model_type: str, *, shrink: bool = False) -> Case:
+def _case(model_type: str, *, depth: int | None = None, is_narrow: bool = False) -> Case:
     found: list[Any] = []
 
     def prepare() -> None:
@@ -75,13 +76,17 @@ def _case(model_type: str, *, shrink: bool = False) -> Case:
     def build_model() -> Any:
         config_class, cls = found
         config = default_config(config_class)
-        if shrink:
-            _shrink(config, depth=2)
+        if depth is not None:
+            shrink(config, depth)
+            if is_narrow:
+                narrow(config)
         elif _expert_calls(config) > _MAX_EXPERT_CALLS:
-            _shrink(config, depth=8)
+            shrink(config, depth=8)
         return cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
 
-    return Case(model_type, model_type, build, prepare, build_model)
+    is_small = depth is not None and not is_narrow
+    smaller = _case(model_type, depth=depth, is_narrow=True) if is_small else None
+    return Case(model_type, model_type, build, prepare, build_model, smaller)
 
 
 def model_class(config_class: Any) -> Any:
@@ -127,35 +132,3 @@ def _expert_calls(config: Any) -> int:
     experts = setting(config, "n_routed_experts", "num_local_experts", "num_experts", default=0)
     layers = setting(config, "num_hidden_layers", "num_layers", default=0)
     return experts * layers if isinstance(experts, int) and isinstance(layers, int) else 0
-
-
-_DEPTHS = (
-    "num_hidden_layers",
-    "num_layers",
-    "n_layer",
-    "n_layers",
-    "encoder_layers",
-    "decoder_layers",
-    "num_encoder_layers",
-    "num_decoder_layers",
-)
-
-
-def _shrink(config: Any, depth: int, level: int = 0) -> None:
-    """At most `depth` layers everywhere, in parts too; lists that run along the layers are cut to fit."""
-    import transformers
-
-    for name in _DEPTHS:
-        before = getattr(config, name, None)
-        if isinstance(before, int) and before > depth:
-            try:
-                setattr(config, name, depth)
-            except (AttributeError, NotImplementedError):
-                continue
-            for other, value in list(vars(config).items()):
-                if isinstance(value, list) and len(value) == before and "layer" in other:
-                    setattr(config, other, value[:depth])
-    if level < 2:
-        for value in list(vars(config).values()):
-            if isinstance(value, transformers.PreTrainedConfig):
-                _shrink(value, depth, level + 1)
