@@ -14,7 +14,7 @@ import torch
 
 from tclint.graph import Cast
 from tclint.graph.autocast import autocast_lists
-from tclint.tracing.fx_graph import dtype_name
+from tclint.tracing.dtypes import dtype_name
 from tclint.tracing.meta_kernels import empty_meta
 from tclint.tracing.origin import origin_of, set_origin
 

@@ -13,7 +13,7 @@ from tclint.graph import Parameter
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
-from tclint.tracing.fx_graph import dtype_name
+from tclint.tracing.dtypes import dtype_name
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import construct_site_of, remembered_construction
 from tclint.tracing.origin import ensure_origin
@@ -73,9 +73,9 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[No
 def name_weights(model: nn.Module) -> None:
     """Mark parameters and buffers with their first qualified name."""
     for name, parameter in model.named_parameters(remove_duplicate=True):
-        ensure_origin(parameter).parameter = name
+        ensure_origin(parameter).name_parameter(name)
     for name, buffer in model.named_buffers(remove_duplicate=True):
-        ensure_origin(buffer).parameter = name
+        ensure_origin(buffer).name_parameter(name)
 
 
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:

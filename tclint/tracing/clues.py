@@ -84,9 +84,9 @@ def _ancestors(tensor: torch.Tensor) -> Iterator[tuple[Node, Shape]]:
     waiting, seen = deque([origin.node]), {origin.node}
     while waiting:
         node = waiting.popleft()
-        meta = node.meta.get("tclint")
-        if meta is not None and meta["output_specs"]:
-            yield node, meta["output_specs"][0].shape
+        op = node.meta.get("tclint")
+        if op is not None and op.outputs:
+            yield node, op.outputs[0].shape
         elif node.op == "placeholder":
             yield node, node.meta["spec"].shape
         for producer in node.all_input_nodes:

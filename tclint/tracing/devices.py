@@ -146,8 +146,7 @@ def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str,
         value.dtype,
     ):
         return NotImplemented
-    origin, made = ensure_origin(target), ensure_origin(value)
-    origin.node, origin.output_index = made.node, made.output_index
+    ensure_origin(target).take_maker(ensure_origin(value))
     return None
 
 

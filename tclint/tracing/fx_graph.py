@@ -1,70 +1,50 @@
-"""Writes recorded operator calls as nodes of a torch.fx.Graph.
+"""Writes recorded operator calls as nodes of a torch.fx.Graph, and what they say as Ops.
 
 Placeholders are the model's inputs, get_attr nodes its parameters, buffers and constants, call_function
 nodes the operators (OpOverload targets), `operator.getitem` picks from operators with several outputs.
-Every call_function node's meta holds, under the keys of `NodeMeta`, where it ran and on what.
+`node.meta["tclint"]` of an operator's node is its Op: where it ran and on what.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
-from tclint.graph import Cast, TensorSpec
-from tclint.graph.op import Checkpoint
-from tclint.tracing.origin import Origin, ensure_origin, origin_of, tensors_in
-from tclint.tracing.sites import SitePair
-
-_DTYPE_NAMES: dict[torch.dtype, str] = {}
+from tclint.graph import Op, TensorSpec
+from tclint.tracing.operators import OperatorFacts, json_value
+from tclint.tracing.origin import Origin, ensure_origin, spec_of
 
 # What fx accepts as a node argument besides nodes and containers of them.
 _PLAIN = (str, int, float, bool, complex, torch.dtype, torch.device, torch.memory_format, torch.layout)
 
 
-class NodeMeta(TypedDict):
-    """`node.meta["tclint"]` of a call_function node."""
+@dataclass(slots=True)
+class Call:
+    """A written operator call: its node, and what its arguments tell an Op."""
 
-    name: str
-    input_specs: tuple[TensorSpec, ...]
-    output_specs: tuple[TensorSpec, ...]
-    module_path: str
-    module_type: str
-    construct: SitePair
-    call: SitePair
-    parent: Node | None
-    in_place: bool
-    aliases_input: bool
-    differentiable: bool
-    has_own_backward: bool
-    checkpoint: Checkpoint | None
-    autocast_disabled: bool
-    casts: tuple[Cast, ...]
+    node: Node
+    index: int
+    inputs: tuple[TensorSpec, ...]
+    input_names: tuple[str, ...]
+    attributes: dict[str, Any]
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """'float16' for torch.float16."""
-    name = _DTYPE_NAMES.get(dtype)
-    if name is None:
-        name = _DTYPE_NAMES[dtype] = str(dtype).removeprefix("torch.")
-    return name
+def _set_arguments_of(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    node.args = args
+    if kwargs:
+        node.kwargs = kwargs
 
 
-def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Shape, dtype, strides, and the weight or input that the tensor is; no producer yet."""
-    origin = origin_of(tensor)
-    strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
-    return TensorSpec(
-        shape=tuple(tensor.shape),
-        dtype=dtype_name(tensor.dtype),
-        strides=strides,
-        parameter=origin.parameter if origin else None,
-        input_name=origin.input_name if origin else None,
-    )
+# The properties do the same, each after taking the node out of the graph's index and before putting it back.
+_set_arguments: Callable[[Node, tuple[Any, ...], dict[str, Any]], None] = getattr(
+    Node, "_update_args_kwargs", _set_arguments_of
+)
 
 
 class FxWriter:
@@ -72,11 +52,15 @@ class FxWriter:
 
     def __init__(self) -> None:
         self.graph = FxGraph()
-        self.count = 0
-        """call_function nodes of operators written so far."""
+        self._ops: list[Op | None] = []
         self._attributes: dict[str, Node] = {}
         self._items: dict[tuple[Node, int], Node] = {}
         self._constants = 0
+
+    @property
+    def count(self) -> int:
+        """Operators written so far."""
+        return len(self._ops)
 
     def add_input(self, name: str, tensor: torch.Tensor) -> TensorSpec:
         """Declare a model input; `name` is the forward's argument name ('x', 'batch[0]')."""
@@ -85,69 +69,88 @@ class FxWriter:
         ensure_origin(tensor).node = node
         return spec
 
-    def reserve(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
-        """Write the node of a composite operator ahead of the operators that it decomposes into."""
-        return self._call(function, args, kwargs)
-
-    def add_call(
+    def write(
         self,
         function: Any,
+        facts: OperatorFacts,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        outputs: Any,
-        meta: NodeMeta,
-        node: Node | None = None,
-        *,
-        rebind: bool = False,
-    ) -> Node:
-        """Write an operator call and make its node the origin of its outputs.
+        before: Mapping[int, TensorSpec] | None = None,
+    ) -> Call:
+        """Write the node of an operator call; `complete` has to follow.
 
-        A `node` that was reserved only gets its meta: its parts made the outputs. Outputs that are inputs
-        handed back keep their origin, unless `rebind`: the operator changed them.
+        Args:
+            before: by id, tensor arguments as they were before an operator that changed their shapes.
         """
-        if node is not None:
-            node.meta["tclint"] = meta
-            return node
-        node = self._call(function, args, kwargs)
-        node.meta["tclint"] = meta
-        made = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
-        several = isinstance(outputs, (list, tuple))
-        kept = () if rebind else tensors_in(args, kwargs)
-        for index, tensor in enumerate(made):
-            if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in kept):
-                origin = ensure_origin(tensor)
-                origin.node = node
-                origin.output_index = index if several else 0
-                origin.input_name = None
-                if several:
-                    node.meta["several"] = True
-        return node
+        index = len(self._ops)
+        self._ops.append(None)
+        # With a name fx need not make one; given to create_node, the arguments would be searched for SymInts,
+        # which takes longer than the rest.
+        node = self.graph.create_node("call_function", function, (), {}, f"{facts.name}_{index}")
+        names: list[str] = []
+        specs: list[TensorSpec] = []
+        attributes: dict[str, Any] = {}
+        given: list[Any] = []
+        given_by_name: dict[str, Any] = {}
+        count = len(args)
+        for position, (name, is_placement, has_default, default) in enumerate(facts.arguments):
+            if position < count:
+                value = args[position]
+            elif name in kwargs:
+                value = kwargs[name]
+            else:
+                if has_default and not is_placement:
+                    attributes[name] = default
+                continue
+            argument: Any
+            if isinstance(value, torch.Tensor):
+                names.append(name)
+                specs.append(spec_of(value) if before is None else before[id(value)])
+                argument = self._node_of(value)
+            elif isinstance(value, (list, tuple)):
+                argument = []
+                first = len(names)
+                for place, item in enumerate(value):
+                    if isinstance(item, torch.Tensor):
+                        names.append(f"{name}[{place}]")
+                        specs.append(spec_of(item) if before is None else before[id(item)])
+                        argument.append(self._node_of(item))
+                    else:
+                        argument.append(self._argument(item))
+                if len(names) == first and not is_placement:
+                    attributes[name] = [json_value(item) for item in value]
+            else:
+                argument = self._argument(value)
+                if not is_placement:
+                    attributes[name] = json_value(value)
+            if position < count:
+                given.append(argument)
+            else:
+                given_by_name[name] = argument
+        _set_arguments(node, tuple(given), given_by_name)
+        return Call(node, index, tuple(specs), tuple(names), attributes)
 
-    def finish(self, outputs: list[torch.Tensor]) -> FxGraph:
-        """Write the output node and return the graph."""
-        node = self.graph.output(tuple(self._argument(tensor) for tensor in outputs))
-        node.meta["specs"] = tuple(spec_of(tensor) for tensor in outputs)
-        return self.graph
+    def complete(self, call: Call, op: Op) -> None:
+        """Say what a written call is."""
+        self._ops[call.index] = op
+        call.node.meta["tclint"] = op
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
-        self.count += 1
-        # Given to create_node, the arguments would be searched for SymInts, which takes longer than the rest.
-        node = self.graph.create_node("call_function", function, (), {})
-        if args:
-            node.args = tuple([self._argument(argument) for argument in args])
-        if kwargs:
-            node.kwargs = {name: self._argument(argument) for name, argument in kwargs.items()}
-        return node
+    def finish(self, outputs: list[torch.Tensor]) -> tuple[TensorSpec, ...]:
+        """Write the output node; the specs of what the model returned."""
+        node = self.graph.output(tuple(self._node_of(tensor) for tensor in outputs))
+        node.meta["specs"] = specs = tuple(spec_of(tensor) for tensor in outputs)
+        return specs
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The written operators in order."""
+        return tuple(op for op in self._ops if op is not None)
 
     def _argument(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._node_of(value)
-        if value is None or isinstance(value, _PLAIN):
+        if value is None or isinstance(value, _PLAIN) or isinstance(value, (slice, range)):
             return value
         if isinstance(value, (list, tuple)):
             return [self._argument(item) for item in value]
-        if isinstance(value, (slice, range)):
-            return value
         return str(value)
 
     def _node_of(self, tensor: torch.Tensor) -> Node:
@@ -155,7 +158,7 @@ class FxWriter:
         node = origin.node
         if node is None:
             node = origin.node = self._attribute_of(origin, tensor)
-        if node.meta.get("several"):
+        if origin.in_list:
             key = (node, origin.output_index)
             item = self._items.get(key)
             if item is None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from tclint.tracing.meta_kernels import to_meta
-from tclint.tracing.operators import OperatorFacts
+from tclint.tracing.operators import Argument, OperatorFacts
 
 if TYPE_CHECKING:
     from tclint.tracing.recorder import Recorder
@@ -117,7 +117,8 @@ def _flex_attention(recorder: Recorder, *args: Any, **_: Any) -> Any:
     logsumexp = torch.empty(query.shape[:-1], dtype=torch.float32, device=_META)
     function = torch.ops.higher_order.flex_attention
     name = name_of(function)
-    facts = OperatorFacts(name, name, False, False, False, False, False)
+    arguments = tuple(Argument(given, False, False, None) for given in ("query", "key", "value"))
+    facts = OperatorFacts(name, name, False, False, False, False, False, arguments)
     recorder.record(function, facts, (query, key, value), {}, (output, logsumexp), ())
     # Who can ask for the scores' maximum as well is handed it always.
     if hasattr(torch.nn.attention.flex_attention, "AuxRequest"):

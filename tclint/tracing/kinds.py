@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from pathlib import Path
 
 from tclint.graph import OpKind
@@ -15,8 +14,7 @@ else:
     import tomli as tomllib
 
 
-@lru_cache(maxsize=1)
-def _table() -> tuple[dict[str, OpKind], frozenset[str]]:
+def _read_table() -> tuple[dict[str, OpKind], frozenset[str]]:
     text = (Path(__file__).parent / "op_kinds.toml").read_text(encoding="utf-8")
     kinds: dict[str, OpKind] = {}
     sometimes: frozenset[str] = frozenset()
@@ -33,6 +31,10 @@ def _table() -> tuple[dict[str, OpKind], frozenset[str]]:
     return kinds, sometimes
 
 
+# Read on import, which a worker does once for all models.
+KINDS, VIEW_OR_COPY = _read_table()
+
+
 def kind_of(name: str, *, aliases_input: bool) -> OpKind:
     """The kind of an operator by its ATen base name; 'other' when the table does not know it.
 
@@ -41,7 +43,6 @@ def kind_of(name: str, *, aliases_input: bool) -> OpKind:
         aliases_input: the output shares memory with an input; decides 'view' or 'copy' for operators such
             as reshape that do either.
     """
-    kinds, sometimes = _table()
-    if name in sometimes:
+    if name in VIEW_OR_COPY:
         return "view" if aliases_input else "copy"
-    return kinds.get(name, "other")
+    return KINDS.get(name, "other")

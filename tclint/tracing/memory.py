@@ -54,33 +54,31 @@ class WrittenMemory:
     """All in-place writes of a trace, by the memory they went to."""
 
     def __init__(self) -> None:
-        self._writes: dict[int, list[Write]] = {}
+        self.writes: dict[int, list[Write]] = {}
+        """By memory."""
         self._alive: list[Any] = []
         self._twins: dict[int, torch.Tensor] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._writes)
 
     def add(self, tensor: torch.Tensor, written: torch.Tensor) -> None:
         """Note that `tensor` was written; `written` stands for its new contents."""
         key = storage_key(tensor)
         if key is None:
             return
-        if key not in self._writes:
-            self._writes[key] = []
+        if key not in self.writes:
+            self.writes[key] = []
             self._alive.append(tensor.untyped_storage())  # keys must not be used again
-        self._writes[key].append(Write(written, *_extent(tensor)))
-        ensure_origin(tensor).writes_seen = len(self._writes[key])
+        self.writes[key].append(Write(written, *_extent(tensor)))
+        ensure_origin(tensor).writes_seen = len(self.writes[key])
 
     def forget(self, tensor: torch.Tensor, origin: Origin) -> None:
         """A tensor that was just made contains all earlier writes."""
         key = storage_key(tensor)
-        origin.writes_seen = len(self._writes.get(key, ())) if key is not None else 0
+        origin.writes_seen = len(self.writes.get(key, ())) if key is not None else 0
 
     def unseen(self, tensor: torch.Tensor) -> list[Write]:
         """Writes through other tensors to elements of this one since it was made or last read."""
         key = storage_key(tensor)
-        writes = self._writes.get(key) if key is not None else None
+        writes = self.writes.get(key) if key is not None else None
         if not writes:
             return []
         origin = ensure_origin(tensor)

@@ -46,7 +46,7 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         for name, module in model.named_modules()
     }
     call: Any = nn.Module.__call__
-    stack = recorder.modules
+    stack, callers = recorder.modules, recorder.callers
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         frame = frames.get(self)
@@ -56,12 +56,15 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
             frame = frames[self] = ModuleFrame(path, type_name, construct_site_of(self))
         stack.append(frame)
+        callers.append(None)
         try:
             # Not the compiled call: its operators would run outside the recorder.
             return self._call_impl(*args, **kwargs)
         finally:
             stack.pop()
+            callers.pop()
 
+    recorder.sites.mark_module_call(__call__.__code__)
     nn.Module.__call__ = __call__
     try:
         yield

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tclint.tracing.constants import FACTORIES
+from tclint.tracing.dtypes import dtype_name
 
 # In-place operators that change the tensor's own shape or strides: their meta kernel has to run.
 _RESHAPES_IN_PLACE = frozenset(
@@ -30,6 +31,20 @@ _RESHAPES_IN_PLACE = frozenset(
 )
 
 
+# Says where a tensor lives, which on the recording machine is never the GPU that is priced.
+_PLACEMENT = frozenset({"device", "pin_memory", "non_blocking", "generator"})
+
+
+class Argument(NamedTuple):
+    """An argument of an operator's schema."""
+
+    name: str
+    is_placement: bool
+    has_default: bool
+    default: Any
+    """As Op.attributes has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
     """An operator's name and how it treats memory."""
@@ -43,6 +58,8 @@ class OperatorFacts:
     returns_view: bool
     mutates: bool
     is_factory: bool
+    arguments: tuple[Argument, ...]
+    """In schema order."""
 
 
 _FACTS: dict[Any, OperatorFacts] = {}
@@ -77,9 +94,41 @@ def facts_of(function: Any) -> OperatorFacts | None:
             ),
             mutates=schema.is_mutable,
             is_factory=full_name in FACTORIES,
+            arguments=tuple(
+                Argument(
+                    argument.name,
+                    argument.name in _PLACEMENT,
+                    argument.has_default_value(),
+                    json_value(argument.default_value),
+                )
+                for argument in arguments
+            ),
         )
         _FACTS[function] = facts
     return facts
+
+
+def required_facts(function: Any) -> OperatorFacts:
+    """Facts of an OpOverload.
+
+    Raises:
+        TypeError: it is no OpOverload.
+    """
+    facts = facts_of(function)
+    if facts is None:
+        raise TypeError(f"{function} has no schema")
+    return facts
+
+
+def json_value(value: Any) -> Any:
+    """An argument that is no tensor, as Op.attributes has it: JSON types only."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    return str(value).removeprefix("torch.")
 
 
 def is_whole_slice(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tclint.graph import TensorSpec
+from tclint.tracing.dtypes import DTYPE_NAMES
+
 if TYPE_CHECKING:
     from torch.fx import Node
 
@@ -21,6 +24,14 @@ class Origin:
     """The fx node that made the tensor; None for constants that were never recorded."""
     output_index: int = 0
     """Which of the node's outputs the tensor is, where it has several."""
+    in_list: bool = False
+    """The node returns a list or tuple of tensors."""
+    producer: int | None = None
+    """Index of the op that the node is."""
+    position: int = 0
+    """As output_index, among those outputs that are tensors."""
+    spec: TensorSpec | None = None
+    """The tensor as an operator's input, made when first asked for (`spec_of`)."""
     parameter: str | None = None
     """The parameter or buffer that the tensor is, or is computed from alone."""
     input_name: str | None = None
@@ -39,6 +50,25 @@ class Origin:
     """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0
     """In-place writes to the tensor's memory that its node accounts for (memory.py)."""
+
+    def name_parameter(self, name: str) -> None:
+        """The tensor is that parameter or buffer, or is computed from it alone."""
+        self.parameter = name
+        self.spec = None
+
+    def made_by(self, node: Node, output_index: int, spec: TensorSpec, *, in_list: bool) -> None:
+        """An operator made the tensor, or wrote to it."""
+        self.node, self.output_index, self.in_list = node, output_index, in_list
+        self.producer, self.position = spec.producer, spec.output_index
+        # What was written to is the model's input no more, though the operator's output it still is.
+        self.spec = spec if spec.input_name is None else None
+        self.input_name = None
+
+    def take_maker(self, other: Origin) -> None:
+        """From now on the tensor is what made another one."""
+        self.node, self.output_index, self.in_list = other.node, other.output_index, other.in_list
+        self.producer, self.position = other.producer, other.position
+        self.spec = None
 
 
 def origin_of(tensor: torch.Tensor) -> Origin | None:
@@ -70,6 +100,28 @@ def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
 def clear_origin(tensor: torch.Tensor) -> None:
     """Forget what is known about the tensor."""
     tensor.__dict__.pop(_ATTRIBUTE, None)
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Shape, dtype, strides, and the op that made the tensor or the weight or input that it is."""
+    origin = origin_of(tensor)
+    shape, dtype = tensor.shape, DTYPE_NAMES[tensor.dtype]
+    strides = tensor.stride() if tensor.layout is torch.strided else None
+    if origin is None:
+        return TensorSpec(tuple(shape), dtype, strides)
+    spec = origin.spec
+    # Tensors of other metadata may share an origin: casts, detached ones, those set through `.data`.
+    if spec is None or spec.shape != shape or spec.strides != strides or spec.dtype != dtype:
+        spec = origin.spec = TensorSpec(
+            tuple(shape),
+            dtype,
+            strides,
+            origin.parameter,
+            origin.producer,
+            origin.position,
+            origin.input_name,
+        )
+    return spec
 
 
 def map_tensors(value: Any, function: Any) -> Any:

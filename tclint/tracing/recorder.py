@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph import Cast, TensorSpec
+from tclint.graph import Cast, Op, TensorSpec
 from tclint.graph.op import Checkpoint
 from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.assumptions import Assumptions, Instruction
@@ -28,14 +29,24 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
-from tclint.tracing.fx_graph import FxWriter, spec_of
+from tclint.tracing.dtypes import DTYPE_NAMES
+from tclint.tracing.fx_graph import Call, FxWriter
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
+from tclint.tracing.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.memory import WrittenMemory, shares_memory
 from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
-from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice
-from tclint.tracing.origin import ensure_origin, is_traced, map_tensors, origin_of, set_origin, tensors_in
-from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
+from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice, required_facts
+from tclint.tracing.origin import (
+    ensure_origin,
+    is_traced,
+    map_tensors,
+    origin_of,
+    set_origin,
+    spec_of,
+    tensors_in,
+)
+from tclint.tracing.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -63,7 +74,7 @@ class ModuleFrame(NamedTuple):
 
 _SCATTER = torch.ops.aten.as_strided_scatter.default
 # Not a factory, view or in-place operator; it "mutates" in that it gives its first argument a new origin.
-_SCATTER_FACTS = OperatorFacts("as_strided_scatter", "as_strided_scatter", False, False, True, True, False)
+_SCATTER_FACTS = replace(required_facts(_SCATTER), returns_view=True, mutates=True)
 
 _ROOT = ModuleFrame("", "", NOWHERE)
 
@@ -99,6 +110,8 @@ class Recorder(TorchDispatchMode):
         self.keep_constants = keep_constants
         self.assumptions = Assumptions(sites, flipped)
         self.modules: list[ModuleFrame] = [_ROOT]
+        self.callers: list[Caller | None] = [None]
+        """Beside `modules`, where each was called, once something asked."""
         self.autocast_dtype: torch.dtype | None = None
         self.autocast_disabled = False
         """In a region that the model takes out of autocast, on or not."""
@@ -110,7 +123,7 @@ class Recorder(TorchDispatchMode):
         self.checkpoints = 0
         """Calls of torch.utils.checkpoint so far."""
         self._kernels = MetaKernels()
-        self._parent: Any = None
+        self._parent: Call | None = None
         self._written = WrittenMemory()
 
     # ------------------------------------------------------------------ dispatch
@@ -125,9 +138,10 @@ class Recorder(TorchDispatchMode):
         tensors = tensors_in(args, kwargs)
         if facts.is_factory:
             return self._make(func, facts, args, kwargs)
-        if not any(tensor.is_meta or self._written.has_given_up(tensor) for tensor in tensors):
-            return self._run_real(func, facts, args, kwargs, tensors)
-        return self._run_meta(func, facts, args, kwargs, tensors)
+        for tensor in tensors:
+            if tensor.is_meta or self._written.has_given_up(tensor):
+                return self._run_meta(func, facts, args, kwargs, tensors)
+        return self._run_real(func, facts, args, kwargs, tensors)
 
     def _make(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -177,10 +191,10 @@ class Recorder(TorchDispatchMode):
         if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
             return self._run_meta(function, facts, args, kwargs, tensors)
         from_inputs = self.writer is not None and any(is_traced(tensor) for tensor in tensors)
-        if from_inputs and self._written:
+        if from_inputs and self._written.writes:
             for tensor in tensors:
                 self._learn_of_writes(tensor)
-        specs = tuple(spec_of(tensor) for tensor in tensors) if from_inputs and facts.mutates else None
+        before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
             output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
@@ -190,7 +204,7 @@ class Recorder(TorchDispatchMode):
         if from_inputs and _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
         elif from_inputs:
-            self.record(function, facts, args, kwargs, output, (), input_specs=specs)
+            self.record(function, facts, args, kwargs, output, (), before=before)
             if facts.in_place:
                 self._written.add(args[0], args[0])
         elif self.writer is not None and tensors:
@@ -213,8 +227,9 @@ class Recorder(TorchDispatchMode):
         casts: tuple[Cast, ...] = ()
         if self.autocast_dtype is not None and not facts.mutates:
             args, kwargs, casts = cast_arguments(facts.name, args, kwargs, self.autocast_dtype)
+            tensors = tensors_in(args, kwargs)
         target = args[0] if args else None
-        if self._written and self.writer is not None:
+        if self._written.writes and self.writer is not None:
             args = map_tensors(args, self.current)
             kwargs = map_tensors(kwargs, self.current)
             tensors = tensors_in(args, kwargs)
@@ -228,18 +243,18 @@ class Recorder(TorchDispatchMode):
                 self.record(function, facts, args, kwargs, output, casts)
                 note_contents(facts, args, kwargs, output)
                 return output
-        if any(not tensor.is_meta for tensor in tensors):
+        if not all([tensor.is_meta for tensor in tensors]):
             if facts.full_name in _INDEXED:
                 args = _integer_indices(args)
             args = map_tensors(args, self._demote)
             kwargs = map_tensors(kwargs, self._demote)
             if device is not None and device.type != "meta":
                 kwargs["device"] = _META
-        tensors = tensors_in(args, kwargs)
+            tensors = tensors_in(args, kwargs)
         if self.writer is not None and facts.full_name in _DECOMPOSED:
             return self._run_parts(function, facts, args, kwargs, casts)
         # Operators such as squeeze_ change the very tensor that they are given.
-        specs = tuple(spec_of(tensor) for tensor in tensors) if facts.reshapes_in_place else None
+        before = _specs_by_id(tensors) if facts.reshapes_in_place else None
         try:
             output = self._kernels.run(function, facts, args, kwargs, tensors)
         except (NotImplementedError, RuntimeError) as error:
@@ -250,7 +265,7 @@ class Recorder(TorchDispatchMode):
         if _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
             return output
-        self.record(function, facts, args, kwargs, output, casts, input_specs=specs)
+        self.record(function, facts, args, kwargs, output, casts, before=before)
         note_contents(facts, args, kwargs, output)
         return output
 
@@ -290,8 +305,8 @@ class Recorder(TorchDispatchMode):
         error: Exception | None = None,
     ) -> Any:
         """Run a composite operator as its parts, recorded as its children; `error` if that fails too."""
-        node = None if self.writer is None else self.writer.reserve(function, args, kwargs)
-        before, self._parent = self._parent, node
+        written = None if self.writer is None else self.writer.write(function, facts, args, kwargs)
+        before, self._parent = self._parent, written
         try:
             with self:
                 output = function.decompose(*args, **kwargs)
@@ -301,7 +316,7 @@ class Recorder(TorchDispatchMode):
             raise error from None
         finally:
             self._parent = before
-        self.record(function, facts, args, kwargs, output, casts, node=node)
+        self.record(function, facts, args, kwargs, output, casts, written=written)
         return output
 
     def current(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -342,7 +357,7 @@ class Recorder(TorchDispatchMode):
         if name is not None:
             for tensor in output if isinstance(output, (list, tuple)) else (output,):
                 if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
-                    ensure_origin(tensor).parameter = name
+                    ensure_origin(tensor).name_parameter(name)
 
     def record(
         self,
@@ -353,57 +368,102 @@ class Recorder(TorchDispatchMode):
         output: Any,
         casts: tuple[Cast, ...],
         *,
-        node: Any = None,
-        input_specs: tuple[TensorSpec, ...] | None = None,
+        written: Call | None = None,
+        before: Mapping[int, TensorSpec] | None = None,
     ) -> None:
-        """Write down an operator call, unless it only handed back its input (for operators' rules)."""
+        """Write down an operator call, unless it only handed back its input (for operators' rules).
+
+        Args:
+            written: the call, if it was written ahead of its parts, which made the outputs.
+            before: by id, tensor arguments as they were before an operator that changed their shapes.
+        """
         writer = self.writer
         if writer is None:
             return
-        made = output if isinstance(output, (list, tuple)) else (output,)
-        results = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
-        if not results:
-            return
+        in_list = isinstance(output, (list, tuple))
+        made = output if in_list else (output,)
         given = tensors_in(args, kwargs)
-        if not facts.mutates and all(any(result is tensor for tensor in given) for result in results):
-            return  # handed back its input: dropout in eval mode, `.to` without a change
+        if not facts.mutates and _hands_back(made, given):
+            return  # dropout in eval mode, `.to` without a change
         if writer.count >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
-        module = self.modules[-1]
-        frame = sys._getframe(2)
-        if input_specs is None:
-            input_specs = tuple(spec_of(tensor) for tensor in given)
-        aliases_input = shares_memory(made[0], given)
+        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
+            return
+        call = written or writer.write(function, facts, args, kwargs, before)
         self._inherit_parameter(given, output)
-        writer.add_call(
-            function,
-            args,
-            kwargs,
-            output,
-            {
-                "name": facts.name,
-                "input_specs": input_specs,
-                "output_specs": tuple(spec_of(tensor) for tensor in results),
-                "module_path": module.path,
-                "module_type": module.type_name,
-                "construct": module.construct,
-                "call": self.sites.find(frame),
-                "parent": self._parent,
-                "in_place": facts.in_place,
-                "aliases_input": aliases_input,
-                "differentiable": torch.is_grad_enabled() or self.in_custom_function,
-                "has_own_backward": self.has_own_backward,
-                "checkpoint": self.checkpoint,
-                "autocast_disabled": self.autocast_disabled,
-                "casts": casts,
-            },
-            node,
-            rebind=facts.mutates,
+        name = facts.name
+        module, depth = self.modules[-1], len(self.modules) - 1
+        construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
+        op = Op(
+            index=call.index,
+            name=name,
+            kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
+            inputs=call.inputs,
+            outputs=_outputs(made, call.index),
+            input_names=call.input_names,
+            attributes=call.attributes,
+            module_path=module.path,
+            module_type=module.type_name,
+            construct_site=construct.site,
+            construct_library_site=construct.library_site,
+            call_site=site.site,
+            call_library_site=site.library_site,
+            parent=None if self._parent is None else self._parent.index,
+            in_place=facts.in_place,
+            differentiable=torch.is_grad_enabled() or self.in_custom_function,
+            has_own_backward=self.has_own_backward,
+            checkpoint=self.checkpoint,
+            autocast_disabled=self.autocast_disabled,
+            casts=casts,
         )
-        if self._written and node is None:
-            for tensor in results:
-                if not any(tensor is old for old in given):
-                    self._written.forget(tensor, ensure_origin(tensor))
+        writer.complete(call, op)
+        if written is not None:
+            return
+        specs = iter(op.outputs)
+        for index, tensor in enumerate(made):
+            if isinstance(tensor, torch.Tensor):
+                spec = next(specs)
+                is_given = any(tensor is old for old in given)
+                if facts.mutates or not is_given:
+                    origin = ensure_origin(tensor)
+                    origin.made_by(call.node, index if in_list else 0, spec, in_list=in_list)
+                    if self._written.writes and not is_given:
+                        self._written.forget(tensor, origin)
+
+
+def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
+    """Whether all that an operator returned are tensors that it was given."""
+    for result in made:
+        if isinstance(result, torch.Tensor):
+            for tensor in given:
+                if result is tensor:
+                    break
+            else:
+                return False
+    return True
+
+
+def _outputs(made: Sequence[Any], producer: int) -> tuple[TensorSpec, ...]:
+    specs: list[TensorSpec] = []
+    for tensor in made:
+        if isinstance(tensor, torch.Tensor):
+            origin = origin_of(tensor)
+            specs.append(
+                TensorSpec(
+                    tuple(tensor.shape),
+                    DTYPE_NAMES[tensor.dtype],
+                    tensor.stride() if tensor.layout is torch.strided else None,
+                    None if origin is None else origin.parameter,
+                    producer,
+                    len(specs),
+                    None if origin is None else origin.input_name,
+                )
+            )
+    return tuple(specs)
+
+
+def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
+    return {id(tensor): spec_of(tensor) for tensor in tensors}
 
 
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:

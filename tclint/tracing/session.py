@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.graph import Assumption, Graph, Site, TensorSpec
+from tclint.graph import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
@@ -22,7 +22,6 @@ from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.environment import without_garbage_collection, without_gpu
 from tclint.tracing.fx_graph import FxWriter
 from tclint.tracing.higher_order import register_mode
-from tclint.tracing.lowering import lower_ops, lower_outputs
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import remembered_construction, tracked_calls
 from tclint.tracing.origin import Origin, set_origin
@@ -37,6 +36,8 @@ class Recording:
     """The torch.fx graph of one run, and what the run had to assume."""
 
     fx_graph: torch.fx.Graph
+    ops: tuple[Op, ...]
+    outputs: tuple[TensorSpec, ...]
     inputs: tuple[TensorSpec, ...]
     assumptions: tuple[Assumption, ...]
     adjustments: tuple[str, ...]
@@ -82,10 +83,10 @@ def _trace(
     recording = record(model, args, kwargs, sites)
     recorded = perf_counter()
     return Graph(
-        ops=lower_ops(recording.fx_graph),
+        ops=recording.ops,
         parameters=list_parameters(model),
         inputs=recording.inputs,
-        outputs=lower_outputs(recording.fx_graph),
+        outputs=recording.outputs,
         assumptions=(*assumptions, *recording.assumptions),
         root_site=root_site,
         metadata={
@@ -180,8 +181,16 @@ def _record_once(
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
-        outputs = [recorder.current(tensor) for tensor in _tensors(returned)]
-    return Recording(writer.finish(outputs), tuple(named.specs), recorder.assumptions.listed(), adjustments)
+        returned_tensors = [recorder.current(tensor) for tensor in _tensors(returned)]
+        outputs = writer.finish(returned_tensors)
+    return Recording(
+        writer.graph,
+        writer.ops,
+        outputs,
+        tuple(named.specs),
+        recorder.assumptions.listed(),
+        adjustments,
+    )
 
 
 class _Inputs:

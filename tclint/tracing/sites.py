@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tclint.graph import Site
 
-_SKIPPED, _LIBRARY, _USER, _BARRIER = 0, 1, 2, 3
+_SKIPPED, _LIBRARY, _USER, _BARRIER, _MODULE_CALL = 0, 1, 2, 3, 4
 
 # Frames walked before giving up: deeper than any model nests, shallow enough to stay cheap.
 _MAX_FRAMES = 200
@@ -34,6 +34,14 @@ class SitePair(NamedTuple):
 
 
 NOWHERE = SitePair(None, None)
+
+
+class Caller(NamedTuple):
+    """What a walk finds from the call of a module outwards."""
+
+    pair: SitePair
+    is_user: bool
+    """The pair's site is the user's."""
 
 
 class SiteFinder:
@@ -63,8 +71,22 @@ class SiteFinder:
         """Whether the file is part of this tool."""
         return os.path.abspath(path).startswith(_OWN_FOLDER)
 
-    def find(self, frame: FrameType | None) -> SitePair:
-        """The innermost user line at or above `frame`, and the library line below it, if any."""
+    def mark_module_call(self, code: CodeType) -> None:
+        """Name the function that calls modules: above it, all operators of the module see the same frames."""
+        self._kinds[code] = _MODULE_CALL
+
+    def find(
+        self, frame: FrameType | None, callers: list[Caller | None] | None = None, depth: int = 0
+    ) -> SitePair:
+        """The innermost user line at or above `frame`, and the library line below it, if any.
+
+        Args:
+            callers: for each module that runs, outermost first, what was found above its call; filled in.
+            depth: how many of them, not counting the first, are above `frame`.
+        """
+        return self._walk(frame, callers, depth).pair
+
+    def _walk(self, frame: FrameType | None, callers: list[Caller | None] | None, depth: int) -> Caller:
         inner: Site | None = None
         kinds = self._kinds
         for _ in range(_MAX_FRAMES):
@@ -74,16 +96,27 @@ class SiteFinder:
             kind = kinds.get(code)
             if kind is None:
                 kind = kinds[code] = self._kind_of(code)
-            if kind == _BARRIER:
-                break
-            if kind != _SKIPPED:
-                if inner is None:
-                    inner = self._site(code, frame.f_lineno)
-                if kind == _USER:
-                    site = self._site(code, frame.f_lineno)
-                    return SitePair(site, None if site is inner else inner)
+            if kind:
+                if kind == _BARRIER:
+                    break
+                if kind == _MODULE_CALL:
+                    if callers is not None and depth > 0:
+                        outer = callers[depth]
+                        if outer is None:
+                            outer = callers[depth] = self._walk(frame.f_back, callers, depth - 1)
+                        if inner is None:
+                            return outer
+                        if outer.is_user:
+                            return Caller(SitePair(outer.pair.site, inner), True)
+                        return Caller(SitePair(inner, None), False)
+                else:
+                    if inner is None:
+                        inner = self._site(code, frame.f_lineno)
+                    if kind == _USER:
+                        site = self._site(code, frame.f_lineno)
+                        return Caller(SitePair(site, None if site is inner else inner), True)
             frame = frame.f_back
-        return SitePair(inner, None)
+        return Caller(SitePair(inner, None), False)
 
     def find_constructor(self, frame: FrameType | None, instance: object) -> SitePair:
         """Where `instance` is being constructed: climbs over its own __init__ chain to the caller."""
