@@ -21,6 +21,7 @@ from typing import Any
 from tclint.errors import TargetError, closest
 from tclint.graph import Assumption, Site
 from tclint.target import LIBRARIES
+from tclint.tracing.wording import in_plain_words
 
 # Of urllib, requests, httpx and huggingface_hub.
 _NETWORK_ERRORS = frozenset(
@@ -173,7 +174,7 @@ def describe(error: BaseException) -> str:
         message = str(error).strip()
     except Exception:
         message = ""  # user code can make even that fail
-    first = message.splitlines()[0].strip() if message else ""
+    first = in_plain_words(message) or (message.splitlines()[0].strip() if message else "")
     if len(first) > 300:
         first = first[:297] + "..."
     name = type(error).__name__
