@@ -91,6 +91,7 @@ def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
         base = SourceRule
         members["triggers"] = tuple(fields["triggers"])
         members["requires"] = tuple(fields["requires"])
+        members["priced_as"] = tuple(fields.get("priced_as", ()))
         if fields["pattern"] is not None:
             text, flags = fields["pattern"]
             members["pattern"] = re.compile(text.encode("latin-1"), flags)
@@ -109,6 +110,8 @@ def fields_of(rule: type[Rule]) -> dict[str, Any]:
         fields["triggers"] = list(rule.triggers)
         fields["requires"] = list(rule.requires)
         fields["pattern"] = None if pattern is None else [pattern.pattern.decode("latin-1"), pattern.flags]
+        if rule.priced_as:
+            fields["priced_as"] = list(rule.priced_as)
         fields["asks_settings"] = rule.applies is not SourceRule.applies
     return fields
 

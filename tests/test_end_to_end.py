@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tclint.config import Settings
+from tclint.pipeline import check
+
 pytest.importorskip("torch")
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -273,8 +276,9 @@ def build():
 
 
 def test_one_vocabulary_is_one_finding(tmp_path: Path) -> None:
-    (tmp_path / "lm.py").write_text(TIED)
-    options = ("--select", "ARC018,DIM003", "--min-gain", "0", "--gpu", "a100")
-    assert [finding["code"] for finding in findings_of(tmp_path, "lm.py", *options)] == ["ARC018"]
-    (finding,) = findings_of(tmp_path, "lm.py:build", "lm.py", *options)
-    assert finding["code"] == "DIM003"
+    path = tmp_path / "lm.py"
+    path.write_text(TIED)
+    settings = Settings(select=("ARC018", "DIM003"), min_gain_percent=0.0, gpus=("a100",))
+    assert [finding.code for finding in check([str(path)], settings).findings] == ["ARC018"]
+    (finding,) = check([f"{path}:build", str(path)], settings).findings
+    assert finding.code == "DIM003"

@@ -46,7 +46,61 @@ class Points(nn.Module):
     def forward(self, x):
 """
 
+NESTED = """\
+from torch import nn
+
+class Points(nn.Module):
+    def __init__(self, widths):
+        super().__init__()
+        self.convs = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for each in widths:
+            convs = nn.ModuleList()
+            norms = nn.ModuleList()
+            for width in each:
+                convs.append(nn.Conv1d(8, width, 1))
+                norms.append(nn.BatchNorm1d(width))
+            self.convs.append(convs)
+            self.norms.append(norms)
+
+    def forward(self, x):
+"""
+
 FOLLOWED = {
+    "lists, a statement for each": LISTS
+    + """\
+        for i in range(3):
+            y = self.convs[i](x)
+            y = self.norms[i](y)
+            x = x + y
+        return x
+""",
+    "lists of lists by number": NESTED
+    + """\
+        for i in range(len(self.convs)):
+            for j in range(len(self.convs[i])):
+                conv = self.convs[i][j]
+                x = self.norms[i][j](conv(x)).relu()
+        return x
+""",
+    "lists of lists side by side": NESTED
+    + """\
+        for convs, norms in zip(self.convs, self.norms):
+            for conv, norm in zip(convs, norms):
+                x = conv(x)
+                x = norm(x).relu()
+        return x
+""",
+    "weights of lists set up": LISTS
+    + """\
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x))
+        return x
+
+    def init_weights(self):
+        for conv in self.convs:
+            nn.init.normal_(conv.weight)
+""",
     "lists by number": LISTS
     + """\
         for i, conv in enumerate(self.convs):
@@ -96,6 +150,45 @@ FOLLOWED = {
 }
 
 NOT_FOLLOWED = {
+    "lists of lists, one level short": NESTED
+    + """\
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x))
+        return x
+""",
+    "a list in a list that is also used alone": NESTED.replace(
+        "            self.norms.append(norms)",
+        "            self.norms.append(norms)\n            self.last = convs",
+    )
+    + "        return self.norms[0][0](self.convs[0][0](x))\n",
+    "an item of a list that is handed on": LISTS
+    + """\
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x)) + checkpoint(conv, x)
+        return x
+""",
+    "a norm only in some rounds": LISTS
+    + """\
+        for i in range(3):
+            x = self.convs[i](x)
+            if i < 2:
+                x = self.norms[i](x)
+        return x
+""",
+    "read between the statements": LISTS
+    + """\
+        for i in range(3):
+            y = self.convs[i](x)
+            x = x + y
+            y = self.norms[i](y)
+        return x
+""",
+    "an item whose bias is read": LISTS
+    + """\
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x)) + conv.bias
+        return x
+""",
     "the last of a list without": LISTS
     + """\
         for conv, norm in zip(self.convs[:-1], self.norms):
