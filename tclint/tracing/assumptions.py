@@ -70,13 +70,13 @@ class Assumptions:
         origin = origin_of(tensor)
         truth = bool(origin.truth) if origin is not None and origin.truth is not None else False
         why = ""
-        frame, names = self._asking_frame()
-        if frame is not None:
+        asking, frame, names = self._asking_frames()
+        if asking is not None and frame is not None:
             instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
             if any("check" in name or "assert" in name for name in names):
                 truth = True
             else:
-                truth, why = self._showing_the_work(frame, truth)
+                truth, why = self._showing_the_work(asking, truth)
             truth = self._flipped.get(instruction, truth)
             self.branches.append(GuessedBranch(instruction, truth))
         what = "a random number" if _is_chance(tensor) else "traced data"
@@ -99,11 +99,13 @@ class Assumptions:
             return truth, ""
         return guard.working_value, f", so that the {guard.leaves} does not leave work out"
 
-    def _asking_frame(self) -> tuple[FrameType | None, list[str]]:
+    def _asking_frames(self) -> tuple[FrameType | None, FrameType | None, list[str]]:
+        """The frame that asks, the user's (or one some steps above), and the functions' names up to there."""
         frame: FrameType | None = sys._getframe(1)
         names: list[str] = []
         while frame is not None and self._sites.is_own_file(frame.f_code.co_filename):
             frame = frame.f_back
+        asking = frame
         for _ in range(_NAMED_FRAMES):
             if frame is None:
                 break
@@ -111,7 +113,7 @@ class Assumptions:
             if self._sites.is_user_file(frame.f_code.co_filename):
                 break
             frame = frame.f_back
-        return frame, names
+        return asking, frame, names
 
 
 def _is_chance(tensor: torch.Tensor) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -130,3 +132,23 @@ def test_no_layer_is_dropped_by_chance() -> None:
     (assumed,) = graph.assumptions
     assert assumed.what == "condition on a random number: False assumed"
     assert assumed.count == 40
+
+
+def test_a_librarys_exit_is_not_taken_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its forward is reached through more calls than are looked at for names."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    wrappers = "\n".join(f"def call{n}(layer, x): return call{n + 1}(layer, x)" for n in range(8))
+    (folder / "decoding_library.py").write_text(
+        f"{wrappers}\n"
+        "def call8(layer, x):\n"
+        "    for _ in range(3):\n"
+        "        x = layer(x)\n"
+        "        if x.argmax(dim=1).eq(2).any(-1).all():\n"
+        "            break\n"
+        "    return x\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    library = importlib.import_module("decoding_library")
+    graph = tclint.trace(lambda: Lambda(library.call0), torch.empty(2, 4, device="meta"))
+    assert sum(op.name == "linear" for op in graph.ops) == 3
