@@ -2,8 +2,9 @@
 
 The run imitates a GPU where torch chooses by device and says so in its sources: dropout is the fused
 operator that keeps a mask of one byte per element (`dropout_impl` in aten/src/ATen/native/Dropout.cpp),
-RMS norm is fused, attention is fused where torch's own choice for the CPU is (dropout set aside, which only
-the CPU's lacks), and on meta tensors it is the memory-efficient kernel, whose output lies as on a GPU.
+RMS norm and recurrent cells are fused, attention is fused where torch's own choice for the CPU is (dropout
+and biases of three dims set aside, which only the CPU's lacks), and on meta tensors it is the
+memory-efficient kernel, whose output lies as on a GPU.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class _Kept:
 
 @contextlib.contextmanager
 def _as_on_gpu() -> Iterator[None]:
-    """Fused dropout and attention, as CUDA runs them."""
+    """Fused dropout, attention and recurrent cells, as CUDA runs them."""
     functional = torch.nn.functional
     # The functions of torch.nn.functional call each other by name; others hold the C functions themselves.
     names = {"dropout": _dropout, "scaled_dot_product_attention": _attention, "rms_norm": _rms_norm}
@@ -120,7 +121,7 @@ def _as_on_gpu() -> Iterator[None]:
     for name, replacement in names.items():
         setattr(functional, name, replacement)
     try:
-        with _CalledByReference():
+        with _fused_cells(), _CalledByReference():
             yield
     finally:
         for name, function in before.items():
@@ -135,6 +136,8 @@ class _CalledByReference(TorchFunctionMode):
             return _dropout(*args, **(kwargs or {}))
         if func is _ORIGINAL_ATTENTION:
             return _attention(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in _CELLS and not kwargs:
+            return _cell(func.__name__, *args)
         return func(*args, **(kwargs or {}))
 
 
@@ -202,6 +205,91 @@ def _attention(
     )[0]
 
 
+_CELLS = {"lstm_cell": 4, "gru_cell": 3}
+
+
+def _cell(
+    name: str,
+    x: torch.Tensor,
+    state: Any,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+) -> Any:
+    """Two products, and all gates in one kernel with its own backward (aten/src/ATen/native/RNN.cpp)."""
+    hidden = state[0] if name == "lstm_cell" else state
+    products = torch.matmul(x, w_ih.t()), torch.matmul(hidden, w_hh.t())
+    if name == "lstm_cell":
+        return torch.ops.aten._thnn_fused_lstm_cell(*products, state[1], b_ih, b_hh)[:2]
+    return torch.ops.aten._thnn_fused_gru_cell(*products, hidden, b_ih, b_hh)[0]
+
+
+def _fused_lstm(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cell: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The last is what the kernel in aten/src/ATen/native/cuda/RNN.cu keeps: the gates."""
+    gates = input_gates + hidden_gates
+    for bias in (input_bias, hidden_bias):
+        gates = gates if bias is None else gates + bias
+    enter, forget, new, leave = gates.chunk(4, 1)
+    made = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * made.tanh(), made, gates
+
+
+def _fused_gru(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    state: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last is what the kernel keeps: five values a unit."""
+    mine = input_gates if input_bias is None else input_gates + input_bias
+    fed_back = hidden_gates if hidden_bias is None else hidden_gates + hidden_bias
+    (reset, update, new), (reset_2, update_2, new_2) = mine.chunk(3, 1), fed_back.chunk(3, 1)
+    kept = (update + update_2).sigmoid()
+    fresh = (new + (reset + reset_2).sigmoid() * new_2).tanh()
+    return fresh + kept * (state - fresh), state.new_zeros((state.shape[0], 5 * state.shape[1]))
+
+
+# The gradients' values change no size: zeros.
+def _fused_lstm_backward(
+    grad_state: torch.Tensor | None,
+    grad_cell: torch.Tensor | None,
+    cell: torch.Tensor,
+    new_cell: torch.Tensor,
+    gates: torch.Tensor,
+    has_bias: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    bias = gates.new_zeros((gates.shape[1],)) if has_bias else None
+    return torch.zeros_like(gates), torch.zeros_like(cell), bias
+
+
+def _fused_gru_backward(
+    gradient: torch.Tensor, workspace: torch.Tensor, has_bias: bool
+) -> tuple[torch.Tensor | None, ...]:
+    gates = gradient.new_zeros((gradient.shape[0], 3 * gradient.shape[1]))
+    bias = gates.new_zeros((gates.shape[1],)) if has_bias else None
+    return gates, torch.zeros_like(gates), torch.zeros_like(gradient), bias, bias
+
+
+@contextlib.contextmanager
+def _fused_cells() -> Iterator[None]:
+    """Kernels that torch has for CUDA alone, and for one of them on meta."""
+    with torch.library._scoped_library("aten", "IMPL") as kernels:
+        for device in ("CPU", "Meta"):
+            kernels.impl("_thnn_fused_gru_cell", _fused_gru, device)
+            kernels.impl("_thnn_fused_gru_cell_backward", _fused_gru_backward, device)
+        kernels.impl("_thnn_fused_lstm_cell", _fused_lstm, "CPU")
+        kernels.impl("_thnn_fused_lstm_cell_backward_impl", _fused_lstm_backward, "CPU")
+        yield
+
+
 def _is_fused(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -210,7 +298,12 @@ def _is_fused(
     is_causal: bool,
     enable_gqa: bool,
 ) -> bool:
-    """torch's choice for such tensors on the CPU; their memory is reserved and never touched."""
+    """torch's choice for such tensors on the CPU; their memory is reserved and never touched.
+
+    A bias of three dims, which the CPU's kernel alone refuses, counts as one of four.
+    """
+    if mask is not None and mask.dim() == 3:
+        mask = mask.unsqueeze(0)
     like = [
         torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         for tensor in (query, key, value)

@@ -257,3 +257,33 @@ def test_an_unknown_operator_is_named() -> None:
 
     saved = saved_tensors(tclint.trace(Odd, (torch.randn(8, 8),)))
     assert sum(saved.unknown.values()) >= 1
+
+
+class Last(nn.Module):
+    """The outputs of a recurrent layer."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize(("kind", "reserve_bytes"), [(nn.LSTM, 736_000_000), (nn.GRU, 864_000_000)])
+def test_cudnns_reserve_is_as_large_as_it_was_seen(kind: type[nn.RNNBase], reserve_bytes: int) -> None:
+    """Sizes that cuDNN asked for: pytorch/pytorch issue 2895."""
+    graph = tclint.trace(lambda: Last(kind(123, 320, 4)), torch.empty(1000, 25, 123, device="meta"))
+    (op,) = (op for op in graph.ops if op.kind == "rnn")
+    states = sum(spec.bytes for spec in op.inputs if spec.parameter is None)
+    assert saved_tensors(graph).bytes == reserve_bytes + states + op.outputs[0].bytes
+
+
+def test_both_directions_of_a_layer_go_to_the_next() -> None:
+    graph = tclint.trace(
+        lambda: Last(nn.LSTM(8, 16, 2, bidirectional=True)), torch.empty(5, 3, 8, device="meta")
+    )
+    (op,) = (op for op in graph.ops if op.kind == "rnn")
+    states = sum(spec.bytes for spec in op.inputs if spec.parameter is None)
+    reserve = 4 * 5 * 3 * (2 * 2 * 5 * 16 + 2 * 16)
+    assert saved_tensors(graph).bytes == reserve + states + op.outputs[0].bytes

@@ -129,6 +129,19 @@ def _tied() -> nn.Module:
     return model
 
 
+def _cell(kind: type[nn.RNNCellBase]) -> Callable[[], nn.Module]:
+    def forward(m: Any, x: Tensor) -> Tensor:
+        state = m.start(x)
+        for _ in range(3):
+            if isinstance(m.cell, nn.LSTMCell):
+                state, _memory = m.cell(x, (state, m.start(x)))
+            else:
+                state = m.cell(x, state)
+        return m.last(state)
+
+    return lambda: Lambda(forward, start=nn.Linear(12, 16), cell=kind(12, 16), last=nn.Linear(16, 4))
+
+
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "nothing frozen": (_frozen(), lambda: torch.zeros(6, 12)),
     "first layer frozen": (_frozen("0"), lambda: torch.zeros(6, 12)),
@@ -174,6 +187,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
         lambda: nn.Sequential(Masked(12, 12), Masked(12, 8)),
         lambda: torch.zeros(6, 12),
     ),
+    "LSTM cell": (_cell(nn.LSTMCell), lambda: torch.zeros(6, 12)),
+    "GRU cell": (_cell(nn.GRUCell), lambda: torch.zeros(6, 12)),
+    "RNN cell": (_cell(nn.RNNCell), lambda: torch.zeros(6, 12)),
     "checkpointed": (_checkpointed(False), lambda: torch.zeros(6, 12)),
     "checkpointed, reentrant": (_checkpointed(True), lambda: torch.zeros(6, 12)),
 }
@@ -257,6 +273,6 @@ def test_the_page_counts_products_and_kept_bytes() -> None:
 
     difference = "1 x only real: gemm 1 2 3 4 (MmBackward0)"
     page = "\n".join(summarize([_row(""), _row(difference, saved_estimate_bytes=1200)]))
-    assert "| custom | 2 | 8 | 87.50 % | 87.50 % | 1 | +10.00 % | 1 |" in page
+    assert "| custom | 2 | 8 | 87.50 % | 87.50 % | 87.50 % | 1 | +10.00 % | 1 |" in page
     assert f"`a`: {difference}" in page
     assert "`a`: +20.0 %" in page
