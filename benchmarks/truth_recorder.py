@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,7 +201,9 @@ def _calls(
     recorder = PlainRecorder()
     try:
         with torch.inference_mode(), torch.enable_grad(), recorder:
-            model(*args, **kwargs)
+            returned = model(*args, **kwargs)
+            if isinstance(returned, Generator):
+                list(returned)  # a forward that yields runs only now
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
     return recorder.calls

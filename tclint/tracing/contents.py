@@ -26,6 +26,9 @@ _TRUTHS = {
 # Joined with something that is rarely true everywhere, the result is rarely true everywhere.
 _JOINS_MATCHES = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or"})
 
+_ABOVE = frozenset({"gt", "greater", "ne", "not_equal"})
+_ROUNDING = 1.0 + 1e-9
+
 _KEEPS_CONTENTS = frozenset(
     {
         "_to_copy",
@@ -93,7 +96,7 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
     elif facts.in_place:
         known = origin_of(output)
         if known is not None:
-            known.density = known.choices = known.mean = None
+            known.density = known.choices = known.mean = known.used = None
     else:
         known = origin_of(args[0])
         if known is not None and (known.density or known.choices or known.is_match or known.mean is not None):
@@ -124,9 +127,12 @@ def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output:
     if not isinstance(output, torch.Tensor):
         return
     if name in ("sum", "count_nonzero") and known.density:
-        ensure_origin(output).mean = known.density * args[0].numel() / max(1, output.numel())
+        made = ensure_origin(output)
+        made.mean, made.used = known.density * args[0].numel() / max(1, output.numel()), known.used
     elif name == "sum" and known.mean is not None:
         ensure_origin(output).mean = known.mean * args[0].numel() / max(1, output.numel())
+    elif name in _ABOVE and known.mean is not None and known.used:
+        ensure_origin(output).density = known.used  # which of the classes occur
     elif name == "cumsum" and known.mean is not None and output.dim() == 1:
         made = ensure_origin(output)
         made.mean, made.is_running_sum = known.mean, True
@@ -134,6 +140,10 @@ def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output:
         made = ensure_origin(output)
         made.density, made.choices, made.mean = known.density, known.choices, known.mean
         made.is_running_sum, made.is_match = known.is_running_sum, known.is_match
+        if known.used and known.density and output.numel() <= known.density * args[0].numel() * _ROUNDING:
+            made.density = known.density / known.used  # of one class, which is one that occurs
+        else:
+            made.used = known.used
 
 
 def likely_values(tensor: torch.Tensor) -> list[int] | None:

@@ -192,12 +192,16 @@ def _item(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: dic
 @_guesses("one_hot")
 def _one_hot(recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     classes = _argument(args, kwargs, 1, "num_classes", -1)
+    origin = origin_of(args[0])
+    choices = None if origin is None else origin.choices
     if classes < 0:
-        origin = origin_of(args[0])
-        classes = origin.choices if origin is not None and origin.choices else 2
+        classes = choices or 2
         recorder.assumptions.add(f"one_hot without num_classes: {classes} classes assumed")
     output = _empty((*args[0].shape, classes))
-    ensure_origin(output).density = 1.0 / classes
+    made = ensure_origin(output)
+    made.density = 1.0 / classes
+    if choices and choices < classes:  # one class more than experts, for tokens that go elsewhere
+        made.used = choices / classes
     return output
 
 

@@ -42,6 +42,8 @@ class Origin:
     """The tensor holds indices below this number (top-k experts, argmax)."""
     density: float | None = None
     """Share of elements expected to be True, for masks such as `expert_index == 3`."""
+    used: float | None = None
+    """Share of the classes that occur, where a one-hot tensor has more of them than there are choices."""
     is_match: bool = False
     """Made by comparing data with a value for equality: rarely true everywhere."""
     mean: float | None = None

@@ -193,3 +193,27 @@ def test_values_equal_themselves() -> None:
     graph = tclint.trace(Sampled, torch.empty(3, 8))
     assert graph.outputs[0].shape == (3,)
     assert graph.metadata["adjustments"] == []
+
+
+class OneClassMore(nn.Module):
+    """Experts looped over where a token chose them; one more class stands for tokens that go elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, EXPERTS)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(EXPERTS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = self.gate(x).topk(2, dim=-1).indices
+        mask = F.one_hot(chosen, num_classes=EXPERTS + 1).permute(2, 1, 0)
+        result = torch.zeros_like(x)
+        for which in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+            _, token = torch.where(mask[which[0]])
+            result.index_add_(0, token, self.experts[0](x[token]))
+        return result
+
+
+def test_a_class_that_nobody_can_choose_has_no_tokens() -> None:
+    graph = tclint.trace(OneClassMore, torch.empty(TOKENS, 8, device="meta"))
+    rows = [op.inputs[0].shape[0] for op in graph.ops if op.name == "linear"]
+    assert rows == [TOKENS] + [2 * TOKENS // EXPERTS] * EXPERTS
