@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.across_files import passed_elsewhere
 from tclint.source.tables import Call, CallEvent, Expression, Function, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class BceUnderAutocast(SourceRule):
 
     What it does
     Finds calls of `torch.nn.functional.binary_cross_entropy` and of `torch.nn.BCELoss` objects inside an
-    autocast region on CUDA, also in functions and loss modules of the project that are called from one.
+    autocast region on CUDA, also in functions and loss modules of the project that are called from one, and
+    where another file passes the loss.
 
     Why it costs
     Autocast on CUDA raises "RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss
@@ -95,9 +97,15 @@ class BceUnderAutocast(SourceRule):
         name = dotted(made)
         if not name:
             return False
-        origins = list(context.origins_of(function, name))
+        origins = [(context, *origin) for origin in context.origins_of(function, name)]
+        if not origins:
+            for other, caller, value in passed_elsewhere(context, function, name, "BCELoss"):
+                origins.extend(
+                    [(other, *origin) for origin in other.origins_of(caller, dotted(value))]
+                    or [(other, caller, value)]
+                )
         return bool(origins) and all(
-            isinstance(value, Call) and _makes_bce(context, scope, value) for scope, value in origins
+            isinstance(value, Call) and _makes_bce(where, scope, value) for where, scope, value in origins
         )
 
     def _report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
     from tclint.source.flow import Backward, Flow
 
 
+_SCALING = ("scaler", "Scaler", "loss_scal", "scale_loss", "accelerat", "deepspeed", "lightning", "apex")
+"""In files of a project whose losses may be scaled."""
+
+
 class Fp16AutocastNoScaler(SourceRule):
     """Training under float16 autocast without scaling the loss.
 
     What it does
     Finds `loss.backward()` on a loss that was computed under float16 autocast (the default dtype of
-    autocast on CUDA) where nothing in the file scales losses.
+    autocast on CUDA) where nothing in the file scales losses. The region may be in the forward of a model
+    that another file defines, if nothing there scales losses either.
 
     Why it costs
     float16 holds nothing between 0 and 2^-24 and loses precision below 2^-14. Gradients of the ops that
@@ -73,8 +79,8 @@ class Fp16AutocastNoScaler(SourceRule):
         "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
         "NVIDIA, Train With Mixed Precision: Loss Scaling To Preserve Small Gradient Magnitudes",
     )
-    triggers = ("autocast",)
-    requires = (".backward(",)
+    triggers = (".backward(",)
+    requires = (".step(",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
@@ -82,7 +88,13 @@ class Fp16AutocastNoScaler(SourceRule):
             return
         if amp.scaler_name and not context.scaling.all_known:
             return
-        for flow in context.flows:
+        flows = context.flows
+        if context.neighbours.known and context.neighbours.mention(("autocast",), imported_only=True):
+            if context.neighbours.mention(_SCALING) is None and not amp.scaler_name:
+                flows = context.flows_of_project
+        elif "autocast" not in context.tables.identifiers:
+            return
+        for flow in flows:
             lossy = [
                 (backward, region)
                 for backward in flow.backwards
@@ -106,6 +118,10 @@ class Fp16AutocastNoScaler(SourceRule):
         backward, region = lossy[0]
         autocast = region.autocast
         start = context.location(region.site)
+        where = f"on line {start.line}"
+        if region.elsewhere:
+            path, _, line = region.elsewhere.rpartition(":")
+            where = f"in the model's forward ({os.path.basename(path)}, line {line})"
         loss = render(backward.loss)
         why = "dtype=float16" if autocast.dtype_given else "its default dtype on CUDA is float16"
         when = "" if autocast.enabled else " (where it is enabled)"
@@ -115,7 +131,7 @@ class Fp16AutocastNoScaler(SourceRule):
         )
         return self.finding(
             context.location(backward.call.site),
-            f"`{loss}` comes from float16 autocast on line {start.line}{when} and goes backward unscaled: "
+            f"`{loss}` comes from float16 autocast {where}{when} and goes backward unscaled: "
             "gradients below 2^-24 become zero.",
             related=(context.related(region.site, f"float16 autocast: {why}"), *others),
             evidence={

@@ -22,8 +22,8 @@ class ScalerLifetime(SourceRule):
 
     What it does
     Finds a GradScaler that is made inside the loop whose backward passes it scales, or by a function that
-    a loop of the file calls for every epoch, and `scaler.update()` between the scaled backward pass and the
-    step of an optimizer.
+    a loop of the file calls for every epoch or step, and `scaler.update()` between the scaled backward pass
+    and the step of an optimizer.
 
     Why it costs
     A scaler learns its scale: it starts at 65536, halves it after an overflow and doubles it after 2000

@@ -59,6 +59,8 @@ class Region(NamedTuple):
     block: int
     autocast: Autocast
     site: int
+    elsewhere: str = ""
+    """'path:line' of a region in another file; its sites are then those of the call that leads there."""
 
     @property
     def on_cuda(self) -> bool:

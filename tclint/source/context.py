@@ -55,6 +55,13 @@ class SourceContext:
         return Flows(self.amp)
 
     @cached_property
+    def flows_of_project(self) -> Flows:
+        """The same, through models of other files whose forward always runs under autocast."""
+        from tclint.source.across_files import forward_elsewhere
+
+        return Flows(self.amp, lambda function, call: forward_elsewhere(self, function, call))
+
+    @cached_property
     def casts(self) -> Casts:
         """Models that are turned into another dtype."""
         return Casts(self.resolver)

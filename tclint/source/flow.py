@@ -7,7 +7,7 @@ once. What is unclear counts as not coming from a region, so that rules stay sil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -202,6 +202,8 @@ class Flow:
                     found = found | self.others.of(helper).returned
             return found
         through = self._through_module(call)
+        if not through.regions and self.others.foreign is not None:
+            through = self.others.foreign(self.function, call)
         if through.regions:
             return through
         if receiver is not None:
@@ -325,10 +327,15 @@ class Flow:
 
 
 class Flows:
-    """The flow of every function of a file, made when first asked for."""
+    """The flow of every function of a file, made when first asked for.
 
-    def __init__(self, amp: Amp) -> None:
+    Args:
+        foreign: what a call of a model that another file defines comes from.
+    """
+
+    def __init__(self, amp: Amp, foreign: Callable[[Function, Call], Origin] | None = None) -> None:
         self._amp = amp
+        self.foreign = foreign
         self._made: dict[int, Flow] = {}
         self._passed: dict[int, dict[str, Origin]] = {}
 

@@ -110,8 +110,7 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
     """The site of a call of the function by a loop in which the optimizers stay the same ones."""
     function = view.function
     steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
-    looped = any(loop[1] == function.index for loop in view.loops(backward))
-    if function.kind != "function" or not steps or not looped or _makes_optimizer(function, 0):
+    if function.kind != "function" or not steps or _makes_optimizer(function, 0):
         return None
     own = {target for event in function.events if isinstance(event, Assignment) for target in event.targets}
     if any(step.optimizer in own for step in steps):

@@ -149,7 +149,8 @@ class Scaling:
         """(caller, argument) of what functions of the file pass for a parameter."""
         positions = [item.name for item in function.parameters if not item.star]
         for caller, call in self._calls.get(function.index, ()):
-            listed = positions[1:] if dotted(call.function).startswith(("self.", "cls.")) else positions
+            bound = function.name == "__init__" or dotted(call.function).startswith(("self.", "cls."))
+            listed = positions[1:] if bound else positions
             for position, argument in enumerate(call.arguments):
                 target = argument.keyword or (listed[position] if position < len(listed) else "")
                 if target == parameter and not argument.star:
@@ -157,13 +158,17 @@ class Scaling:
 
     @cached_property
     def _calls(self) -> dict[int, list[tuple[Function, Call]]]:
-        """Function -> where the file calls it."""
+        """Function -> where the file calls it; a constructor where its class is called."""
         found: dict[int, list[tuple[Function, Call]]] = {}
         for function in self.tables.functions:
             for event in function.events:
                 if isinstance(event, CallEvent):
                     for helper in self.resolver.local_functions(function, event.call.function):
-                        found.setdefault(helper.index, []).append((function, event.call))
+                        called: tuple[int, ...] = (helper.index,)
+                        if helper.kind == "class":
+                            called = self.tables.children.get(helper.index, {}).get("__init__", ())
+                        for index in called:
+                            found.setdefault(index, []).append((function, event.call))
         return found
 
     @cached_property

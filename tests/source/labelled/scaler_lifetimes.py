@@ -82,3 +82,15 @@ class WithHooks(Base):
         self.scaler.scale(loss).backward()
         self.after_backward()
         self.scaler.update()  # AMP011: quiet
+
+
+class Steps:
+    def train_step(self, batch):
+        scaler = torch.amp.GradScaler("cuda")  # AMP011: flag
+        scaler.scale(self.model(batch)).backward()
+        scaler.step(self.optimizer)
+        scaler.update()
+
+    def train(self, loader):
+        for batch in loader:
+            self.train_step(batch)
