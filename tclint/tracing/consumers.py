@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.einops_layers import is_einops
+from tclint.tracing.forward_source import called, first_name, function_of
 from tclint.tracing.uses import Use
 
 _MAX_DEPTH = 8
@@ -33,37 +33,27 @@ _ADDS_A_DIM = frozenset({"cat", "concat", "concatenate", "einsum", "hstack", "ou
 # What they return are places in their argument; of the second group, only the second part is.
 _PLACES = frozenset(
     {"argmax", "argmin", "argsort", "bucketize", "indices", "multinomial", "nonzero", "searchsorted"}
+    # What compares tells of all its arguments and holds none.
+    | {"eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_not", "lt", "ne"}
 )
 _WITH_PLACES = frozenset({"kthvalue", "max", "median", "min", "mode", "sort", "topk"})
+_CONCATENATIONS = frozenset({"cat", "concat", "concatenate"})
 _PRODUCTS = frozenset({"mm", "matmul", "linear", "bmm", "einsum"})
 
 
 def uses_of(model: nn.Module) -> dict[str, Use]:
     """A Use for every argument of the model's forward about which its source tells something."""
-    function = _function_of(model.forward)
+    function = function_of(model.forward)
     if function is None:
         return {}
     names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)][1:]
     uses = {name: Use() for name in names}
     try:
         holds = {name: frozenset({name}) for name in names}
-        _Walk(model, uses, holds, 0, _first_name(function)).run(function.body)
+        _Walk(model, uses, holds, 0, first_name(function)).run(function.body)
     except RecursionError:
         return {}
     return uses
-
-
-def _function_of(method: Any) -> ast.FunctionDef | None:
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(method)))
-        tree = ast.parse(source)
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
-    return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
-
-
-def _first_name(function: ast.FunctionDef) -> str:
-    return function.args.args[0].arg if function.args.args else ""
 
 
 _Names = frozenset[str]
@@ -130,7 +120,7 @@ class _Walk:
             sides = (
                 value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
             )
-            names_places = _called(value) in _WITH_PLACES and len(target.elts) == 2
+            names_places = called(value) in _WITH_PLACES and len(target.elts) == 2
             for index, item in enumerate(target.elts):
                 part = _NOTHING if names_places and index else held
                 self._bind(
@@ -228,7 +218,7 @@ class _Walk:
             and isinstance(node.slice.value, int)
             and node.slice.value > 0
         ):
-            if _called(node.value) in _WITH_PLACES:
+            if called(node.value) in _WITH_PLACES:
                 return _NOTHING
             for name in held if isinstance(node.value, ast.Name) else ():
                 self._uses[name].parts = max(self._uses[name].parts, node.slice.value + 1)
@@ -245,6 +235,8 @@ class _Walk:
     def _call(self, node: ast.Call) -> _Names:
         module = self._module(node.func)
         values = [self._value(argument) for argument in node.args]
+        for argument in node.args:
+            self._note_parts(argument, is_join=called(node) in _CONCATENATIONS)
         named = {keyword.arg: self._value(keyword.value) for keyword in node.keywords}
         if module is not None:
             return self._module_call(*module, values, named)
@@ -266,7 +258,11 @@ class _Walk:
                     self._uses[name].is_index = True
                 values[1] = _NOTHING
             if function.attr in _ADDS_A_DIM:
-                self._mark_indirect(frozenset().union(*values, self._value(function.value)))
+                held = frozenset().union(*values, self._value(function.value))
+                self._mark_indirect(held)
+                if function.attr == "unsqueeze":
+                    for name in held:
+                        self._uses[name].is_unsqueezed = True
             if function.attr in _PRODUCTS and len(node.args) >= 2:
                 self._product(node.args[0], node.args[1], -1 if function.attr == "linear" else 0)
                 if function.attr in ("mm", "spmm", "matmul"):
@@ -280,6 +276,26 @@ class _Walk:
             return values[0] if values else _NOTHING
         return frozenset().union(*values, *named.values())
 
+    def _note_parts(self, argument: ast.expr, *, is_join: bool) -> None:
+        """`cell(x, (h, c))` and `cat([x, y], 1)` take several arguments of the forward as one."""
+        if not isinstance(argument, (ast.Tuple, ast.List)):
+            return
+        names = tuple(self._leading(element) for element in argument.elts)
+        if len(names) < 2 or "" in names or len(set(names)) < len(names):
+            return
+        for name in names:
+            use = self._uses[name]
+            use.is_part = True
+            if is_join and use.layer is None and not use.joined:
+                use.joined = names
+
+    def _leading(self, node: ast.expr) -> str:
+        """The first argument of the forward that an expression holds: of `x * (1 - mask)`, x."""
+        if not self._value(node):
+            return ""
+        held = (self._holds.get(name.id) for name in ast.walk(node) if isinstance(name, ast.Name))
+        return next((next(iter(names)) for names in held if names and len(names) == 1), "")
+
     def _mark_indirect(self, held: _Names) -> None:
         for name in held:
             if self._uses[name].layer is None:
@@ -289,7 +305,7 @@ class _Walk:
         self, module: nn.Module, count: int, values: list[_Names], named: dict[str | None, _Names]
     ) -> _Names:
         is_leaf = _is_torchs(module) or is_einops(module)
-        function = None if is_leaf else _function_of(type(module).forward)
+        function = None if is_leaf else function_of(type(module).forward)
         if function is not None and self._depth < _MAX_DEPTH:
             return self._descend(module, type(module).forward, values, named)
         roles = [*_parameters_of(module)[: len(values)], *(name or "" for name in named)]
@@ -308,7 +324,7 @@ class _Walk:
         values: list[_Names],
         named: dict[str | None, _Names],
     ) -> _Names:
-        function = _function_of(method)
+        function = function_of(method)
         if function is None or self._depth >= _MAX_DEPTH:
             return frozenset().union(*values, *named.values())
         names = [argument.arg for argument in function.args.args]
@@ -316,7 +332,7 @@ class _Walk:
             names = names[1:]
         holds = dict(zip(names, values, strict=False))
         holds.update({name: held for name, held in named.items() if name is not None})
-        walk = _Walk(owner, self._uses, holds, self._depth + 1, _first_name(function))
+        walk = _Walk(owner, self._uses, holds, self._depth + 1, first_name(function))
         walk.run(function.body)
         return walk.returned
 
@@ -367,13 +383,6 @@ class _Walk:
             except Exception:
                 return None
         return None
-
-
-def _called(node: ast.expr) -> str:
-    """The name of the function or method that an expression calls."""
-    if not isinstance(node, ast.Call):
-        return ""
-    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
 
 
 def _parameters_of(module: nn.Module) -> list[str]:

@@ -8,7 +8,7 @@ states a size. The graph says what was assumed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,49 +17,30 @@ from torch import nn
 
 from tclint.graph import Assumption
 from tclint.tracing.consumers import uses_of
-from tclint.tracing.einops_layers import is_einops, shapes_for
 from tclint.tracing.examples import CallInputs, InferenceFailed, described, inputs_of_graph
 from tclint.tracing.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.layer_inputs import BATCH, first_leaf, from_layers, maker_for
 from tclint.tracing.named_inputs import (
+    are_labels,
     are_lengths,
     by_name,
     configured_inputs,
     floating_dtype,
     further_inputs,
-    tokens,
 )
 from tclint.tracing.stated_sizes import (
-    IMAGE_SIZE,
     SEQUENCE_LENGTH,
     attribute,
-    image_sizes,
     sequence_length,
     width,
 )
+from tclint.tracing.use_inputs import parts_of, state_for
 from tclint.tracing.uses import Use
 
 _META = torch.device("meta")
 
-BATCH = 8
-VIDEO_SIZE = (16, 112, 112)
-SIGNAL_LENGTH = 1024
 EDGES = 4096
-
-# Tried in this order where 224 does not fit: sizes of common data sets and networks.
-_OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
-_OTHER_SIGNAL_LENGTHS = (16000, 128)
 _MAX_GUESSES = 20
-
-_CONVOLUTIONS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
-# The output projection of nn.MultiheadAttention: never called, only its weight is used.
-_LINEAR_WITHOUT_FORWARD: Any = getattr(nn.modules.linear, "NonDynamicallyQuantizableLinear", ())
 
 
 def infer_inputs(model: nn.Module) -> CallInputs:
@@ -101,7 +82,7 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         return
     yield from _from_uses(required, uses_of(model), model)
     first, *others = required
-    for tensor, reason in _from_layers(model):
+    for tensor, reason in from_layers(model):
         what = f"input {first} = {described(tensor)}, {reason}"
         if not others:
             yield _guess((tensor,), {}, what)
@@ -167,12 +148,17 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
         if (use := uses.get(name)) is not None and not (are_lengths(name) and len(required) > 1)
     }
     separate = _are_separate_indices(known, model)
-    choices = {name: _for_use(use, model, separate=separate) for name, use in known.items()}
+    choices = {
+        name: _for_use(use, model, separate=separate or are_labels(name)) for name, use in known.items()
+    }
+    _add_joined(choices, known, model)
     if not any(_is_floating(made) for made in choices.values()):
         # The width of what is joined or gets another dim is only a beginning.
         for name, use in known.items():
             if not use.is_direct and not choices[name]:
                 choices[name] = _for_use(dataclasses.replace(use, is_direct=True), model, separate=separate)
+    if any(_is_time_first(use) for use in known.values()):
+        choices = {name: [_time_first(value) for value in made] for name, made in choices.items()}
     if not any(choices.values()):
         return
     lead = next((made[0] for made in choices.values() if made and isinstance(made[0], torch.Tensor)), None)
@@ -191,7 +177,7 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
 
 
 def _reason(use: Use, names: dict[int, str]) -> str:
-    leaf = None if use.is_index or "mask" in use.role else _first_leaf(use.layer)
+    leaf = None if use.is_index or "mask" in use.role else first_leaf(use.layer)
     name = names.get(id(leaf), "")
     if leaf is None:
         return ""
@@ -216,15 +202,18 @@ def _for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
         length = sequence_length(model)
         shape = (BATCH, length) if "padding" in use.role else (length, length)
         return [torch.zeros(shape, dtype=dtype) for dtype in (torch.bool, torch.float32)]
-    leaf = _first_leaf(use.layer)
-    maker = None if leaf is None else _maker_for(leaf)
+    leaf = first_leaf(use.layer)
+    maker = None if leaf is None else maker_for(leaf)
     if leaf is None or maker is None:
         return []
-    if use.position and isinstance(leaf, nn.RNNBase):
-        return []
+    if use.position and isinstance(leaf, (nn.RNNBase, nn.RNNCellBase)):
+        state = state_for(leaf, BATCH, is_part=use.is_part)
+        return [] if state is None else [state]
     if not use.is_direct and isinstance(leaf, nn.Linear):
         return []
     made = list(maker(leaf, model))
+    if use.is_unsqueezed and isinstance(leaf, nn.RNNBase):
+        made.insert(0, torch.empty((BATCH, leaf.input_size), device=_META))
     if isinstance(leaf, nn.EmbeddingBag) and use.position == 1:
         made = [torch.arange(BATCH) * SEQUENCE_LENGTH]
     if use.iterated:
@@ -237,6 +226,26 @@ def _for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
     return made
 
 
+def _add_joined(choices: dict[str, list[Any]], known: Mapping[str, Use], model: nn.Module) -> None:
+    """What is concatenated before a layer takes it has that layer's width together."""
+    for names in dict.fromkeys(use.joined for use in known.values() if use.joined):
+        layers = {first_leaf(known[name].layer) if name in known else None for name in names}
+        leaf = layers.pop() if len(layers) == 1 else None
+        maker = None if leaf is None else maker_for(leaf)
+        if leaf is not None and maker is not None and not isinstance(leaf, nn.Embedding):
+            choices.update(parts_of(list(maker(leaf, model)), names, leaf, model))
+
+
+def _is_time_first(use: Use) -> bool:
+    """Whether the argument is the state of a layer that takes time before the batch."""
+    return use.position == 1 and isinstance(use.layer, nn.RNNBase) and not use.layer.batch_first
+
+
+def _time_first(value: Any) -> Any:
+    is_words = isinstance(value, torch.Tensor) and value.dim() == 2 and not value.is_floating_point()
+    return value.t() if is_words else value
+
+
 def _is_floating(made: list[Any]) -> bool:
     return bool(made) and isinstance(made[0], torch.Tensor) and made[0].is_floating_point()
 
@@ -247,140 +256,11 @@ def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
     Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand
     beside an image.
     """
-    leaves = [leaf for use in uses.values() if (leaf := _first_leaf(use.layer)) is not None]
+    leaves = [leaf for use in uses.values() if (leaf := first_leaf(use.layer)) is not None]
     if any(isinstance(leaf, _OF_IMAGES) for leaf in leaves):
         return True
     tables = {leaf for leaf in leaves if isinstance(leaf, nn.Embedding)}
     return len(tables) > 1 and not any(isinstance(module, _ALONG_SEQUENCES) for module in model.modules())
-
-
-def _first_leaf(layer: nn.Module | None) -> nn.Module | None:
-    return None if layer is None else next((part for part in layer.modules() if _maker_for(part)), None)
-
-
-# ---------------------------------------------------------------- what layers take
-
-
-def _from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
-    """Inputs for the first layers of each kind, in the order of registration."""
-    kinds: set[Callable[..., Any]] = set()
-    for name, layer in model.named_modules():
-        maker = _maker_for(layer)
-        if maker is None or maker in kinds:
-            continue
-        kinds.add(maker)
-        order = "first layer" if len(kinds) == 1 else f"first {type(layer).__name__}"
-        reason = f"inferred from the {order} ({type(layer).__name__}{f' {name!r}' if name else ''})"
-        for tensor in maker(layer, model):
-            yield tensor, reason
-
-
-def _maker_for(layer: nn.Module) -> _Maker | None:
-    # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
-    if isinstance(layer, _LINEAR_WITHOUT_FORWARD):
-        return None
-    if is_einops(layer):
-        return _for_pattern
-    return next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
-
-
-def _floats(layer: nn.Module, *shape: int) -> torch.Tensor:
-    weight = next(layer.parameters(), None)
-    dtype = weight.dtype if weight is not None and weight.is_floating_point() else torch.float32
-    return torch.empty(shape, dtype=dtype, device=_META)
-
-
-def _for_embedding(_layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    yield tokens(model, BATCH)
-    yield torch.empty((BATCH,), dtype=torch.int64, device=_META)
-
-
-def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    channels = layer.in_channels or 3  # a lazy layer takes any number
-    rank = len(layer.kernel_size)
-    if rank == 3:
-        yield _floats(layer, BATCH, channels, *VIDEO_SIZE)
-    elif isinstance(layer, nn.ConvTranspose2d):  # a generator grows its image from a point
-        for side in (1, 4, 7, 16):
-            yield _floats(layer, BATCH, channels, side, side)
-    elif rank == 2:
-        others = [(size, size) for size in (IMAGE_SIZE, *_OTHER_IMAGE_SIZES)]
-        for size in (*image_sizes(model), *others):
-            yield _floats(layer, BATCH, channels, *size)
-        if channels % 3 == 0:
-            yield _floats(layer, BATCH, 3, IMAGE_SIZE, IMAGE_SIZE)  # rearranged before the first layer
-    else:
-        for length in (SIGNAL_LENGTH, *_OTHER_SIGNAL_LENGTHS):
-            yield _floats(layer, BATCH, channels, length)
-
-
-def _for_recurrent(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    length = sequence_length(model)
-    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.input_size)
-    yield _floats(layer, BATCH, 16 * SIGNAL_LENGTH)  # a spectrogram of a waveform comes first
-
-
-def _for_cell(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    yield _floats(layer, BATCH, layer.input_size)
-    yield _floats(layer, sequence_length(model), BATCH, layer.input_size)
-
-
-def _for_bag(_layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    yield torch.empty((BATCH * SEQUENCE_LENGTH,), dtype=torch.int64, device=_META)
-    yield tokens(model, BATCH)
-
-
-def _for_norm(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    if isinstance(layer, nn.LayerNorm):
-        yield _floats(layer, BATCH, sequence_length(model), *layer.normalized_shape)
-    elif layer.num_features:
-        rank = {"2": 2, "3": 3}.get(type(layer).__name__[-2], 0)
-        yield _floats(
-            layer, BATCH, layer.num_features, *VIDEO_SIZE[:1] * (rank == 3), *[IMAGE_SIZE] * min(rank, 2)
-        )
-
-
-def _for_attention(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    length = sequence_length(model)
-    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.embed_dim)
-
-
-def _for_transformer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    length = sequence_length(model)
-    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.d_model)
-
-
-def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    attention, length = layer.self_attn, sequence_length(model)
-    order = (BATCH, length) if attention.batch_first else (length, BATCH)
-    yield _floats(layer, *order, attention.embed_dim)
-
-
-def _for_pattern(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    for shape in shapes_for(layer, model, BATCH):
-        yield torch.empty(shape, dtype=floating_dtype(model), device=_META)
-
-
-def _for_linear(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    if layer.in_features:
-        yield _floats(layer, BATCH, layer.in_features)
-        yield _floats(layer, BATCH, sequence_length(model), layer.in_features)
-        yield _floats(layer, BATCH, 64, 64, layer.in_features)
-
-
-_Maker = Callable[[Any, nn.Module], Iterator[torch.Tensor]]
-_MAKERS: tuple[tuple[tuple[type[nn.Module], ...], _Maker], ...] = (
-    ((nn.Embedding,), _for_embedding),
-    (_CONVOLUTIONS, _for_convolution),
-    ((nn.RNNBase,), _for_recurrent),
-    ((nn.RNNCellBase,), _for_cell),
-    ((nn.EmbeddingBag,), _for_bag),
-    ((nn.Transformer,), _for_transformer),
-    ((nn.MultiheadAttention,), _for_attention),
-    ((nn.modules.batchnorm._NormBase, nn.LayerNorm), _for_norm),
-    ((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _for_transformer_layer),
-    ((nn.Linear,), _for_linear),
-)
 
 
 _OF_IMAGES = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -89,17 +89,24 @@ def are_lengths(name: str) -> bool:
     return re.search(r"length|(^|_)lens?($|_)", name.lower()) is not None
 
 
+def are_labels(name: str) -> bool:
+    """Whether an argument of that name holds one class for each example."""
+    return re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", name.lower()) is not None
+
+
 def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.Module) -> list[torch.Tensor]:
     word = name.lower()
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
     if are_lengths(name):
         return [torch.full((batch,), length, dtype=torch.int64)]
+    if "mask" in word and first.dim() == 4 and first.is_floating_point():
+        return [first.new_empty((batch, 1, *first.shape[2:])), torch.empty_like(first)]
     if "mask" in word:
         kinds = (torch.bool, torch.int64, floating_dtype(model))
         return [torch.ones((batch, length), dtype=kind) for kind in kinds]
     if re.fullmatch(r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_levels?", word):
         return [scalars, torch.empty((batch,), dtype=floating_dtype(model), device=_META)]
-    if re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", word) and first.is_floating_point():
+    if are_labels(name) and first.is_floating_point():
         return [scalars, torch.empty_like(first)]
     return [torch.empty_like(first)]
 

@@ -23,6 +23,12 @@ class Use:
     """The size of its last dim, where a bare parameter multiplies it."""
     is_direct: bool = True
     """The layer takes it without another dim put in, and not joined with anything."""
+    is_unsqueezed: bool = False
+    """Another dim is put in on its way."""
+    joined: tuple[str, ...] = ()
+    """The arguments that it is concatenated with before a layer takes them, itself included, in order."""
+    is_part: bool = False
+    """A layer takes it in a tuple with others."""
     is_index: bool = False
     """It selects elements of something else."""
     iterated: int = 0

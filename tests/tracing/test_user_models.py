@@ -74,6 +74,54 @@ class Subsampled(nn.Module):
         return self.project(made.transpose(1, 2).flatten(2)), shorter
 
 
+class LanguageModel(nn.Module):
+    """Time first, with the state of the LSTM as an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(100, 16)
+        self.rnn = nn.LSTM(16, 32, 2)
+
+    def forward(self, words: torch.Tensor, hidden: Any) -> Any:
+        return self.rnn(self.words(words), hidden)
+
+
+class Cell(nn.Module):
+    """One step: what is concatenated has the width of the layer together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden_size = 24
+        self.gates = nn.Linear(10 + 24, 24)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        return self.gates(torch.cat((x, hidden), 1))
+
+
+class Inpainting(nn.Module):
+    """An image, of which the mask leaves a part, and the mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3)
+
+    def forward(self, image: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.conv(torch.cat([image * (1 - mask), mask], 1))
+
+
+class Captions(nn.Module):
+    """An image's features stand before the words; labels are one for each example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(100, 16), nn.Embedding(5, 16)
+        self.rnn = nn.GRU(16, 32, batch_first=True)
+
+    def forward(self, features: torch.Tensor, captions: torch.Tensor, label: torch.Tensor) -> Any:
+        first = features.unsqueeze(1) + self.kinds(label)[:, None]
+        return self.rnn(torch.cat((first, self.words(captions)), 1))
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -83,6 +131,10 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     [
         (Patches, [("float32", (8, 3, 256, 256))]),
         (Codebook, [("float32", (8, 128, 96))]),
+        (LanguageModel, [("int64", (128, 8)), ("float32", (2, 8, 32)), ("float32", (2, 8, 32))]),
+        (Cell, [("float32", (8, 10)), ("float32", (8, 24))]),
+        (Inpainting, [("float32", (8, 3, 224, 224)), ("float32", (8, 1, 224, 224))]),
+        (Captions, [("float32", (8, 16)), ("int64", (8, 128)), ("int64", (8,))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
     ],
 )

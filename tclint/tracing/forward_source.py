@@ -1,0 +1,30 @@
+"""The source of methods, as syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+
+def function_of(method: Any) -> ast.FunctionDef | None:
+    """The definition of a function or method, where its source can be read."""
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(method)))
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+
+
+def first_name(function: ast.FunctionDef) -> str:
+    """What a method calls its object: 'self', mostly."""
+    return function.args.args[0].arg if function.args.args else ""
+
+
+def called(node: ast.expr) -> str:
+    """The name of the function or method that an expression calls; empty for other expressions."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
