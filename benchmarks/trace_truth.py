@@ -200,12 +200,15 @@ def summarize(rows: list[dict[str, Any]]) -> Iterator[str]:
         ("Models that ask for values of their data", [row for row in compared if _asks(row)]),
         ("All models", compared),
     ):
-        total = sum(max(int(row["traced"]), int(row["real"])) for row in group)
+        total = sum(map(_operators, group))
         identical = sum(int(row["identical"]) for row in group)
         exact = sum(1 for row in group if not row["differences"])
+        # A long loop in one model outweighs many others.
+        mean = sum(int(row["identical"]) / max(_operators(row), 1) for row in group) / max(len(group), 1)
         yield (
             f"{title}: {len(group)}; operators: {total}, identical: {identical} "
-            f"({100 * identical / max(total, 1):.2f} %); all identical in {exact} models."
+            f"({100 * identical / max(total, 1):.2f} %; mean over models {100 * mean:.2f} %); "
+            f"all identical in {exact} models."
         )
     reasons: Counter[str] = Counter()
     models: defaultdict[str, set[str]] = defaultdict(set)
@@ -219,6 +222,10 @@ def summarize(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{count:7d} in {len(models[reason]):3d} models: {reason}"
     for result, count in Counter(row["result"].split(":")[0] for row in rows).most_common():
         yield f"{count:7d} models {result}"
+
+
+def _operators(row: dict[str, Any]) -> int:
+    return max(int(row["traced"]), int(row["real"]))
 
 
 def _asks(row: dict[str, Any]) -> bool:

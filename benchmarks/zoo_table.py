@@ -33,6 +33,15 @@ PyTorch and the library imported. FLOPs are compared with `torch.utils.flop_coun
 tensors, for the models that run under it.
 """
 
+_REAL_RUNS = """`python benchmarks/trace_truth.py` runs models of all three libraries with real weights on the
+CPU and compares names, shapes, dtypes and strides. Models of transformers are cut to two layers, one of each
+kind; those still too large for memory get fewer words and experts and narrower feed-forward layers. Words
+differ and numbers are noise, as in use: of one word repeated, or of zeros, every token goes to the same
+experts. Where the benchmark has no inputs, those that tclint finds are used. Differences in models that ask
+for values of their data follow from what was assumed of them: how many tokens each expert gets, how many boxes
+pass a threshold, how many steps a solver takes. Some others are the CPU's: `histc` takes no integers there, so
+that models convert the experts' numbers first, which on a GPU they do not."""
+
 
 def write_table(folder: Path, out: Path) -> None:
     """Write the page for all CSV files in `folder`."""
@@ -62,9 +71,7 @@ def _truth(path: Path) -> list[str]:
     return [
         "## Against real runs",
         "",
-        "`python benchmarks/trace_truth.py` runs models of all three libraries with real weights on the",
-        "CPU (those of transformers cut to two layers) and compares names, shapes, dtypes and strides.",
-        "Differences in models that ask for values of their data follow from what was assumed of them.",
+        _REAL_RUNS,
         "",
         "```",
         *summarize(_rows(path)),
