@@ -14,6 +14,7 @@ from tclint.source.tables import (
     CallEvent,
     Collection,
     Literal,
+    Name,
     dotted,
     method_of,
     render,
@@ -115,7 +116,7 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
     own = {target for event in function.events if isinstance(event, Assignment) for target in event.targets}
     if any(step.optimizer in own for step in steps):
         return None
-    for caller, event in context.program.callers.get(function.index, ()):
+    for caller, event, owner in _calls_of(context, function):
         for loop in caller.enclosing(event.block):
             if caller.blocks[loop].kind != "loop":
                 continue
@@ -127,9 +128,25 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
                 if isinstance(other, Assignment) and loop in caller.enclosing(other.block)
                 for target in other.targets
             }
-            if not any(_named_in(context, caller, function, step.optimizer) & assigned for step in steps):
+            if owner not in assigned and not any(
+                _named_in(context, caller, function, step.optimizer) & assigned for step in steps
+            ):
                 return event.call.site
     return None
+
+
+def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Function, CallEvent, str]]:
+    """(caller, call, object) of a function's calls; the object is '' but for `trainer.fit()`."""
+    for caller, event in context.program.callers.get(function.index, ()):
+        yield caller, event, ""
+    owner = context.tables.class_of(function)
+    if owner is None or function.parent != owner.index:
+        return
+    for caller, event, _ in context.program.methods(function.name):
+        receiver, _ = method_of(event.call)
+        name = dotted(receiver) if receiver is not None else ""
+        if name not in ("", "self", "cls") and owner in context.values.classes_made(caller, Name(name)):
+            yield caller, event, name
 
 
 def _named_in(context: SourceContext, caller: Function, function: Function, name: str) -> set[str]:
