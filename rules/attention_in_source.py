@@ -45,8 +45,9 @@ class ManualAttentionInSource(SourceRule):
     When it does not apply
     The weights are returned, kept or looked at. Something other than scale, mask and dropout happens to
     the scores; a learned bias is added to them. Files that call a fused kernel already, where this is the
-    other branch. torch before 2.0. Short sequences gain little, which a source does not tell: give tclint
-    the model as `file.py:callable` to have it priced.
+    other branch. torch before 2.1. Short sequences gain little, which a source does not tell: give tclint
+    the model as `file.py:callable` to have it priced. --fix rewrites what has no mask and whose statements
+    follow each other; a mask may be one of what to keep or of what to leave out.
 
     References
     PyTorch, documentation of torch.nn.functional.scaled_dot_product_attention.
@@ -72,7 +73,7 @@ class ManualAttentionInSource(SourceRule):
     )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not context.torch_may_be((2,)):
+        if is_test_path(context.path) or not context.torch_may_be((2, 1)):
             return
         if any(_HAS_OTHER.search(name.lower()) for name in context.tables.identifiers):
             return

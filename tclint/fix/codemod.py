@@ -53,4 +53,7 @@ def _proposal(
     if not changes:
         return None
     several = (changes,) if isinstance(changes, Change) else tuple(changes)
-    return Proposal(safety, several, advice)
+    # Found by several ways, what goes goes once.
+    replaced = dict.fromkeys(change for change in several if change.start < change.end)
+    inserted = [change for change in several if change.start == change.end]
+    return Proposal(safety, (*replaced, *inserted), advice)

@@ -9,6 +9,7 @@ import pytest
 from tclint.finding import Edit
 from tclint.fix.apply import apply_edits
 from tclint.fix.arguments import append_argument, arguments, prepend_argument, remove_argument
+from tclint.fix.codemod import safe
 from tclint.fix.document import Change, Document, NotEditable
 from tclint.fix.imports import after_imports
 from tclint.fix.statements import insert_after, insert_before, remove
@@ -203,3 +204,10 @@ def test_a_directive_that_a_backslash_joins_to_the_header_stays_there() -> None:
     call = next(node for node in ast.walk(document.tree) if isinstance(node, ast.Expr))
     new = changed(text, insert_before(document, call, "g()"))
     assert new == "with a: \\\n    # tclint: ignore[AMP003]\n    g()\n    f()\n"
+
+
+def test_what_several_ways_take_out_goes_once() -> None:
+    gone, put = Change(0, 4, ""), Change(4, 4, "x")
+    proposal = safe([gone, put, gone])
+    assert proposal is not None
+    assert proposal.changes == (gone, put)

@@ -3,6 +3,7 @@
 from tclint.fix.codemod import CODEMODS
 from tclint.fix.codemods import (
     accumulation,
+    attention,
     autocast,
     biases,
     calls,
@@ -21,6 +22,7 @@ from tclint.fix.codemods import (
 __all__ = [
     "CODEMODS",
     "accumulation",
+    "attention",
     "autocast",
     "biases",
     "calls",
