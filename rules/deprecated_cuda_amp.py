@@ -250,6 +250,15 @@ else:
 """,
             note="the other branch has the new name",
         ),
+        Example(
+            source="""\
+import torch
+
+autocast = torch.amp.autocast if hasattr(torch, "amp") else torch.cuda.amp.autocast
+scaler = torch.GradScaler if new_torch else torch.cuda.amp.GradScaler
+""",
+            note="the newer name where there is one",
+        ),
     )
     invalid = (
         Example(
@@ -290,6 +299,17 @@ context = partial(amp.autocast, enabled=True)
         ),
         Example(
             source="""\
+from contextlib import suppress
+import torch
+
+amp_autocast = torch.cuda.amp.autocast if args.precision == "amp" else suppress
+with amp_autocast():
+    loss = model(batch)
+""",
+            note="under another name, where a setting asks for it",
+        ),
+        Example(
+            source="""\
 import torch
 from torch.cuda.amp import custom_fwd
 
@@ -317,13 +337,34 @@ def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int
         elif isinstance(event, Assignment):
             kinds = {function.blocks[index].kind for index in function.enclosing(event.block)}
             if "try" not in kinds:  # `try: autocast = torch.cuda.amp.autocast` has another in its except
-                yield from _named(event.value, event.site, event.block)
+                for value in _chosen_values(context, function, event.value):
+                    yield from _named(value, event.site, event.block)
     if function.kind in ("module", "class", "function"):
         for child in context.tables.functions:
             if child.parent == function.index:
                 for decorator in child.decorators:
                     if isinstance(decorator, Name):
                         yield decorator.dotted, child.site, 0
+
+
+def _chosen_values(
+    context: SourceContext, function: Function, value: Expression
+) -> tuple[Expression, ...]:
+    """What `autocast = torch.cuda.amp.autocast if amp else suppress` can be; nothing where the choice is
+    about the version of torch, or between the old name and the new."""
+    if not isinstance(value, Choice):
+        return (value,)
+    condition = render(value.condition).lower()
+    sides = (value.first, value.second)
+    new = any(
+        name in _NEW
+        for side in sides
+        if dotted(side)
+        for name in context.resolver.qualified(function, dotted(side))
+    )
+    if _about_version(value.condition) or (new and not _SETTING.search(condition)):
+        return ()
+    return sides
 
 
 def _else_new(

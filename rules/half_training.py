@@ -272,6 +272,19 @@ def train(net, loader):
 """,
             note="the parameters go to the optimizer through a list",
         ),
+        Example(
+            source="""\
+import torch
+from transformers import AdamW, AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("gpt2").half().cuda()
+optimizer = AdamW(model.parameters(), lr=1e-5)
+for batch in loader:
+    model(**batch).loss.backward()
+    optimizer.step()
+""",
+            note="another library's optimizer",
+        ),
     )
 
 

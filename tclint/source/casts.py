@@ -221,17 +221,14 @@ class Casts:
 
     @cached_property
     def trained(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Models whose parameters the file gives to optimizers of torch.optim -> (function, site) of each."""
+        """Models whose parameters the file gives to optimizers -> (function, site) of each."""
         found: dict[str, tuple[tuple[int, int], ...]] = {}
         for function in self.tables.functions:
             for event in function.events:
                 if not isinstance(event, CallEvent):
                     continue
                 called = self.resolver.called(function, event.call)
-                if not any(
-                    name.startswith("torch.optim.") and "lr_scheduler" not in name and name[12:13].isupper()
-                    for name in called
-                ):
+                if not any(_is_optimizer(name) for name in called):
                     continue
                 for argument in event.call.arguments:
                     for name in self._parameters_in(function, argument.value, 3):
@@ -253,6 +250,14 @@ class Casts:
                     yield from self._parameters_in(scope, item.value, depth - 1)
         for part in parts_of(expression):
             yield from self._parameters_in(function, part, depth)
+
+
+def _is_optimizer(qualified: str) -> bool:
+    """A class of optimizers that update parameters as they are, in the dtype that these have."""
+    package, _, last = qualified.rpartition(".")
+    plain = package in ("transformers", "transformers.optimization") and last in ("AdamW", "Adafactor")
+    known = package.startswith(("torch.optim", "torch_optimizer")) and "lr_scheduler" not in package
+    return plain or (known and last[:1].isupper())
 
 
 def _receivers(function: Function) -> Iterator[int]:
