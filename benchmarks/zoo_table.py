@@ -38,9 +38,9 @@ CPU and compares names, shapes, dtypes and strides. Models of transformers are c
 kind; those still too large for memory get fewer words and experts and narrower feed-forward layers. Words
 differ and numbers are noise, as in use: of one word repeated, or of zeros, every token goes to the same
 experts. Where the benchmark has no inputs, those that tclint finds are used. Differences in models that ask
-for values of their data follow from what was assumed of them: how many tokens each expert gets, how many boxes
-pass a threshold, how many steps a solver takes. Some others are the CPU's: `histc` takes no integers there, so
-that models convert the experts' numbers first, which on a GPU they do not."""
+for values of their data follow from what was assumed of them: how many tokens each expert gets, how many
+boxes pass a threshold, how many steps a solver takes. Some others are the CPU's: `histc` takes no integers
+there, so that models convert the experts' numbers first, which on a GPU they do not."""
 
 
 def write_table(folder: Path, out: Path) -> None:
