@@ -51,6 +51,10 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
         clues.divisors.append((int(found[1]), int(found[2])))
     if found := re.search(r"expected (\d+) dims\. Received (\d+)-dim tensor", message):  # einops
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]), is_likely=True))
+    # einsum
+    if found := re.search(r"has size (\d+) for operand \d+ which does not .* seen size (\d+)", message):
+        new, seen = int(found[1]), int(found[2])
+        clues.sizes += [SizeClash(seen, new), SizeClash(new, seen)]
     if re.search(
         r"[Kk]ernel size can't be greater|too small|smaller than|should be at least|[Ee]xpected.*non-zero",
         message,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from tclint.graph import Assumption
 from tclint.tracing.consumers import uses_of
 from tclint.tracing.examples import CallInputs, InferenceFailed, described, inputs_of_graph
 from tclint.tracing.forward_arguments import parameters_of, required_arguments
-from tclint.tracing.layer_inputs import BATCH, first_leaf, from_layers, maker_for
+from tclint.tracing.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
 from tclint.tracing.named_inputs import (
     are_labels,
     are_lengths,
@@ -82,7 +83,7 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         return
     yield from _from_uses(required, uses_of(model), model)
     first, *others = required
-    for tensor, reason in from_layers(model):
+    for tensor, reason in chain(from_layers(model), _of_stated_width(model), from_parameters(model)):
         what = f"input {first} = {described(tensor)}, {reason}"
         if not others:
             yield _guess((tensor,), {}, what)
@@ -91,11 +92,14 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
                 f"{name} = {described(value)}" for name, value in zip(others, further, strict=True)
             )
             yield _guess((tensor, *further), {}, f"{what}; {listed}, by their names and the first")
+
+
+def _of_stated_width(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
     stated = width(model)
-    if stated is not None and not others:
+    if stated is not None:
         for shape in ((BATCH, sequence_length(model), stated), (BATCH, stated)):
             tensor = torch.empty(shape, dtype=floating_dtype(model), device=_META)
-            yield _guess((tensor,), {}, f"input {first} = {described(tensor)}, of the width the model states")
+            yield tensor, "of the width the model states"
 
 
 def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInputs:

@@ -53,6 +53,37 @@ def from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
             yield tensor, reason
 
 
+def from_parameters(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
+    """Inputs for the first weight of each rank in layers of the user's own, laid out as torch's are."""
+    ranks: set[int] = set()
+    for name, owner in model.named_modules():
+        if type(owner).__module__.startswith("torch.nn."):
+            continue
+        for own_name, weight in owner.named_parameters(recurse=False):
+            rank = weight.dim()
+            if rank in ranks or not 2 <= rank <= 5 or not weight.is_floating_point() or 1 in weight.shape[:2]:
+                continue
+            ranks.add(rank)
+            full_name = f"{name}.{own_name}" if name else own_name
+            for shape in _shapes_for_weight(weight, model):
+                tensor = torch.empty((BATCH, *shape), dtype=weight.dtype, device=_META)
+                yield tensor, f"inferred from the first parameter of so many dims ({full_name!r})"
+
+
+def _shapes_for_weight(weight: torch.Tensor, model: nn.Module) -> Iterator[tuple[int, ...]]:
+    width = weight.shape[1]
+    if weight.dim() == 2:
+        yield (width,)
+        yield (sequence_length(model), width)
+    elif weight.dim() == 3:
+        yield width, SIGNAL_LENGTH
+    elif weight.dim() == 4:
+        for size in (*image_sizes(model), (IMAGE_SIZE, IMAGE_SIZE), (64, 64)):
+            yield width, *size
+    else:
+        yield width, *VIDEO_SIZE
+
+
 def maker_for(layer: nn.Module) -> _Maker | None:
     """What makes inputs for a layer of that kind."""
     # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)

@@ -115,6 +115,8 @@ def _from_condition(test: ast.expr, frame: FrameType, clues: Clues) -> None:
                 whole, divisor = _number(rest.left, frame), _number(rest.right, frame)
                 if whole and divisor:
                     clues.divisors.append((whole, divisor))
+            elif left is None and right is None:
+                _from_shapes(node, frame, clues)
             elif left is not None and right is not None and left != right:
                 tensor = _tensor_in(test, frame)
                 is_rank = any(
@@ -130,6 +132,22 @@ def _from_condition(test: ast.expr, frame: FrameType, clues: Clues) -> None:
                     SizeClash(left, right, sources, before),
                     SizeClash(right, left, sources, before),
                 ]
+
+
+def _from_shapes(node: ast.Compare, frame: FrameType, clues: Clues) -> None:
+    """`x.shape[1:] == (3, self.side, self.side)` tells every size."""
+    try:
+        left, right = (tuple(_value(side, frame)) for side in (node.left, node.comparators[0]))
+    except Exception:
+        return
+    tensor = _tensor_in(node, frame)
+    if tensor is None or not all(isinstance(size, int) for size in (*left, *right)):
+        return
+    if len(left) != len(right):
+        clues.ranks.append(RankClash(len(right) - len(left), sources_of(tensor), is_likely=True))
+    for have, want in zip(left, right, strict=False):
+        if have != want:
+            clues.sizes.append(clash_of(tensor, have, want))
 
 
 def _number(value: ast.expr, frame: FrameType) -> int | None:
@@ -160,6 +178,10 @@ def _value(value: ast.expr, frame: FrameType) -> Any:
         return getattr(_value(value.value, frame), value.attr)
     if isinstance(value, ast.Subscript):
         return _value(value.value, frame)[_value(value.slice, frame)]
+    if isinstance(value, ast.Slice):
+        return slice(*(side and _value(side, frame) for side in (value.lower, value.upper, value.step)))
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return tuple(_value(item, frame) for item in value.elts)
     if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
         return -_value(value.operand, frame)
     if isinstance(value, ast.BinOp):

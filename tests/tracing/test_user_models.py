@@ -122,6 +122,31 @@ class Captions(nn.Module):
         return self.rnn(torch.cat((first, self.words(captions)), 1))
 
 
+class EqualizedConv(nn.Module):
+    """A layer of the user's own, its weight scaled where it is used; what it takes is checked as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side = 48
+        self.weight = nn.Parameter(torch.zeros(8, 3, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.shape[1:] == (3, self.side, self.side)
+        return F.conv2d(x, self.weight * 0.1)
+
+
+class TokenGate(nn.Module):
+    """As many tokens as a weight mixes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(100, 16)
+        self.mix = nn.Parameter(torch.zeros(96, 96))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bnd,mn->bmd", self.words(words), self.mix)
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -135,6 +160,8 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (Cell, [("float32", (8, 10)), ("float32", (8, 24))]),
         (Inpainting, [("float32", (8, 3, 224, 224)), ("float32", (8, 1, 224, 224))]),
         (Captions, [("float32", (8, 16)), ("int64", (8, 128)), ("int64", (8,))]),
+        (EqualizedConv, [("float32", (8, 3, 48, 48))]),
+        (TokenGate, [("int64", (8, 96))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
     ],
 )
