@@ -347,9 +347,7 @@ def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int
                         yield decorator.dotted, child.site, 0
 
 
-def _chosen_values(
-    context: SourceContext, function: Function, value: Expression
-) -> tuple[Expression, ...]:
+def _chosen_values(context: SourceContext, function: Function, value: Expression) -> tuple[Expression, ...]:
     """What `autocast = torch.cuda.amp.autocast if amp else suppress` can be; nothing where the choice is
     about the version of torch, or between the old name and the new."""
     if not isinstance(value, Choice):

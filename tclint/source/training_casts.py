@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tclint.source.tables import CallEvent, dotted, method_of
+
 if TYPE_CHECKING:
     from tclint.source.casts import ModelCast
     from tclint.source.context import SourceContext
@@ -18,11 +20,12 @@ def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
     """16-bit casts of models that an optimizer gets and that stay so -> (cast, the optimizer's site)."""
     casts = (*context.casts.model_casts, *context.casts.loaded_in_half, *context.casts.returned)
     for cast in casts:
-        if cast.dtype not in ("float16", "bfloat16") or cast.name not in context.casts.trained:
+        if cast.dtype not in ("float16", "bfloat16"):
             continue
-        optimizers = context.casts.trained[cast.name]
+        optimizers = context.casts.trained.get(cast.name, ())
         if not cast.name.startswith("self."):
             optimizers = tuple(item for item in optimizers if item[0] == cast.function)
+        optimizers = optimizers or tuple(_of_callers(context, cast))
         if not optimizers:
             continue
         scope, optimizer = optimizers[0]
@@ -40,3 +43,20 @@ def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
         after = cast.function == scope and cast.site > optimizer and in_loop
         if not undone and not after:
             yield cast, optimizer
+
+
+def _of_callers(context: SourceContext, cast: ModelCast) -> Iterator[tuple[int, int]]:
+    """The optimizers that got the parameters of a model which callers pass to the function that casts it
+    and then trains it."""
+    function = context.tables.functions[cast.function]
+    if not any(
+        isinstance(event, CallEvent)
+        and method_of(event.call)[1] == "backward"
+        and event.call.site > cast.site
+        for event in function.events
+    ):
+        return
+    for caller, value in context.scaling.passed(function, cast.name):
+        for scope, site in context.casts.trained.get(dotted(value), ()):
+            if scope == caller.index:
+                yield scope, site

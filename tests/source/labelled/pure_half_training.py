@@ -65,3 +65,25 @@ def infer(images):
     model.eval()
     with torch.no_grad():
         return model(images.half())
+
+
+def cast_and_train(model, loader, optimizer, half):
+    if half:
+        model.half()  # AMP002: flag
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+
+def keep(model, path):
+    model.half()  # AMP002: quiet
+    torch.save(model.state_dict(), path)
+
+
+def whole_run(loader, path):
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(10):
+        cast_and_train(model, loader, optimizer, half=True)
+    keep(model, path)
