@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.precision_switches import CUDNN, MATMUL, SETTER, about_determinism, set_again
+from tclint.source.precision_switches import (
+    CUDNN,
+    MATMUL,
+    SETTER,
+    about_determinism,
+    reason_given,
+    set_again,
+)
 from tclint.source.queries import is_test_path
 from tclint.source.switches import Switch
 
@@ -35,7 +42,8 @@ class Tf32Disabled(SourceRule):
 
     When it does not apply
     Code that needs float32 accuracy or bitwise reproducibility. The rule is silent about switches under a
-    condition, in tests, in functions about determinism or seeds, and where the old value is restored.
+    condition, in tests, in functions about determinism or seeds, where the old value is restored, and under
+    a comment that says why.
 
     References
     PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
@@ -59,7 +67,7 @@ class Tf32Disabled(SourceRule):
                 continue
             if program.in_with(switch.function, switch.block, "") or about_determinism(context, switch):
                 continue
-            if set_again(context, switch):
+            if set_again(context, switch) or reason_given(context, switch):
                 continue
             yield self.finding(
                 context.location(switch.site),
@@ -119,6 +127,16 @@ def set_up(args):
     return allow_tf32
 """,
             note="a local variable, a branch of the configuration, a value read at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+# TF32 off: the kernels are compared at full accuracy
+torch.backends.cudnn.allow_tf32 = False
+torch.backends.cuda.matmul.allow_tf32 = False
+""",
+            note="the reason stands above",
         ),
     )
     invalid = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tclint.finding import Related
@@ -51,6 +52,24 @@ _DETERMINISM = (
     "check",
     "accura",
 )
+
+
+_REASON = re.compile(
+    r"#.*(?:determin|reprod|accura|exact|precis|numeric|parity|match|compare|stab)", re.IGNORECASE
+)
+"""A comment that says why float32 has to be exact."""
+
+
+def reason_given(context: SourceContext, switch: Switch) -> bool:
+    """A comment beside the switch, or above it and the switches before it, says why it is set."""
+    lines = context.lines()
+    number = context.location(switch.site).line
+    if _REASON.search(lines[number - 1]):
+        return True
+    above = number - 2
+    while above >= 0 and ("torch.backends." in lines[above] or "matmul_precision" in lines[above]):
+        above -= 1
+    return above >= 0 and lines[above].lstrip().startswith("#") and bool(_REASON.search(lines[above]))
 
 
 def about_determinism(context: SourceContext, switch: Switch) -> bool:
