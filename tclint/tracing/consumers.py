@@ -390,4 +390,5 @@ def _parameters_of(module: nn.Module) -> list[str]:
 
 
 def _is_torchs(module: nn.Module) -> bool:
-    return type(module).__module__.partition(".")[0] == "torch"
+    """Whether its forward is PyTorch's, be it inherited."""
+    return (getattr(type(module).forward, "__module__", "") or "").partition(".")[0] == "torch"

@@ -141,6 +141,11 @@ def _from_broadcast(tensors: list[torch.Tensor], clues: Clues) -> None:
             if not pair[0].sources or (is_weight(left) and not is_weight(right)):
                 pair.reverse()
             clues.sizes += [clash for clash in pair if clash.sources]
+    if left.dim() == right.dim() and left.dim() > 1 and is_weight(left) != is_weight(right):
+        # Positions without a batch, added to features that have one dim too few.
+        weight, other = (left, right) if is_weight(left) else (right, left)
+        if weight.shape[0] not in (1, other.shape[0]):
+            clues.ranks.append(RankClash(1, sources_of(other), is_likely=True))
     if left.dim() != right.dim() and not (is_weight(left) or is_weight(right)):
         clues.ranks.append(RankClash(right.dim() - left.dim(), sources_of(left)))
         clues.ranks.append(RankClash(left.dim() - right.dim(), sources_of(right)))

@@ -147,6 +147,46 @@ class TokenGate(nn.Module):
         return torch.einsum("bnd,mn->bmd", self.words(words), self.mix)
 
 
+class Block(nn.Sequential):
+    """A layer of the user's own whose forward is PyTorch's."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__(nn.Conv2d(inner, outer, 3, padding=1), nn.ReLU())
+
+
+class UNet(nn.Module):
+    """Down in a loop, up by an index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.downs = nn.ModuleList([Block(1, 8), Block(8, 16)])
+        self.ups = nn.ModuleList([nn.ConvTranspose2d(16, 16, 2, 2), Block(32, 8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skips = []
+        for down in self.downs:
+            x = down(x)
+            skips.append(x)
+            x = F.max_pool2d(x, 2)
+        for index in range(0, len(self.ups), 2):
+            x = self.ups[index](x)
+            x = self.ups[index + 1](torch.cat([skips.pop(), x], 1))
+        return x
+
+
+class Positions(nn.Module):
+    """Positions of a fixed window, added after the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(9, 16)
+        self.positions = nn.Parameter(torch.zeros(96, 16))
+        self.head = nn.Linear(16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.project(x) + self.positions)[:, -1]
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -162,6 +202,8 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (Captions, [("float32", (8, 16)), ("int64", (8, 128)), ("int64", (8,))]),
         (EqualizedConv, [("float32", (8, 3, 48, 48))]),
         (TokenGate, [("int64", (8, 96))]),
+        (UNet, [("float32", (8, 1, 224, 224))]),
+        (Positions, [("float32", (8, 96, 9))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
     ],
 )
