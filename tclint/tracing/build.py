@@ -12,8 +12,8 @@ from torch import nn
 from tclint.graph import Parameter
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.devices import DeviceRewriter
-from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
 from tclint.tracing.dtypes import dtype_name
+from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import construct_site_of, remembered_construction
 from tclint.tracing.origin import ensure_origin

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.memory import shares_memory
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import map_tensors
@@ -56,6 +57,7 @@ class MetaKernels:
             key = self._key(function, args, kwargs)
             if key is not None and key in self._memory:
                 return self._replay(self._memory[key])
+            check_arguments(facts.full_name, args, kwargs)
             rule = RULES.get(facts.full_name)
             if rule is not None:
                 try:
@@ -66,6 +68,8 @@ class MetaKernels:
                     if key is not None:
                         self._memory[key] = metadata
                     return empty_meta(metadata)
+        else:
+            check_arguments(facts.full_name, args, kwargs)
         output = function(*args, **kwargs)
         if key is not None:
             self._remember(key, output, tensors)
@@ -74,7 +78,7 @@ class MetaKernels:
     def _key(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             key = (
-                function,
+                id(function),  # facts_of keeps every operator it was asked about
                 tuple([_freeze(value) for value in args]),
                 tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
             )

@@ -58,6 +58,8 @@ _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordo
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
+# Before their arguments are changed or guessed from; all others where their kernel would run.
+_CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
 
 class TooManyOps(RuntimeError):
@@ -236,14 +238,15 @@ class Recorder(TorchDispatchMode):
         if facts.in_place and not facts.reshapes_in_place:
             self._write_in_place(function, facts, args, kwargs)
             return target
-        check_arguments(facts.full_name, args, kwargs)
+        if facts.full_name in _CHECKED_AS_GIVEN:
+            check_arguments(facts.full_name, args, kwargs)
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
                 self.record(function, facts, args, kwargs, output, casts)
                 note_contents(facts, args, kwargs, output)
                 return output
-        if not all([tensor.is_meta for tensor in tensors]):
+        if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
                 args = _integer_indices(args)
             args = map_tensors(args, self._demote)
