@@ -39,6 +39,11 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "instructblipvideo": {"video_token_index": 5},
     "lfm2_moe": {"layer_types": [("full_attention" if i % 4 == 2 else "conv") for i in range(32)]},
     "ministral": {"head_dim": 128},
+    "pp_doclayout_v2": {
+        "class_thresholds": [0.5] * 25,
+        "class_order": [index % 20 for index in range(25)],
+        "num_labels": 25,
+    },
     "time_series_transformer": {"prediction_length": 24},
 }
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.program import Called
 
+_LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
+"""In names of what can only scale losses; a `scaler` may scale data."""
 _TOKENS = words("tokenizer tokens vocab ids seq llm gpt bert lm")
 
 
@@ -167,6 +169,20 @@ for images, labels in loader:
 """,
             note="known only at run time",
         ),
+        Example(
+            source="""\
+from sklearn.preprocessing import StandardScaler
+from torch.utils.data import DataLoader
+
+scaler = StandardScaler() if standardize else None
+loader = DataLoader(dataset, batch_size=100, shuffle=True)
+for inputs, labels in loader:
+    loss = criterion(model(inputs), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a scaler of data, not of losses",
+        ),
     )
     invalid = (
         Example(
@@ -238,7 +254,10 @@ def _trains(context: SourceContext, loader: Called) -> bool:
 def _mixed_precision(context: SourceContext) -> bool:
     """Some autocast region of the file can be on, or losses are scaled."""
     amp = context.amp
-    if amp.scaler_name:
+    named = (amp.scaler_name or "").lower().replace("_", "")
+    if any(word in named for word in _LOSS_SCALERS):
+        return True
+    if any(view.of("scaled_backward", "scaler_step") for view in context.scaling.views):
         return True
     return any(
         region.autocast.enabled is not False and region.autocast.dtype in ("float16", "bfloat16", None)

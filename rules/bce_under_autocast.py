@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
+from tclint.source.tables import Call, CallEvent, Expression, Function, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:
     from tclint.source.autocasts import Region
@@ -38,8 +38,9 @@ class BceUnderAutocast(SourceRule):
             loss = torch.nn.functional.binary_cross_entropy_with_logits(model(x), y)
 
     When it does not apply
-    CPU autocast, which runs it in float32; a region with `autocast(enabled=False)` around it; values that
-    were moved to the CPU; functions and methods of your own that are merely called BCELoss.
+    CPU autocast, which runs it in float32; a region with `autocast(enabled=False)` around it, or one that a
+    parameter switches on which nobody sets; values that were moved to the CPU; functions and methods of
+    your own that are merely called BCELoss.
 
     References
     PyTorch, Automatic Mixed Precision package (torch.amp), "Prefer binary_cross_entropy_with_logits over
@@ -62,7 +63,7 @@ class BceUnderAutocast(SourceRule):
                 if not isinstance(event, CallEvent):
                     continue
                 region = context.amp.autocasts.effective(function, event.block)
-                if region is None or not region.on_cuda:
+                if region is None or not region.on_cuda or _off_by_default(context, region):
                     continue
                 for where, function_of_call, call in self._raising(context, function, event.call, 3):
                     place = call.site if where is context else -event.call.site
@@ -219,6 +220,22 @@ with torch.autocast("cuda"):
 """,
             note="the loss module switches autocast off",
         ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bce = nn.BCELoss()
+
+    def forward(self, probabilities, y, enable_autocast=False):
+        with torch.autocast("cuda", enabled=enable_autocast):
+            return self.bce(probabilities.float(), y)
+""",
+            note="autocast is switched off here, unless somebody asks for it",
+        ),
     )
     invalid = (
         Example(
@@ -287,6 +304,18 @@ def train(model, loader, device="cuda"):
 
 
 RULES: tuple[type[Rule], ...] = (BceUnderAutocast,)
+
+
+def _off_by_default(context: SourceContext, region: Region) -> bool:
+    """The region is on only where a parameter says so whose default is False, and nobody sets it."""
+    owner = context.tables.functions[region.function]
+    off = {item.name for item in owner.parameters if item.default in (Literal(False), Literal(None))}
+    wanted = {condition.text for condition in region.autocast.conditions if condition.holds}
+    return region.autocast.enabled is None and any(
+        not any(context.scaling.passed(owner, name))
+        and not (context.neighbours.known and context.neighbours.mention((f"{name}=",)))
+        for name in wanted & off
+    )
 
 
 def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:

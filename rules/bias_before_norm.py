@@ -8,6 +8,7 @@ from functools import partial
 from tclint.advice.change import Change
 from tclint.advice.compiled import marked_if_handled
 from tclint.advice.edits import without_bias
+from tclint.advice.explicit import asks_for_bias
 from tclint.advice.layers import (
     consumers,
     costliest,
@@ -47,8 +48,9 @@ class ConvBiasBeforeBn(GraphRule):
     When it does not apply
     Other norms do not cancel it (layer norm, group norm) or only partly, nor does a batch norm over
     another dim than the layer's outputs; an activation in between makes the bias meaningful; in inference
-    the norm is folded into the convolution, bias included. Checkpoints with the biases no longer load
-    strictly, and their running means hold the biases: subtract them there.
+    the norm is folded into the convolution, bias included. `bias=True` written in the call is a choice.
+    Checkpoints with the biases no longer load strictly, and their running means hold the biases:
+    subtract them there.
 
     References
     PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
@@ -184,6 +186,22 @@ from torch import empty, nn
 
 
 def build_model():
+    return nn.Sequential(
+        nn.Conv2d(64, 64, 3, padding=1, bias=True), nn.BatchNorm2d(64), nn.ReLU()
+    )
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "a bias on purpose",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
     return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())
 
 
@@ -217,7 +235,7 @@ def example_inputs():
             return
         readers = consumers(context.graph.ops)
         layers = (*convolutions(context.graph), *(op for op in context.graph.ops if op.name == "linear"))
-        useless = [op for op in layers if _is_cancelled(op, readers)]
+        useless = [op for op in layers if _is_cancelled(op, readers) and not asks_for_bias(op.construct_site)]
         if not useless or not worth_pricing(context, indices_of(useless)):
             return
         effect = context.effect(indices_of(useless), graph=without_bias(context.graph, useless))

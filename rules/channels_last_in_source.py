@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from tclint.finding import Effect, Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.convolutional import Models, compiles
+from tclint.source.layouts import batch_copy
 from tclint.source.library_models import Built
 from tclint.source.queries import is_test_path
-from tclint.source.tables import CallEvent, Function, dotted
+from tclint.source.tables import Call, CallEvent, Function, dotted
+from tclint.source.training_loops import functions_that_train
 
 if TYPE_CHECKING:
     from tclint.source.autocasts import Region
@@ -62,9 +64,11 @@ class ChannelsLastMissingInSource(SourceRule):
 
     When it does not apply
     Models with attention or 3-D convolutions, and those that are mostly 1-D. Models that are only chosen
-    when the program runs. Programs that use torch.compile, which lays out convolutions itself. Whether it
-    pays depends on the shapes, which a script does not tell: give tclint the model as `file.py:callable` to
-    have it priced.
+    when the program runs, by a configuration file or a registry that classes enter themselves (a dict of
+    models counts where each of them is convolutional). Programs that use torch.compile, which lays out
+    convolutions itself. Whether it pays depends on the shapes, which a script does not tell: give tclint
+    the model as `file.py:callable` to have it priced. --fix converts a model that one line makes and whose
+    classes never call .view(...), which may fail in another format, and the batches of a library's model.
 
     References
     PyTorch, Channels Last Memory Format tutorial: 22 % for ResNet-50, 8 to 35 % for a list of models.
@@ -81,41 +85,53 @@ class ChannelsLastMissingInSource(SourceRule):
         "NVIDIA Convolutional Layers User's Guide, tensor layouts",
     )
     triggers = ("autocast",)
-    requires = (".backward(",)
+    # Where another file goes backward, this one still hands it the optimizer, or clears its gradients.
+    pattern = re.compile(rb"\.backward\(|zero_grad\(|optim")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not context.program.trainings:
+        if is_test_path(context.path) or not functions_that_train(context):
             return
         if any(word in line for line in context.lines() for word in _WORDS) or compiles(context):
             return
         models = Models(context)
-        for region, function, name in _models_called(context):
+        for region, function, call, name in _models_called(context):
             made = list(models.made(function, name))
             known = [item for item in made if isinstance(item, Built)]
             if not known or any(isinstance(item, str) for item in made):
                 continue
             if context.neighbours.mention(_WORDS):
                 return
-            yield self._finding(context, region, known[0], name)
+            copy = batch_copy(context, function, call) if known[0].takes_images else None
+            yield self._finding(context, region, known[0], name, len(made) == 1, copy)
             return
 
-    def _finding(self, context: SourceContext, region: Region, model: Built, name: str) -> Finding:
+    def _finding(
+        self,
+        context: SourceContext,
+        region: Region,
+        model: Built,
+        name: str,
+        only: bool,
+        copy: Call | None,
+    ) -> Finding:
         line = context.location(region.site).line
         line_made = model.context.location(model.site).line
         shown = f"`{model.name}`" + (", the default," if model.is_default else "")
-        when = "" if region.autocast.enabled else " where that is on"
+        when = "" if _always_on(context, region) else " where that is on"
         runs = context.related(region.site, "it runs under autocast here")
-        location, related, elsewhere = context.location(model.site), runs, ""
+        location, related, elsewhere = context.location(model.site), [runs], ""
         if model.context is not context:
             location = context.location(region.site)
             elsewhere = f" of {os.path.basename(model.context.path)}"
-            related = model.context.related(model.site, "the model is made here")
+            related = [model.context.related(model.site, "the model is made here")]
+        elif copy is not None:
+            related.append(context.related(copy.site, "the batch is copied to the GPU here"))
         return self.finding(
             location,
             f"{shown} (line {line_made}{elsewhere}) trains under autocast{when} (line {line}) in "
             "the default memory format (NCHW): no file that runs with it says channels_last.",
             level="info",
-            related=(related,),
+            related=tuple(related),
             effect=Effect(
                 unknown="the source pass does not know the model's shapes; PyTorch's tutorial measures 22 % "
                 "for ResNet-50 in mixed precision"
@@ -126,6 +142,8 @@ class ChannelsLastMissingInSource(SourceRule):
                 "dtype": region.autocast.dtype,
                 "convolutions_written": model.convolutions or None,
                 "channels_last": None,
+                "made_in_one_place": only and not model.is_default,
+                "views": model.views,
             },
             fix=Fix(
                 f"`{name} = {name}.to(memory_format=torch.channels_last)` after building, and convert every "
@@ -329,9 +347,19 @@ class Trainer:
 RULES: tuple[type[Rule], ...] = (ChannelsLastMissingInSource,)
 
 
-def _models_called(context: SourceContext) -> Iterator[tuple[Region, Function, str]]:
-    """Names that training code calls under autocast, in order."""
-    training = {item.function.index for item in context.program.trainings}
+def _always_on(context: SourceContext, region: Region) -> bool:
+    """Whether autocast is on wherever the program runs, as far as its own lines say."""
+    function = context.tables.functions[region.function]
+    return bool(
+        region.autocast.enabled
+        and not region.autocast.conditions
+        and context.program.unconditional(function, region.block)
+    )
+
+
+def _models_called(context: SourceContext) -> Iterator[tuple[Region, Function, Call, str]]:
+    """Calls that training code makes under autocast, with what they call, in order."""
+    training = functions_that_train(context)
     for function in context.tables.functions:
         for region in context.amp.autocasts.regions(function):
             autocast = region.autocast
@@ -343,8 +371,8 @@ def _models_called(context: SourceContext) -> Iterator[tuple[Region, Function, s
                 context, function, training
             ):
                 continue
-            for inside, name in _called(context, function, region.block, _CALLED_INSIDE):
-                yield region, inside, name
+            for inside, call, name in _called(context, function, region.block, _CALLED_INSIDE):
+                yield region, inside, call, name
 
 
 def _trains(context: SourceContext, function: Function, training: set[int], depth: int = 3) -> bool:
@@ -369,7 +397,7 @@ def _only_evaluates(context: SourceContext, name: str) -> bool:
 
 def _called(
     context: SourceContext, function: Function, block: int, depth: int
-) -> Iterator[tuple[Function, str]]:
+) -> Iterator[tuple[Function, Call, str]]:
     for event in function.events:
         if not isinstance(event, CallEvent) or block not in function.enclosing(event.block):
             continue
@@ -380,7 +408,7 @@ def _called(
             continue
         local = context.resolver.local_functions(function, event.call.function)
         if not local:
-            yield function, name
+            yield function, event.call, name
         elif depth > 0:
             for helper in local:
                 if helper.kind == "function" and helper.index != function.index:

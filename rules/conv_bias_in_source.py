@@ -22,6 +22,7 @@ _BIAS_POSITION = {
         ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), 7
     ),
     **dict.fromkeys(("LazyConv1d", "LazyConv2d", "LazyConv3d"), 6),
+    "Linear": 2,
 }
 """Of the argument among the positional ones, counted from 0, by layer."""
 
@@ -29,12 +30,13 @@ _FREEZES = re.compile(r"(?:freeze|frozen|fix)_?(?:all_?)?(?:bn|norm|batch)", re.
 
 
 class ConvBiasBeforeBnInSource(SourceRule):
-    """A convolution adds a bias that the batch norm after it subtracts again.
+    """A convolution or linear layer adds a bias that the batch norm after it subtracts again.
 
     What it does
-    Finds convolutions of torch.nn (1-D to 3-D, transposed ones too) with a bias that a batch norm directly
-    follows, in `nn.Sequential` or in `forward` (lists of layers included), without running the code. On a
-    traced model it prices the layers as well.
+    Finds convolutions of torch.nn (1-D to 3-D, transposed ones too), and linear layers with as many outputs
+    as the norm has features, with a bias that a batch norm directly follows, in `nn.Sequential` or in
+    `forward` (lists of layers included), without running the code. On a traced model it prices the layers
+    as well.
 
     Why it costs
     Batch norm subtracts the mean of each channel, so a constant added to the channel changes nothing, and
@@ -50,8 +52,10 @@ class ConvBiasBeforeBnInSource(SourceRule):
     When it does not apply
     Other norms do not cancel it (layer norm, group norm) or only partly; an activation in between makes
     the bias meaningful; norms chosen at run time are unknown, files that freeze norms are left alone; in
-    inference the norm is folded into the convolution, bias included. Checkpoints that have the bias hold
-    it in the norm's running_mean too, from which it has to be subtracted when it is dropped.
+    inference the norm is folded into the convolution, bias included. `bias=True` written in the call is a
+    choice. Checkpoints that have the bias hold it in the norm's running_mean too, from which it has to be
+    subtracted when it is dropped; where a file loads published weights, or reads biases that may be those,
+    nothing is changed by --fix.
 
     References
     PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
@@ -65,13 +69,16 @@ class ConvBiasBeforeBnInSource(SourceRule):
     sources = (
         "PyTorch Performance Tuning Guide, Disable bias for convolutions directly followed by a batch norm",
     )
-    triggers = ("Conv1d(", "Conv2d(", "Conv3d(", "ConvTranspose1d(", "ConvTranspose2d(", "ConvTranspose3d(")
+    triggers = (
+        *("Conv1d(", "Conv2d(", "Conv3d(", "ConvTranspose1d(", "ConvTranspose2d(", "ConvTranspose3d("),
+        "Linear(",
+    )
     requires = ("BatchNorm",)
-    # A convolution whose arguments do not say `bias=` (or say True), with a batch norm made further down in
-    # its class or function.
+    # A layer whose arguments do not say `bias=`, with a batch norm made further down in its class or
+    # function.
     pattern = re.compile(
-        rb"(?<!\w)(?:Lazy)?Conv(?:Transpose)?[123]d\("
-        rb"(?!(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bbias\s*=\s*(?!True))"
+        rb"(?<!\w)(?:(?:Lazy)?Conv(?:Transpose)?[123]d|Linear)\("
+        rb"(?!(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bbias\s*=)"
         rb"(?=(?:[^\n]|\n(?!class )){0,3000}?(?<!\w)(?:Sync|Lazy)?BatchNorm(?:[123]d)?\()"
     )
 
@@ -112,9 +119,10 @@ net = nn.Sequential(
     nn.Conv2d(64, 64, 3, 1, 1, 1, 1, False), nn.BatchNorm2d(64),
     nn.Conv2d(64, 64, 3), nn.ReLU(), nn.BatchNorm2d(64),
     nn.Conv2d(64, 64, 3), nn.GroupNorm(8, 64),
+    nn.Conv2d(64, 64, 3, bias=True), nn.BatchNorm2d(64),
 )
 """,
-            note="no bias, by name or position; an activation in between; another norm",
+            note="no bias, by name or position; an activation between; another norm; a bias on purpose",
         ),
         Example(
             source="""\
@@ -207,6 +215,15 @@ class Net(nn.Module):
             source="""\
 from torch import nn
 
+def tokens(length, width):
+    return nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(length), nn.Linear(width, width, True))
+""",
+            note="normed over the tokens, each of whose outputs has a bias of its own",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
 net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
 """,
             note="in inference the norm is folded away",
@@ -250,7 +267,7 @@ from torch.nn import functional as F
 class Up(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up = nn.ConvTranspose2d(128, 64, 2, stride=2, bias=True)
+        self.up = nn.ConvTranspose2d(128, 64, 2, stride=2)
         self.norm = nn.SyncBatchNorm(64)
         nn.init.zeros_(self.up.bias)
 
@@ -302,6 +319,28 @@ def stem(device):
 """,
             note="an OrderedDict, a norm under another name, arguments that are known not to be the bias",
         ),
+        Example(
+            source="""\
+from torch import nn
+
+class Tables(nn.Module):
+    def __init__(self, widths):
+        super().__init__()
+        self.layers = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for before, width in zip(widths, widths[1:]):
+            self.layers.append(nn.Linear(before, width))
+            self.norms.append(nn.BatchNorm1d(width))
+
+    def forward(self, x):
+        for layer, norm in zip(self.layers, self.norms):
+            x = layer(x)
+            x = norm(x)
+            x = x.relu()
+        return x
+""",
+            note="linear layers, in lists",
+        ),
     )
 
 
@@ -309,13 +348,14 @@ RULES: tuple[type[Rule], ...] = (ConvBiasBeforeBnInSource,)
 
 
 def _has_bias(context: SourceContext, layer: Layer) -> bool:
-    """A convolution whose bias is certain."""
+    """A layer whose bias is certain."""
     position = _BIAS_POSITION.get(layer.kind)
     if position is None or any(
         argument.star and not _says_nothing(context, layer, argument) for argument in layer.call.arguments
     ):
         return False
-    return keyword(layer.call, "bias", position) in (None, Literal(True))
+    # Written out, True is somebody's choice.
+    return keyword(layer.call, "bias", position) is None
 
 
 def _says_nothing(context: SourceContext, layer: Layer, argument: Argument) -> bool:
@@ -339,6 +379,11 @@ def _may_freeze_norms(context: SourceContext) -> bool:
     return any(_FREEZES.search(identifier) for identifier in context.tables.identifiers)
 
 
-def _normalises(norm: Layer, conv: Layer) -> bool:
-    dims = conv.kind[-2:]
+def _normalises(norm: Layer, layer: Layer) -> bool:
+    if layer.kind == "Linear":
+        # Of [N, T, C] a batch norm takes the mean over C, which is not the layer's outputs.
+        outputs, features = keyword(layer.call, "out_features", 1), keyword(norm.call, "num_features", 0)
+        alike = outputs is not None and features is not None and render(outputs) == render(features)
+        return alike and norm.kind in ("BatchNorm1d", "SyncBatchNorm")
+    dims = layer.kind[-2:]
     return norm.kind in ("SyncBatchNorm", f"BatchNorm{dims}", f"LazyBatchNorm{dims}")

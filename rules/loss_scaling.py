@@ -51,10 +51,11 @@ class Fp16AutocastNoScaler(SourceRule):
 
     When it does not apply
     bfloat16 or CPU autocast, a dtype that is chosen at run time, regions without gradients, losses scaled
-    by hand. The rule is silent as soon as the file names a scaler that it does not itself make and use in
-    the open, imports a framework that scales losses itself (Accelerate, Lightning, DeepSpeed, apex, ...),
-    sets the default dtype of autocast, or hands the loss to a helper that may scale it; and in functions
-    that do anything with a scaler.
+    by hand. Where only the device is chosen at run time (`device.type`), the default on CUDA counts if the
+    file speaks of CUDA. The rule is silent as soon as the file names a scaler that it does not itself make
+    and use in the open, imports a framework that scales losses itself (Accelerate, Lightning, DeepSpeed,
+    apex, ...), sets the default dtype of autocast, or hands the loss to a helper that may scale it; and in
+    functions that do anything with a scaler.
 
     References
     PyTorch, Automatic Mixed Precision package (torch.amp), "Gradient Scaling".
@@ -339,6 +340,21 @@ for images, labels in loader:
     optimizer.step()
 """,
             note="a scaler that nothing uses",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, device):
+    for images, labels in loader:
+        with torch.autocast(device_type=device.type):
+            loss = criterion(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+
+train(model, loader, optimizer, pick_device(prefer="cuda"))
+""",
+            note="on a GPU, which the file asks for, the default is float16",
         ),
     )
 

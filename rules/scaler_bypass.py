@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.scaler_ops import scaled_by, scaler_evidence, scales_itself, unscales_by_hand
+from tclint.source.scaler_ops import (
+    belongs_to,
+    scaled_by,
+    scaler_evidence,
+    scales_itself,
+    unscales_by_hand,
+)
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -37,8 +43,9 @@ class StepBypassesScaler(SourceRule):
         scaler.update()
 
     When it does not apply
-    The branch without a scaler, an optimizer that was unscaled explicitly, optimizers whose own loss went
-    backward unscaled, optimizers of frameworks (Accelerate's steps through the scaler), disabled scalers.
+    The branch without a scaler, an optimizer that was unscaled explicitly or that owns the scaler,
+    optimizers whose own loss went backward unscaled, optimizers of frameworks (Accelerate's steps through
+    the scaler), disabled scalers.
 
     References
     PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
@@ -64,6 +71,8 @@ class StepBypassesScaler(SourceRule):
                     continue
                 seen.add(step.site)
                 if scales_itself(context, view.function, step.optimizer):
+                    continue
+                if belongs_to(context, view.function, backward.scaler, step.optimizer):
                     continue
                 yield self._report(context, view, step, backward)
 
@@ -180,6 +189,19 @@ def finish(loss, optimizer, scaler=None):
     scaler is not None and scaler.update()
 """,
             note="decided in one statement",
+        ),
+        Example(
+            source="""\
+from signs import SignOptimizer
+
+optimizer = SignOptimizer(model.parameters(), fp16=True)
+scaler = optimizer.scaler
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    optimizer.step()
+    scaler.update()
+""",
+            note="the optimizer's own scaler, which its step knows",
         ),
     )
     invalid = (

@@ -7,28 +7,31 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.tables import CallEvent, dotted, method_of
+from tclint.source.scaler_lifetimes import early_updates, remade
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.scaling import Made
+    from tclint.source.scaler_lifetimes import EarlyUpdate, Remade
     from tclint.source.scaling_view import Op, View
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 
 
 class ScalerLifetime(SourceRule):
-    """A scaler made anew in the training loop, or updated between a backward pass and its step.
+    """A scaler made anew in the training loop, or updated before the step.
 
     What it does
-    Finds a GradScaler that is made inside the loop whose backward passes it scales, and `scaler.update()`
-    between the scaled backward pass and the step of an optimizer.
+    Finds a GradScaler that is made inside the loop whose backward passes it scales, or by a function that
+    a loop of the file calls for every epoch, and `scaler.update()` between the scaled backward pass and the
+    step of an optimizer.
 
     Why it costs
     A scaler learns its scale: it starts at 65536, halves it after an overflow and doubles it after 2000
     clean steps. A new one starts over every time, so that the first steps overflow and are skipped again
     and again. An update between a backward pass and its step changes the scale that the step divides by:
-    the gradients of the second optimizer are then off by a factor of two whenever the scale changes.
+    the gradients of the second optimizer are then off by a factor of two whenever the scale changes. An
+    update that neither a step nor `unscale_` comes before raises "AssertionError: No inf checks were
+    recorded prior to update"; this finding is an error.
 
     Example
         for batch in loader:
@@ -45,8 +48,8 @@ class ScalerLifetime(SourceRule):
             scaler.update()
 
     When it does not apply
-    One scaler per model, loops over folds or experiments that also make a new optimizer, one update after
-    each complete cycle of its own.
+    One scaler per model, loops over folds or experiments that also make a new optimizer, a scaler made only
+    where there is none yet, one update after each complete cycle of its own.
 
     References
     PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training" and "Working with
@@ -68,21 +71,14 @@ class ScalerLifetime(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[int] = set()
         for view in context.scaling.views:
-            for made, backward in self._made_in_loop(context, view):
-                if made.site not in seen:
-                    seen.add(made.site)
-                    yield self.finding(
-                        context.location(made.site),
-                        "This GradScaler is made in every round of the loop that it scales: the scale starts "
-                        "over each time and is never adapted.",
-                        related=(context.related(backward.site, "it scales this backward pass"),),
-                        evidence={
-                            "scaler": context.excerpt(made.site),
-                            "backward": context.excerpt(backward.site),
-                        },
-                        fix=Fix("Make one scaler before the loop and keep it for the whole run."),
-                        identity=f"{view.function.qualified_name}:made",
-                    )
+            for found in remade(context, view):
+                if found.made.site not in seen:
+                    seen.add(found.made.site)
+                    yield self._remade(context, view, found)
+            for early in early_updates(context, view):
+                if early.update.site not in seen:
+                    seen.add(early.update.site)
+                    yield self._early(context, view, early)
             for update, step, backward in self._updated_early(view):
                 if update.site not in seen:
                     seen.add(update.site)
@@ -103,27 +99,43 @@ class ScalerLifetime(SourceRule):
                         identity=f"{view.function.qualified_name}:update:{step.optimizer}",
                     )
 
-    def _made_in_loop(self, context: SourceContext, view: View) -> Iterator[tuple[Made, Op]]:
-        function = view.function
-        for made in context.scaling.made:
-            if made.function != function.index or made.enabled is False:
-                continue
-            for loop in (b for b in function.enclosing(made.block) if function.blocks[b].kind == "loop"):
-                makes_optimizer = any(
-                    isinstance(event, CallEvent)
-                    and loop in function.enclosing(event.block)
-                    and "optim" in dotted(event.call.function).lower()
-                    and method_of(event.call)[1] not in ("step", "zero_grad", "state_dict", "load_state_dict")
-                    for event in function.events
-                )
-                if makes_optimizer:
-                    break
-                for backward in view.of("scaled_backward"):
-                    place = backward.places[0]
-                    origins, _ = context.scaling.origins(function, backward.scaler)
-                    if loop in function.enclosing(place.block) and any(o.site == made.site for o in origins):
-                        yield made, backward
-                        break
+    def _remade(self, context: SourceContext, view: View, found: Remade) -> Finding:
+        related = [context.related(found.backward.site, "it scales this backward pass")]
+        where = "in every round of the loop that it scales"
+        if found.called_in >= 0:
+            where = f"anew by every call of `{view.function.name}`, which a loop calls"
+            related.append(context.related(found.called_in, "called in a loop here"))
+        return self.finding(
+            context.location(found.made.site),
+            f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",
+            related=tuple(related),
+            evidence={
+                "scaler": context.excerpt(found.made.site),
+                "backward": context.excerpt(found.backward.site),
+            },
+            fix=Fix("Make one scaler before the loop and keep it for the whole run."),
+            identity=f"{view.function.qualified_name}:made",
+        )
+
+    def _early(self, context: SourceContext, view: View, early: EarlyUpdate) -> Finding:
+        scaler = early.update.scaler
+        related = [context.related(early.backward.site, "the scaled backward pass")]
+        message = f"`{scaler}.update()` runs although nothing has stepped or unscaled since the backward pass"
+        if early.rarer is not None:
+            message = f"`{scaler}.update()` runs in every round, also in those without a step"
+            related.append(context.related(early.rarer.site, "this does not run in every round"))
+        return self.finding(
+            context.location(early.update.site),
+            f"{message}: it raises AssertionError (No inf checks were recorded prior to update).",
+            level="error",
+            related=tuple(related),
+            evidence={
+                "update": context.excerpt(early.update.site),
+                "backward": context.excerpt(early.backward.site),
+            },
+            fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same test."),
+            identity=f"{view.function.qualified_name}:update:{scaler}",
+        )
 
     def _updated_early(self, view: View) -> Iterator[tuple[Op, Op, Op]]:
         if view.of("escape"):
@@ -197,6 +209,55 @@ for real in loader:
 """,
             note="two complete cycles",
         ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    scaler = None
+
+    def step(self, batches):
+        for batch in batches:
+            if self.scaler is None:
+                self.scaler = torch.amp.GradScaler("cuda")
+            self.scaler.scale(self.model(batch)).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+""",
+            note="made once, when it is first needed",
+        ),
+        Example(
+            source="""\
+import torch
+
+def fit(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+for fold in folds:
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters())
+    fit(model, optimizer, fold)
+""",
+            note="a new run for every fold",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    scaler.scale(model(batch)).backward()
+    scaler.unscale_(optimizer)
+    if gradients_are_small(model):
+        scaler.step(optimizer)
+    scaler.update()
+""",
+            note="unscale_ looks for infs as well",
+        ),
     )
     invalid = (
         Example(
@@ -237,6 +298,48 @@ for batch in loader:
     scaler.step(optim_b)
 """,
             note="updated between two steps",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+for epoch in range(10):
+    train(model, optimizer, loader)
+""",
+            note="made anew for every epoch",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    optimizer.zero_grad()
+    scaler.scale(model(batch)).backward()
+    scaler.update()
+""",
+            note="the step is forgotten: it raises",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    scaler.scale(model(batch)).backward()
+    if (step + 1) % 4 == 0:
+        scaler.step(optimizer)
+        optimizer.zero_grad()
+    scaler.update()
+""",
+            note="raises in rounds that do not step",
         ),
     )
 

@@ -78,6 +78,7 @@ class LmHeadNoPaddingTie(SourceRule):
         "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
         "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), vocabulary",
     )
+    priced_as = ("DIM003",)
     triggers = (".weight = self.",)
     requires = ("Embedding(", "Linear(")
     pattern = re.compile(rb"self\.[\w.]+\.weight = self\.[\w.]+\.weight")

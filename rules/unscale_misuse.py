@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.scaler_ops import either_apart, scaler_evidence, tail
+from tclint.source.scaler_ops import either_apart, reads_of_round, scaler_evidence, tail
 
 if TYPE_CHECKING:
-    from tclint.source.conditions import Condition
     from tclint.source.context import SourceContext
     from tclint.source.scaling_view import Op, View
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 
 
@@ -386,13 +383,6 @@ def _by_flag(view: View, unscale: Op, update: Op, loop: tuple[tuple[int, ...], i
     """A setting decides about unscale_ for the whole loop, the round decides about the update:
     `if clip: unscale_` beside `if step % accumulation == 0: update`."""
     changing = view.changes_in(loop)
-    return not any(_reads(condition, changing) for condition in view.extra(unscale, update)) and any(
-        _reads(condition, changing) for condition in view.extra(update, unscale)
-    )
-
-
-def _reads(condition: Condition, names: frozenset[str]) -> bool:
-    """Whether a test can come out differently from round to round."""
-    return "%" in condition.text or any(
-        name in names or name.partition(".")[0] in names for name in _NAME.findall(condition.text)
+    return not any(reads_of_round(condition, changing) for condition in view.extra(unscale, update)) and any(
+        reads_of_round(condition, changing) for condition in view.extra(update, unscale)
     )

@@ -7,7 +7,7 @@ worker processes) and libcst, NumPy and the rules only when there is something f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -85,17 +85,7 @@ def check(
             contexts[len(entries) - 1] = context, changes
 
     source = _check_sources(paths, rules, settings, on_progress, errors, contents)
-    # Where a rule has two sides, the traced one knows the price of the same line, or of several together.
-    traced = {
-        (finding.code, place.path, place.line)
-        for finding in findings
-        for place in (finding.location, *(related.location for related in finding.related))
-    }
-    findings.extend(
-        finding
-        for finding in source.findings
-        if (finding.code, finding.location.path, finding.location.line) not in traced
-    )
+    findings.extend(_without_priced(source.findings, findings, rules))
     findings = [finding for finding in findings if selection.allows(finding)]
 
     findings, suppressed = apply_suppressions(
@@ -126,6 +116,25 @@ def check(
         paths=source.paths,
         digests=source.digests,
     )
+
+
+def _without_priced(
+    read: Sequence[Finding], traced: Sequence[Finding], rules: Sequence[Rule]
+) -> Iterator[Finding]:
+    """Source findings less those whose problem a traced finding reports: it knows the price of the same line,
+    or of several together."""
+    priced = {(finding.code, place) for finding in traced for place in _places(finding)}
+    others = {rule.code: rule.priced_as for rule in rules if isinstance(rule, SourceRule)}
+    for finding in read:
+        same = {(code, place) for code in others.get(finding.code, ()) for place in _places(finding)}
+        location = finding.location
+        if (finding.code, (location.path, location.line)) not in priced and not same & priced:
+            yield finding
+
+
+def _places(finding: Finding) -> Iterator[tuple[str, int]]:
+    for place in (finding.location, *(related.location for related in finding.related)):
+        yield place.path, place.line
 
 
 def rank(findings: Sequence[Finding]) -> list[Finding]:

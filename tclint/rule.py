@@ -133,6 +133,9 @@ class SourceRule(Rule):
     """Tokens all of which a file must contain as well."""
     pattern: ClassVar[re.Pattern[bytes] | None] = None
     """Where tokens alone would let too many files through: what their bytes must match somewhere."""
+    priced_as: ClassVar[tuple[str, ...]] = ()
+    """Codes of other rules that report the same problem of a traced model: their finding, which has a price,
+    stands instead where both name a line."""
 
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""

@@ -249,3 +249,32 @@ def test_a_line_that_both_passes_see_is_reported_once_with_its_price(tmp_path: P
     assert len(read) == 2
     assert len(both) == 1
     assert "unknown" not in both[0]["effect"]
+
+
+TIED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(50257, 256)
+        self.head = nn.Linear(256, 50257, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, tokens):
+        return self.head(self.wte(tokens))
+
+
+def build():
+    return Model(), torch.zeros(4, 256, dtype=torch.long)
+"""
+
+
+def test_one_vocabulary_is_one_finding(tmp_path: Path) -> None:
+    (tmp_path / "lm.py").write_text(TIED)
+    options = ("--select", "ARC018,DIM003", "--min-gain", "0", "--gpu", "a100")
+    assert [finding["code"] for finding in findings_of(tmp_path, "lm.py", *options)] == ["ARC018"]
+    (finding,) = findings_of(tmp_path, "lm.py:build", "lm.py", *options)
+    assert finding["code"] == "DIM003"

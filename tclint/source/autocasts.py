@@ -250,8 +250,11 @@ class Autocasts:
             possible = self.resolver.evaluate(function, expression)
         if possible.certain and possible.values[0] is None:
             defaults = names().autocast_default_dtype
-            if devices is None or self.changes_default:
+            if self.changes_default:
                 return None, False
+            if devices is None:
+                # `device.type` of a device that comes from elsewhere: on a GPU it is what a GPU's default is.
+                return (defaults["cuda"] if self._speaks_of_cuda else None), False
             # `"cuda" if available else "mps"`: what it is on a GPU does not hang on the others.
             if "cuda" in devices:
                 return defaults["cuda"], False
@@ -274,6 +277,10 @@ class Autocasts:
             if len(truths) == 1:
                 return truths.pop(), ()
         return None, conditions
+
+    @cached_property
+    def _speaks_of_cuda(self) -> bool:
+        return "cuda" in self.tables.identifiers
 
     @cached_property
     def changes_default(self) -> bool:

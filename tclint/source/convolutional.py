@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from tclint.source.layer_counts import CLASS_DEPTH, LayerCounts, through_star
 from tclint.source.library_models import (
-    NOT,
     Built,
     arguments_of,
     library_model,
+    only_text,
     parameters,
     passed_for,
 )
@@ -29,9 +29,9 @@ from tclint.source.tables import (
     Name,
     Other,
     Return,
+    Subscript,
     dotted,
     method_of,
-    parts_of,
     render,
 )
 
@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 
 _DEPTH = 8
 """Names, wrappers and functions followed from a use of a model to what makes it."""
-_CLASS_DEPTH = 5
-ENOUGH = 3
-"""Conv2d layers written in a model's classes from which on it counts as convolutional."""
-
+_LIBRARIES = ("torch.", "torchvision.", "timm.")
 _WRAPPERS = words(
     "DataParallel DistributedDataParallel DDP DP FullyShardedDataParallel convert_sync_batchnorm "
     "convert_syncbn_model"
@@ -51,12 +48,6 @@ _WRAPPERS = words(
 _SAME = words(
     "cuda to cpu train float requires_grad_ apply module half bfloat16 double share_memory to_empty"
 )
-_ATTENTION = re.compile(
-    r"multihead|former|scaled_dot_product|\bvit|swin|mamba"
-    r"|(?<!channel)(?<!spatial)(?<!coord)(?<!pixel)(?<!_)(?:attention|attn)(?:block|layer)?$",
-    re.IGNORECASE,
-)
-"""In names of layers and functions. Attention made of 1x1 convolutions (CBAM and its like) is not meant."""
 
 
 class Models:
@@ -64,7 +55,7 @@ class Models:
 
     def __init__(self, context: SourceContext) -> None:
         self.context = context
-        self._classes: dict[tuple[str, int], Layers] = {}
+        self.counts = LayerCounts()
 
     def made(self, function: Function, name: str) -> Iterator[Built | str | None]:
         """What the model of that name is made by, once for each way; None for one that is not known."""
@@ -87,11 +78,16 @@ class Models:
             if item.operator or _is_wrapping_itself(item, name):
                 continue
             value: Expression | None = item.value
+            if item.unpacked and isinstance(item.value, Call):
+                yield from self._returned(scope, item.value, item.targets.index(name), depth - 1)
+                continue
             if item.unpacked:
                 value = _unpacked(item, name)
             if value is None or value == Literal(None):
                 continue
             yield from self._value(scope, value, depth - 1, seen)
+        if root == "self" and not resolver.definitions(function, name)[0]:
+            yield from self._inherited(function, name, depth - 1)
         owner = resolver.owner(function, name)
         if owner is not None and any(parameter.name == name for parameter in owner.parameters):
             yield from self._passed(owner, name, depth, seen)
@@ -128,6 +124,78 @@ class Models:
                     if value is not None:
                         yield from models._value(function, value, _DEPTH - 2, set())
                     break
+
+    def _inherited(self, function: Function, name: str, depth: int) -> Iterator[Built | str | None]:
+        """What the nearest base class that assigns `self.model` makes of it."""
+        owner = self.context.tables.class_of(function)
+        if owner is None:
+            return
+        for base in owner.bases:
+            for context, found in self._definitions_of(self.context.tables.functions[owner.parent], base):
+                members = [member for member in context.values.members(found) if member.kind == "function"]
+                if not members:
+                    continue
+                models = self if context is self.context else Models(context)
+                made = [
+                    *self._handed_up(owner, context, members, name, depth),
+                    *models._name(members[0], name, depth, set()),
+                ]
+                yield from (self._seen_from_here(item, context, owner.site) for item in made)
+                if made:
+                    return
+
+    def _handed_up(
+        self, owner: Function, context: SourceContext, inherited: list[Function], name: str, depth: int
+    ) -> Iterator[Built | str | None]:
+        """What a class hands to `super().__init__`, whose parameter becomes `self.model` there."""
+        kept = {
+            dotted(item.value)
+            for member in inherited
+            for item in context.resolver.assignments(member, name)
+            if member.name == "__init__" and not item.unpacked
+        }
+        makers = [member for member in inherited if member.name == "__init__"]
+        for member in self.context.values.members(owner):
+            for event in member.events:
+                if not isinstance(event, CallEvent) or method_of(event.call)[1] != "__init__":
+                    continue
+                for parameter in kept & {item.name for item in makers[0].parameters} if makers else ():
+                    value = passed_for(event.call, parameters(context, makers[0]), parameter)
+                    if value is not None:
+                        yield from self._value(member, value, depth - 1, set())
+
+    def _definitions_of(self, scope: Function, named: Expression) -> Iterator[tuple[SourceContext, Function]]:
+        """Functions and classes that a name of this file means, in whichever file of the project."""
+        local = self.context.resolver.local_functions(scope, named)
+        yield from ((self.context, function) for function in local)
+        for qualified in self.context.resolver.qualified(scope, dotted(named)) if dotted(named) else ():
+            if not qualified.startswith(_LIBRARIES):
+                found = self.context.project.definition(qualified)
+                if found is not None:
+                    yield found
+
+    def _returned(
+        self, scope: Function, call: Call, position: int, depth: int
+    ) -> Iterator[Built | str | None]:
+        """The part at a position of what a function of the project returns: `model, optimizer = build()`."""
+        if depth <= 0:
+            return
+        for context, function in self._definitions_of(scope, call.function):
+            models = self if context is self.context else Models(context)
+            for event in function.events if function.kind == "function" else ():
+                if not isinstance(event, Return) or event.is_yield or not isinstance(event.value, Collection):
+                    continue
+                if len(event.value.items) > position:
+                    for made in models._value(function, event.value.items[position], depth - 1, set()):
+                        yield self._seen_from_here(made, context, call.site)
+
+    def _seen_from_here(
+        self, made: Built | str | None, context: SourceContext, site: int
+    ) -> Built | str | None:
+        """A model of another file is named by the place where this one asks for it."""
+        if isinstance(made, Built) and context is not self.context:
+            return made._replace(context=self.context, site=site)
+        return made
 
     # -- what an expression makes
 
@@ -169,9 +237,12 @@ class Models:
         if known is not None:
             yield known
             return
+        if isinstance(call.function, Subscript):
+            yield from self._registered(scope, call.function, call, depth)
+            return
         for qualified in resolver.called(scope, call):
             if qualified.startswith("torch.nn."):
-                layers = self._layers_of_expression(self.context, scope, call, _CLASS_DEPTH)
+                layers = self.counts.of_expression(self.context, scope, call, CLASS_DEPTH)
                 yield layers.verdict("nn.Sequential", self.context, call.site)
                 return
             found = None
@@ -188,11 +259,40 @@ class Models:
         if receiver is not None and method in _SAME:
             yield from self._value(scope, receiver, depth - 1, seen)
             return
-        starred = _through_star(self.context, scope, dotted(call.function))
+        starred = through_star(self.context, scope, dotted(call.function))
         if starred is not None:
             yield from self._defined(*starred, scope, call, depth)
             return
         yield None
+
+    def _registered(
+        self, scope: Function, chosen: Subscript, call: Call, depth: int
+    ) -> Iterator[Built | str | None]:
+        """`MODELS[name](...)` of a dict of the file: certain where each of its models is known. Of
+        `models.__dict__[name](...)`, the one that is chosen, or the default."""
+        name = dotted(chosen.value)
+        if name.endswith(".__dict__"):
+            text, certain = only_text(self.context, scope, chosen.key)
+            for qualified in self.context.resolver.qualified(scope, name.removesuffix(".__dict__")):
+                defined = self.context.project.definition(f"{qualified}.{text}") if text else None
+                if defined is not None:
+                    for item in self._defined(*defined, scope, call, depth - 1):
+                        yield item._replace(is_default=not certain) if isinstance(item, Built) else item
+                    return
+        found, complete = self.context.resolver.definitions(scope, name)
+        table = found[0][1].value if complete and len(found) == 1 else None
+        if not isinstance(table, Collection) or table.kind != "dict" or any(k is None for k in table.keys):
+            yield None
+            return
+        made = [
+            item
+            for value in table.items
+            for item in self._value(found[0][0], Call(value, call.arguments, call.site), depth - 1, set())
+        ]
+        if made and all(isinstance(item, Built) for item in made):
+            yield from made
+        else:
+            yield next((item for item in made if isinstance(item, str)), None)
 
     def _defined(
         self, context: SourceContext, function: Function, scope: Function, call: Call, depth: int
@@ -200,12 +300,12 @@ class Models:
         """What a class is, or what a function returns; `call` is where the trained file calls it."""
         site = call.site
         if function.kind == "class":
-            layers = self.layers(context, function)
+            layers = self.counts.of_class(context, function)
             for argument in call.arguments:
                 # `ResNet(BasicBlock, [2, 2, 2, 2])`
                 if isinstance(argument.value, Name):
                     block = Call(argument.value, (), site)
-                    layers = layers + self._layers_of_callee(self.context, scope, block, _CLASS_DEPTH)
+                    layers = layers + self.counts.of_callee(self.context, scope, block, CLASS_DEPTH)
             yield layers.verdict(function.name, self.context, site)
             return
         models = self if context is self.context else Models(context)
@@ -217,131 +317,7 @@ class Models:
                 continue
             for made in models._value(function, value, depth - 2, set()):
                 # A file's own function is where its model is made; another file's is named by the call.
-                elsewhere = isinstance(made, Built) and models is not self
-                yield made._replace(context=self.context, site=site) if elsewhere else made  # type: ignore[union-attr]
-
-    # -- layers of classes
-
-    def layers(self, context: SourceContext, owner: Function, depth: int = _CLASS_DEPTH) -> Layers:
-        """Layers that a class makes, with the classes and functions of the project that it uses."""
-        key = (context.path, owner.index)
-        if key not in self._classes:
-            self._classes[key] = Layers()  # a class that makes itself
-            total = Layers(attention=bool(_ATTENTION.search(owner.name)))
-            outer = context.tables.functions[owner.parent] if owner.parent >= 0 else owner
-            for base in owner.bases:
-                total = total + self._layers_of_callee(context, outer, Call(base, (), 0), depth)
-            for member in context.values.members(owner):
-                total = total + self._layers_of_function(context, member, depth)
-            self._classes[key] = total
-        return self._classes[key]
-
-    def _layers_of_function(self, context: SourceContext, function: Function, depth: int) -> Layers:
-        total = Layers()
-        for event in function.events:
-            if isinstance(event, CallEvent):
-                total = total + self._layers_of_callee(context, function, event.call, depth)
-        return total
-
-    def _layers_of_expression(
-        self, context: SourceContext, function: Function, value: Expression, depth: int
-    ) -> Layers:
-        total = Layers()
-        if isinstance(value, Call):
-            total = self._layers_of_callee(context, function, value, depth)
-        for part in parts_of(value):
-            total = total + self._layers_of_expression(context, function, part, depth)
-        return total
-
-    def _layers_of_callee(self, context: SourceContext, function: Function, call: Call, depth: int) -> Layers:
-        if depth <= 0:
-            return Layers()
-        name = dotted(call.function)
-        attention = bool(_ATTENTION.search(name))
-        known = library_model(context, function, call)
-        if known is not None:
-            return Layers(conv2d=ENOUGH) if isinstance(known, Built) else Layers(attention=True)
-        for qualified in context.resolver.called(function, call):
-            last = qualified.rpartition(".")[2]
-            if qualified.startswith("torch.nn."):
-                flat = last in ("Conv2d", "ConvTranspose2d")
-                line = last in ("Conv1d", "ConvTranspose1d") or (flat and _is_line(call))
-                return Layers(
-                    conv2d=int(flat and not line),
-                    conv1d=int(line),
-                    conv3d=int(last in ("Conv3d", "ConvTranspose3d")),
-                    attention=attention,
-                )
-            if qualified.startswith(("torch.", "torchvision.")):
-                return Layers(attention=attention)
-            found = context.project.definition(qualified)
-            if found is not None:
-                return self._layers_of_definition(*found, depth - 1)
-            return Layers(attention=attention)
-        starred = _through_star(context, function, name)
-        if starred is not None:
-            return self._layers_of_definition(*starred, depth - 1)
-        total = Layers(attention=attention)
-        if dotted(call.function).startswith(("self.", "cls.")):
-            return total  # a method of the class, which is counted as one of its members
-        for local in context.resolver.local_functions(function, call.function):
-            total = total + self._layers_of_definition(context, local, depth - 1)
-        return total
-
-    def _layers_of_definition(self, context: SourceContext, function: Function, depth: int) -> Layers:
-        if depth <= 0:
-            return Layers()
-        if function.kind == "class":
-            return self.layers(context, function, depth)
-        if function.kind == "function":
-            return self._layers_of_function(context, function, depth)
-        return Layers()
-
-
-class Layers(NamedTuple):
-    """What the classes of a model make."""
-
-    conv2d: int = 0
-    conv1d: int = 0
-    conv3d: int = 0
-    attention: bool = False
-
-    def __add__(self, more: Layers) -> Layers:  # type: ignore[override]
-        return Layers(
-            self.conv2d + more.conv2d,
-            self.conv1d + more.conv1d,
-            self.conv3d + more.conv3d,
-            self.attention or more.attention,
-        )
-
-    def verdict(self, name: str, context: SourceContext, site: int) -> Built | str | None:
-        """What a model with these layers is."""
-        # A few 1-D convolutions across channels (ECA) leave a network one for images.
-        if self.attention or self.conv3d or 2 * self.conv1d >= max(self.conv2d, 1):
-            return NOT
-        return Built(name, self.conv2d, context, site) if self.conv2d >= ENOUGH else None
-
-
-def _through_star(
-    context: SourceContext, scope: Function, name: str
-) -> tuple[SourceContext, Function] | None:
-    """What a name means that only `from module import *` can have brought."""
-    if not name or "." in name or context.resolver.owner(scope, name) is not None:
-        return None
-    for item in context.tables.module.imports:
-        if item.name == "*" and not item.qualified.startswith(("torch.", "torchvision.")):
-            found = context.project.definition(f"{item.qualified}.{name}")
-            if found is not None:
-                return found
-    return None
-
-
-def _is_line(call: Call) -> bool:
-    """A kernel of one row or one column, as for sound that is folded into two axes."""
-    kernel = keyword(call, "kernel_size", 2)
-    if not isinstance(kernel, Collection) or len(kernel.items) != 2:
-        return False
-    return sum(item == Literal(1) for item in kernel.items) == 1
+                yield self._seen_from_here(made, context, site)
 
 
 def _same_file(one: str, other: str) -> bool:

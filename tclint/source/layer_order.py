@@ -6,17 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tclint.source.layer_lists import LayerLists
+from tclint.source.readers import direct_names, mentions, reader_of, sets_up
 from tclint.source.resolve import Symbol
 from tclint.source.tables import (
     Argument,
     Assignment,
     Call,
     CallEvent,
-    Closure,
     Collection,
-    Definition,
-    Discard,
-    Event,
     Expression,
     Function,
     Jump,
@@ -25,7 +22,6 @@ from tclint.source.tables import (
     Return,
     dotted,
     method_of,
-    parts_of,
 )
 
 if TYPE_CHECKING:
@@ -33,8 +29,6 @@ if TYPE_CHECKING:
 
 _SEQUENTIAL = frozenset({"torch.nn.Sequential", "torch.nn.modules.container.Sequential"})
 _REORDERS = frozenset({"insert", "pop", "remove", "clear", "reverse", "sort"})
-_METADATA = frozenset({"shape", "size", "dtype", "device", "dim", "ndim"})
-"""Attributes of a tensor that no bias changes."""
 
 
 class Layer(NamedTuple):
@@ -78,7 +72,7 @@ class LayerOrder:
             found, complete = self.resolver.definitions(function, expression.dotted)
             if complete and len(found) == 1 and found[0][0] is function:
                 made = found[0][1]
-                once = sum(_mentions(event, expression.dotted) for event in function.events) == 1
+                once = sum(mentions(event, expression.dotted) for event in function.events) == 1
                 if once and not made.operator and not made.unpacked and isinstance(made.value, Call):
                     return self.layer(function, made.value)
         return None
@@ -199,7 +193,7 @@ class LayerOrder:
         for member in members:
             for position, event in enumerate(member.events):
                 if isinstance(event, CallEvent) and dotted(event.call.function) in layers:
-                    following = _reader(member, position, event.call)
+                    following = dotted(reader_of(member, position, event.call))
                     uses.setdefault(dotted(event.call.function), set()).add(following)
         for name, readers in uses.items():
             reader = next(iter(readers)) if len(readers) == 1 else ""
@@ -216,7 +210,9 @@ class LayerOrder:
                 del layers[name]
         for first, second in lists.readers(set(layers)).items():
             if second in layers and len({layer.kind for layer in layers[second]}) == 1:
-                yield from (Pair(layer, layers[second][0]) for layer in layers[first])
+                alike = len(layers[first]) == len(layers[second])
+                for position, layer in enumerate(layers[first]):
+                    yield Pair(layer, layers[second][position if alike else 0])
 
     def _attribute(self, member: Function, name: str) -> Layer | None:
         found, complete = self.resolver.definitions(member, name)
@@ -229,17 +225,16 @@ class LayerOrder:
         """The layers are used as values too, or other classes or code may run or replace them."""
         for function in self.tables.functions:
             own = function in members
-            setup = any(word in function.name for word in ("init", "reset", "weight"))
             derived = not own and self._derives_from(function, owner)
             for event in function.events:
-                names = _direct_names(event) if own or derived else ()
+                names = direct_names(event) if own or derived else ()
                 if derived and (first in names or second in names):
                     return True
                 if own:
                     called = dotted(event.call.function) if isinstance(event, CallEvent) else ""
                     if any(name in (first, second) and name != called for name in names):
                         return True
-                    if not setup and any(name.startswith(f"{first}.") for name in names):
+                    if not sets_up(function) and any(name.startswith(f"{first}.") for name in names):
                         return True
                 elif isinstance(event, Assignment) and self._replaces(event, derived, first, second):
                     return True
@@ -309,7 +304,7 @@ def _additions(function: Function, name: str) -> Iterator[_Addition | None]:
                     yield event.block, list(values[0].items), True
                 elif name != "self" or method in ("append", "extend", "register_module"):
                     yield event.block, [], False
-            elif name in _direct_names(event):
+            elif name in direct_names(event):
                 yield event.block, [], False
         elif isinstance(event, Jump | Return):
             yield event.block, [], False
@@ -330,73 +325,3 @@ def _assigned(event: Assignment, name: str) -> _Addition:
     ):
         return event.block, list(value.operands[1].items), True
     return event.block, [], False
-
-
-def _reader(function: Function, position: int, call: Call) -> str:
-    """What alone is called with the result of a call: 'self.bn1' in `self.bn1(self.conv1(x))`, or one
-    statement later; '' where something else may read it."""
-    for index in range(position + 1, len(function.events)):
-        event = function.events[index]
-        if isinstance(event, CallEvent):
-            if any(_is_call(argument.value, call) for argument in event.call.arguments):
-                return dotted(event.call.function) if len(event.call.arguments) == 1 else ""
-        elif isinstance(event, Assignment) and _is_call(event.value, call):
-            if event.unpacked or event.operator or len(event.targets) != 1 or "." in event.targets[0]:
-                return ""
-            return _next_reader(function, index, event.targets[0], event.block)
-    return ""
-
-
-def _is_call(value: Expression, call: Call) -> bool:
-    return isinstance(value, Call) and value.site == call.site
-
-
-def _next_reader(function: Function, position: int, name: str, block: int) -> str:
-    """What is called with a variable that nothing else reads before it is assigned again."""
-    reader = ""
-    for event in function.events[position + 1 :]:
-        if _reads(event, name):
-            only = isinstance(event, CallEvent) and [argument.value for argument in event.call.arguments]
-            if reader or event.block != block or only != [Name(name)]:
-                return ""
-            assert isinstance(event, CallEvent)
-            reader = dotted(event.call.function)
-        if isinstance(event, Assignment) and name in event.targets:
-            if event.block in function.enclosing(block):
-                return reader
-            if not reader:
-                return ""
-    in_loop = any(function.blocks[outer].kind == "loop" for outer in function.enclosing(block))
-    return "" if in_loop else reader
-
-
-def _reads(event: Event, name: str) -> bool:
-    if isinstance(event, Assignment) and event.operator and name in event.targets:
-        return True  # `x += y`
-    return any(
-        read == name or (read.startswith(f"{name}.") and read.split(".")[1] not in _METADATA)
-        for read in _direct_names(event)
-    )
-
-
-def _mentions(event: Event, name: str) -> int:
-    return sum(read == name or read.startswith(f"{name}.") for read in _direct_names(event))
-
-
-def _direct_names(event: Event) -> list[str]:
-    """Names that an event reads itself: those inside of further calls belong to the calls' own events."""
-    match event:
-        case CallEvent(call, _):
-            pending = [call.function, *(argument.value for argument in call.arguments)]
-        case Assignment(_, value, _, _) | Return(value, _, _):
-            pending = [value]
-        case Discard() | Jump() | Definition():
-            return []
-    found: list[str] = []
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Name):
-            found.append(part.dotted)
-        elif not isinstance(part, Call | Closure):
-            pending.extend(parts_of(part))
-    return found

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.queries import keyword, positional
+from tclint.source.queries import has_star, keyword, positional
 from tclint.source.tables import (
+    Assignment,
     Call,
     CallEvent,
     Collection,
     Expression,
     Function,
+    Literal,
     Name,
+    Other,
     dotted,
     method_of,
 )
@@ -110,3 +113,36 @@ def sizes_of(
         value = possible.values[0] if possible.certain else None
         sizes.append(value if isinstance(value, int) else None)
     return tuple(sizes)
+
+
+def batch_copy(context: SourceContext, function: Function, call: Call) -> Call | None:
+    """The one copy to the GPU that makes the only argument of a model's call: `model(images.cuda())`, or
+    `images = images.to(device)` before it."""
+    if len(call.arguments) != 1 or call.arguments[0].keyword or call.arguments[0].star:
+        return None
+    value = call.arguments[0].value
+    if isinstance(value, Name):
+        made = [
+            part
+            for item in context.resolver.assignments(function, value.dotted)
+            if (part := _part_for(item, value.dotted)) is not None
+        ]
+        if len(made) != 1:
+            return None
+        value = made[0]
+    if not isinstance(value, Call) or keyword(value, "memory_format") is not None or has_star(value):
+        return None
+    receiver, method = method_of(value)
+    return value if method in ("to", "cuda") and dotted(receiver or Literal(None)) else None
+
+
+def _part_for(item: Assignment, name: str) -> Expression | None:
+    """What an assignment gives a name; None for the item of a loop or of a batch that is taken apart."""
+    if isinstance(item.value, Other) and item.value.kind == "iterate":
+        return None
+    if item.unpacked:
+        value = item.value
+        if isinstance(value, Collection) and len(value.items) == len(item.targets):
+            return value.items[item.targets.index(name)]
+        return None
+    return item.value

@@ -19,6 +19,8 @@ _FAMILIES = re.compile(
 )
 """In names of torchvision's and timm's models, in lower case: networks of 2-D convolutions."""
 _NOT_FAMILIES = re.compile(r"vit|swin|former|3d|2plus1d|mixer|deit|clip|lambda|halo|botnet|coat|video")
+_DETECTORS = re.compile(r"rcnn|retinanet|fcos|ssd")
+"""Called with a list of images."""
 _SMP_CLASSES = words("Unet UnetPlusPlus MAnet Linknet FPN PSPNet DeepLabV3 DeepLabV3Plus PAN UPerNet")
 
 
@@ -35,6 +37,13 @@ class Built(NamedTuple):
     """Where that file does."""
     is_default: bool = False
     """Chosen by an option, of which this is the default."""
+    views: bool = False
+    """Its classes, as far as they are the project's own, call `.view(...)`."""
+
+    @property
+    def takes_images(self) -> bool:
+        """A model of a library that is called with one batch [N, C, H, W]."""
+        return not self.convolutions and not _DETECTORS.search(self.name)
 
 
 NOT = "not convolutional"
@@ -62,7 +71,7 @@ def library_model(context: SourceContext, scope: Function, call: Call) -> Built 
                 return _named(context, scope, call, "torchvision", keyword(call, "model", 1))
         if qualified.startswith("segmentation_models_pytorch.") and last in _SMP_CLASSES:
             encoder = keyword(call, "encoder_name", 0)
-            text = "resnet34" if encoder is None else _only_text(context, scope, encoder)[0]
+            text = "resnet34" if encoder is None else only_text(context, scope, encoder)[0]
             # Whatever encodes, these decode with 2-D convolutions.
             if _NOT_FAMILIES.search(text) or text.startswith("mit_"):
                 return NOT
@@ -89,7 +98,7 @@ def _named(
 ) -> Built | str | None:
     if name is None:
         return None
-    text, certain = _only_text(context, scope, name)
+    text, certain = only_text(context, scope, name)
     if not text:
         return None
     prefix = "torchvision.models." if library == "torchvision" else "timm "
@@ -97,7 +106,7 @@ def _named(
     return found._replace(is_default=not certain) if isinstance(found, Built) else found
 
 
-def _only_text(context: SourceContext, scope: Function, value: Expression) -> tuple[str, bool]:
+def only_text(context: SourceContext, scope: Function, value: Expression) -> tuple[str, bool]:
     """The one string that an expression can be, and whether it is sure to be that one; '' for none."""
     possible = context.resolver.evaluate(scope, value)
     found = list(possible.values)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tclint.source.hand_scaling import unscales_gradients
 from tclint.source.tables import Call, CallEvent, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:
+    from tclint.source.conditions import Condition
     from tclint.source.context import SourceContext
     from tclint.source.scaling_view import Op, View
     from tclint.source.tables import Expression, Function
+
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def unscales_by_hand(context: SourceContext) -> bool:
@@ -20,6 +25,12 @@ def unscales_by_hand(context: SourceContext) -> bool:
         or context.amp.computes_with_scale
         or unscales_gradients(context.tables)
     )
+
+
+def belongs_to(context: SourceContext, function: Function, scaler: str, owner: str) -> bool:
+    """`scaler = optimizer.scaler`: the optimizer that has it unscales in its own `step`."""
+    written = [dotted(item.value) for _, item in context.resolver.definitions(function, scaler)[0]]
+    return any(name.startswith(f"{owner}.") for name in (scaler, *written))
 
 
 _SCALING = (b"scaler", b"Scaler", b"scale_loss", b"loss_scale")
@@ -56,6 +67,13 @@ def _speaks_of_scaling(function: Function) -> bool:
 def tail(scaler: str) -> str:
     """`scaler` of `self.scaler`: two names in one file that end alike may be one object."""
     return scaler.rpartition(".")[2]
+
+
+def reads_of_round(condition: Condition, changing: frozenset[str]) -> bool:
+    """Whether a test can come out differently from round to round of a loop that changes these names."""
+    return "%" in condition.text or any(
+        name in changing or name.partition(".")[0] in changing for name in _NAME.findall(condition.text)
+    )
 
 
 def either_apart(view: View, one: Op, other: Op) -> bool:

@@ -159,7 +159,11 @@ def _overrides(context: SourceContext, name: str) -> set[object]:
                 given = [a.value for a in event.call.arguments if a.keyword == field]
                 if any(a.star == "**" for a in event.call.arguments):
                     sizes.add(None)
-            elif isinstance(event, Assignment) and any(t.endswith(f".{field}") for t in event.targets):
+            elif (
+                holder  # a parameter is no attribute
+                and isinstance(event, Assignment)
+                and any(target.endswith(f".{field}") for target in event.targets)
+            ):
                 stored = event.targets[0].startswith("self.") and dotted(event.value) == field
                 given = [] if stored else [event.value]  # `self.vocab_size = vocab_size` keeps a parameter
             for value in given:

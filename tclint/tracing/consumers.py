@@ -10,11 +10,13 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+
+from tclint.tracing.einops_layers import is_einops
+from tclint.tracing.uses import Use
 
 _MAX_DEPTH = 8
 # These tell about a tensor and hold none of its values.
@@ -28,35 +30,12 @@ _JOINS = frozenset(
     {"add", "cat", "concat", "concatenate", "hstack", "mul", "stack", "sub", "vstack", "where"}
 )
 _ADDS_A_DIM = frozenset({"cat", "concat", "concatenate", "einsum", "hstack", "outer", "stack", "unsqueeze"})
+# What they return are places in their argument; of the second group, only the second part is.
+_PLACES = frozenset(
+    {"argmax", "argmin", "argsort", "bucketize", "indices", "multinomial", "nonzero", "searchsorted"}
+)
+_WITH_PLACES = frozenset({"kthvalue", "max", "median", "min", "mode", "sort", "topk"})
 _PRODUCTS = frozenset({"mm", "matmul", "linear", "bmm", "einsum"})
-
-
-@dataclass
-class Use:
-    """What the source tells about one argument."""
-
-    layer: nn.Module | None = None
-    """The first layer that takes it."""
-    layers: int = 1
-    """How many layers share it, where a loop gives each of them a part."""
-    position: int = 0
-    """Which argument of that layer it is."""
-    role: str = ""
-    """What that layer calls the argument, where it is one of PyTorch's."""
-    width: int | None = None
-    """The size of its last dim, where a bare parameter multiplies it."""
-    is_direct: bool = True
-    """The layer takes it without another dim put in, and not joined with anything."""
-    is_index: bool = False
-    """It selects elements of something else."""
-    iterated: int = 0
-    """It is a list with an item for each of so many layers."""
-    parts: int = 0
-    """How many names it is unpacked into."""
-    keys: dict[str, Use] = field(default_factory=dict)
-    """Of a mapping or an object: what is known about its items or attributes."""
-    by_attribute: bool = False
-    """The keys are attributes."""
 
 
 def uses_of(model: nn.Module) -> dict[str, Use]:
@@ -151,9 +130,11 @@ class _Walk:
             sides = (
                 value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
             )
+            names_places = _called(value) in _WITH_PLACES and len(target.elts) == 2
             for index, item in enumerate(target.elts):
+                part = _NOTHING if names_places and index else held
                 self._bind(
-                    item, self._value(sides[index]) if sides else held, sides[index] if sides else value
+                    item, self._value(sides[index]) if sides else part, sides[index] if sides else value
                 )
             if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
                 for name in held:
@@ -223,7 +204,7 @@ class _Walk:
 
     def _attribute(self, node: ast.Attribute) -> _Names:
         held = self._value(node.value)
-        if node.attr in _METADATA:
+        if node.attr in _METADATA or node.attr in _PLACES:
             return _NOTHING
         if isinstance(node.value, ast.Name) and len(held) == 1 and not hasattr(torch.Tensor, node.attr):
             return self._item(next(iter(held)), node.attr, by_attribute=True)
@@ -247,6 +228,8 @@ class _Walk:
             and isinstance(node.slice.value, int)
             and node.slice.value > 0
         ):
+            if _called(node.value) in _WITH_PLACES:
+                return _NOTHING
             for name in held if isinstance(node.value, ast.Name) else ():
                 self._uses[name].parts = max(self._uses[name].parts, node.slice.value + 1)
         return held
@@ -271,7 +254,8 @@ class _Walk:
                 method = getattr(type(self._owner), function.attr, None)
                 if inspect.isfunction(method):
                     return self._descend(self._owner, method, values, named)
-            if function.attr in _METADATA:
+            if function.attr in _METADATA or function.attr in _PLACES:
+                self._value(function.value)
                 return _NOTHING
             if function.attr == "get" and len(node.args) and isinstance(node.args[0], ast.Constant):
                 held = self._value(function.value)
@@ -304,7 +288,8 @@ class _Walk:
     def _module_call(
         self, module: nn.Module, count: int, values: list[_Names], named: dict[str | None, _Names]
     ) -> _Names:
-        function = None if _is_torchs(module) else _function_of(type(module).forward)
+        is_leaf = _is_torchs(module) or is_einops(module)
+        function = None if is_leaf else _function_of(type(module).forward)
         if function is not None and self._depth < _MAX_DEPTH:
             return self._descend(module, type(module).forward, values, named)
         roles = [*_parameters_of(module)[: len(values)], *(name or "" for name in named)]
@@ -382,6 +367,13 @@ class _Walk:
             except Exception:
                 return None
         return None
+
+
+def _called(node: ast.expr) -> str:
+    """The name of the function or method that an expression calls."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
 
 
 def _parameters_of(module: nn.Module) -> list[str]:

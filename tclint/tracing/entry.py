@@ -25,6 +25,7 @@ from tclint.tracing.examples import (
     with_batch,
 )
 from tclint.tracing.failures import forward_error
+from tclint.tracing.import_roots import import_roots
 from tclint.tracing.inference import infer_inputs
 from tclint.tracing.input_search import InputSearch
 from tclint.tracing.inputs import SYNTAX, InputSpec
@@ -67,7 +68,8 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     """
     target = parse_target(text)
     folder = os.path.dirname(os.path.abspath(target.path)) if target.path else os.getcwd()
-    sites = SiteFinder(roots=(folder, os.getcwd()))
+    roots = import_roots(target.path) if target.path else []
+    sites = SiteFinder(roots=(folder, os.getcwd(), *roots))
 
     @contextlib.contextmanager
     def while_loading() -> Iterator[None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
+import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils import _python_dispatch
 
 from tclint.tracing.custom_functions import checkpointed_region, patched_apply
-from tclint.tracing.distributed import plain_wrappers
+from tclint.tracing.distributed import MODULES, plain_wrappers
+from tclint.tracing.higher_order import SCANS, generic_scans
 
 _FAKE_CUDA_VALUES: dict[str, Any] = {
     "current_device": 0,
@@ -85,7 +86,7 @@ def without_gpu() -> Iterator[None]:
         replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
         replacements += [(torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()]
     replacements += _lazy_parameters()
-    replacements += plain_wrappers()
+    replacements += [*plain_wrappers(), *generic_scans()]
     checkpoint = sys.modules.get("torch.utils.checkpoint")
     if checkpoint is not None:
         # Saves inputs for a backward pass, which inference tensors do not allow.
@@ -99,7 +100,45 @@ def without_gpu() -> Iterator[None]:
     for name in ("grad_increment_nesting", "jvp_increment_nesting"):
         if hasattr(functorch, name):
             replacements.append((functorch, name, _with_autograd(getattr(functorch, name))))
-    with patched(replacements), _slow_attention(), _no_scripting(), patched_apply():
+    with (
+        patched(replacements),
+        _patched_when_imported({*MODULES, SCANS}, lambda: [*plain_wrappers(), *generic_scans()]),
+        _slow_attention(),
+        _no_scripting(),
+        patched_apply(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _patched_when_imported(
+    modules: Collection[str], replacements: Callable[[], list[tuple[Any, str, Any]]]
+) -> Iterator[None]:
+    """Patch modules that the block itself imports as well, as soon as they are there."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+            spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name in modules else None
+            loader = spec.loader if spec is not None else None
+            if spec is None or loader is None:
+                return None
+            run = loader.exec_module
+
+            def run_and_patch(module: Any) -> None:
+                run(module)
+                known = {(id(owner), attribute) for owner, attribute, _ in done}
+                new = [item for item in replacements() if (id(item[0]), item[1]) not in known]
+                done.extend(new)
+                undo.enter_context(patched(new))
+
+            loader.exec_module = run_and_patch  # type: ignore[method-assign]
+            return spec
+
+    done = replacements()
+    with contextlib.ExitStack() as undo:
+        sys.meta_path.insert(0, Finder)
+        undo.callback(sys.meta_path.remove, Finder)
         yield
 
 
@@ -149,9 +188,14 @@ def _no_scripting() -> Iterator[None]:
             (torch.jit, "script", script),
             (torch.jit, "script_if_tracing", lambda function: function),
             (torch.jit, "trace", lambda function, *_args, **_kwargs: function),
+            (torch.jit, "load", _no_archive),
         ]
     ):
         yield
+
+
+def _no_archive(*_args: Any, **_kwargs: Any) -> Any:
+    raise RuntimeError("a TorchScript archive holds no Python to trace; build the model from its source")
 
 
 def _to_device_by_number(to: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,6 +80,21 @@ def inputs_of_module(module: ModuleType) -> tuple[str, Callable[[], Any]] | None
     return None
 
 
+def inputs_of_graph(model: torch.nn.Module) -> tuple[torch.Tensor, ...] | None:
+    """Tensors like those that an exported program or a torch.fx graph was recorded with, if it keeps them."""
+    graph = getattr(model, "graph", None)
+    if not isinstance(graph, torch.fx.Graph):
+        return None
+    values = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors or len(tensors) != len(values):
+        return None
+    return tuple(
+        torch.empty(tuple(int(size) for size in value.shape), dtype=value.dtype, device=_META)
+        for value in tensors
+    )
+
+
 def _same(value: Any) -> Any:
     return value
 

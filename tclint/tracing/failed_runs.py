@@ -49,6 +49,8 @@ def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
 def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
     if found := re.search(r"length (\d+) in chunks of (\d+)", message):  # einops
         clues.divisors.append((int(found[1]), int(found[2])))
+    if found := re.search(r"expected (\d+) dims\. Received (\d+)-dim tensor", message):  # einops
+        clues.ranks.append(RankClash(int(found[1]) - int(found[2]), is_likely=True))
     if re.search(
         r"[Kk]ernel size can't be greater|too small|smaller than|should be at least|[Ee]xpected.*non-zero",
         message,

@@ -12,6 +12,7 @@ from tclint.tracing.inputs import SYNTAX
 from tclint.tracing.recorder import TooManyOps
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
+from tclint.tracing.wording import in_plain_words
 
 # Words of torch's and Python's messages about inputs that do not fit a model.
 _SHAPE_PROBLEM = re.compile(
@@ -42,6 +43,8 @@ def forward_error(
     where = _failed_module(error, model)
     message = f"The forward of {name} raised {describe(error)}{where}{line}"
     described = inputs.describe()
+    if in_plain_words(str(error)) is not None:
+        return TargetError(message + ".", details=details)
     if inputs.source == "inferred":
         message += (
             f"; its inputs were inferred ({described}), so give the right ones with {option}: {SYNTAX}"

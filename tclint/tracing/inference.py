@@ -8,7 +8,6 @@ states a size. The graph says what was assumed.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +16,27 @@ import torch
 from torch import nn
 
 from tclint.graph import Assumption
-from tclint.tracing.consumers import Use, uses_of
-from tclint.tracing.examples import CallInputs, InferenceFailed, described
-from tclint.tracing.named_inputs import by_name, configured_inputs, floating_dtype, further_inputs, tokens
+from tclint.tracing.consumers import uses_of
+from tclint.tracing.einops_layers import is_einops, shapes_for
+from tclint.tracing.examples import CallInputs, InferenceFailed, described, inputs_of_graph
+from tclint.tracing.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.named_inputs import (
+    are_lengths,
+    by_name,
+    configured_inputs,
+    floating_dtype,
+    further_inputs,
+    tokens,
+)
 from tclint.tracing.stated_sizes import (
     IMAGE_SIZE,
     SEQUENCE_LENGTH,
     attribute,
     image_sizes,
     sequence_length,
+    width,
 )
+from tclint.tracing.uses import Use
 
 _META = torch.device("meta")
 
@@ -68,7 +78,7 @@ def infer_inputs(model: nn.Module) -> CallInputs:
         if len(guesses) == _MAX_GUESSES:
             break
     if not guesses:
-        required = _required_arguments(model)
+        required = required_arguments(model)
         takes = f"its forward takes {len(required)} arguments ({', '.join(required)}) and "
         raise InferenceFailed(
             f"{takes if len(required) > 1 else ''}no layer of it tells the shape of its input"
@@ -84,7 +94,7 @@ def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
 
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     yield from _stated(model)
-    required = _required_arguments(model)
+    required = required_arguments(model)
     if not required:
         assumption = Assumption("the model was called without inputs, because its forward requires none")
         yield CallInputs((), {}, (assumption,), "inferred")
@@ -100,6 +110,11 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
                 f"{name} = {described(value)}" for name, value in zip(others, further, strict=True)
             )
             yield _guess((tensor, *further), {}, f"{what}; {listed}, by their names and the first")
+    stated = width(model)
+    if stated is not None and not others:
+        for shape in ((BATCH, sequence_length(model), stated), (BATCH, stated)):
+            tensor = torch.empty(shape, dtype=floating_dtype(model), device=_META)
+            yield _guess((tensor,), {}, f"input {first} = {described(tensor)}, of the width the model states")
 
 
 def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInputs:
@@ -118,16 +133,20 @@ def _stated(model: nn.Module) -> Iterator[CallInputs]:
     if isinstance(config, Mapping) and config.get("input_size") is not None:
         tensor = torch.empty((BATCH, *config["input_size"]), dtype=floating_dtype(model), device=_META)
         yield _guess((tensor,), {}, f"input = {described(tensor)}, as the model's default_cfg states")
+    recorded = inputs_of_graph(model)
+    if recorded is not None:
+        listed = ", ".join(described(tensor) for tensor in recorded)
+        yield _guess(recorded, {}, f"inputs {listed}, which the model was exported with")
     yield from _transformers_inputs(model)
 
 
 def _transformers_inputs(model: nn.Module) -> Iterator[CallInputs]:
     """By the main input that models of transformers name, with the sizes of their configuration."""
-    for made in configured_inputs(model, _required_arguments(model), BATCH):
+    for made in configured_inputs(model, required_arguments(model), BATCH):
         listed = ", ".join(f"{name} = {described(tensor)}" for name, tensor in made.items())
         yield _guess((), made, f"inputs {listed}, by the model's main_input_name and config")
     dummies = attribute(model, "dummy_inputs")
-    if isinstance(dummies, Mapping) and set(dummies) <= set(_parameters(model)):
+    if isinstance(dummies, Mapping) and set(dummies) <= set(parameters_of(model)):
         yield _guess((), dict(dummies), "inputs as the model's dummy_inputs states")
 
 
@@ -142,7 +161,11 @@ def _as_call(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> Iterator[CallInputs]:
     """Inputs for the layer that each argument goes to, where the forward's source shows it."""
-    known = {name: use for name in required if (use := uses.get(name)) is not None}
+    known = {
+        name: use
+        for name in required
+        if (use := uses.get(name)) is not None and not (are_lengths(name) and len(required) > 1)
+    }
     separate = _are_separate_indices(known, model)
     choices = {name: _for_use(use, model, separate=separate) for name, use in known.items()}
     if not any(_is_floating(made) for made in choices.values()):
@@ -256,6 +279,8 @@ def _maker_for(layer: nn.Module) -> _Maker | None:
     # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
     if isinstance(layer, _LINEAR_WITHOUT_FORWARD):
         return None
+    if is_einops(layer):
+        return _for_pattern
     return next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
 
 
@@ -331,6 +356,11 @@ def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tenso
     yield _floats(layer, *order, attention.embed_dim)
 
 
+def _for_pattern(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
+    for shape in shapes_for(layer, model, BATCH):
+        yield torch.empty(shape, dtype=floating_dtype(model), device=_META)
+
+
 def _for_linear(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     if layer.in_features:
         yield _floats(layer, BATCH, layer.in_features)
@@ -363,29 +393,3 @@ _ALONG_SEQUENCES = (
     nn.Conv1d,
     nn.Conv2d,
 )
-
-
-def _parameters(model: nn.Module) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(model.forward).parameters)
-    except (TypeError, ValueError):
-        return {}
-
-
-def _required_arguments(model: nn.Module) -> list[str]:
-    parameters = list(_parameters(model).values())
-    if not parameters:
-        try:
-            inspect.signature(model.forward)
-        except (TypeError, ValueError):
-            return ["input"]
-    required = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if not required:
-        # `forward(self, *inputs)` and `forward(self, x=None)` mostly want an input all the same.
-        required = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD][:1]
-    return required

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.clues import Clues, RankClash, SizeClash, clash_of, sources_of
+from tclint.tracing.einops_layers import is_einops, wanted_rank
 
 _STATED_WIDTHS = ("in_features", "in_channels", "input_size", "embed_dim", "num_features")
 
@@ -22,6 +23,9 @@ def from_layer(frames: list[tuple[FrameType, int]], clues: Clues) -> None:
     """RNNs, attention and norms of torch.nn check their input in Python."""
     for frame, _ in reversed(frames):
         layer = frame.f_locals.get("self")
+        if isinstance(layer, nn.Module) and is_einops(layer):
+            _from_pattern(layer, frame.f_locals.get("input"), clues)
+            return
         if not isinstance(layer, nn.Module) or not type(layer).__module__.startswith("torch.nn"):
             continue
         names = ("input", "query", "src", "x", "hx", "tensor")
@@ -45,6 +49,12 @@ def from_layer(frames: list[tuple[FrameType, int]], clues: Clues) -> None:
             if tensor.dim() != wanted:
                 clues.ranks.append(RankClash(wanted - tensor.dim(), sources_of(tensor)))
         return
+
+
+def _from_pattern(layer: nn.Module, tensor: Any, clues: Clues) -> None:
+    rank = wanted_rank(layer)
+    if isinstance(tensor, torch.Tensor) and rank is not None and rank != tensor.dim():
+        clues.ranks.append(RankClash(rank - tensor.dim(), sources_of(tensor), is_likely=True))
 
 
 def from_line(frames: list[tuple[FrameType, int]], error: BaseException, clues: Clues) -> None:

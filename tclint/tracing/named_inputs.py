@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.tracing.forward_arguments import parameters_of
 from tclint.tracing.stated_sizes import (
     IMAGE_SIZE,
     attribute,
@@ -33,7 +34,7 @@ _Maker = Callable[[nn.Module, Any, int], torch.Tensor]
 def configured_inputs(model: nn.Module, required: Sequence[str], batch: int) -> Iterator[dict[str, Any]]:
     """Keyword inputs for a model of transformers, likeliest first; none where a name is not known."""
     main, config = attribute(model, "main_input_name"), attribute(model, "config")
-    parameters = _parameter_names(model)
+    parameters = parameters_of(model)
     if config is not None and "grid_thw" in required:
         yield from _patches_of_a_grid(required, config)
     if not isinstance(main, str) or config is None or main not in parameters:
@@ -83,10 +84,15 @@ def by_name(name: str, first: torch.Tensor, model: nn.Module) -> list[torch.Tens
     return [made for (made,) in further_inputs([name], first, model)]
 
 
+def are_lengths(name: str) -> bool:
+    """Whether an argument of that name holds how long each of the other's sequences is."""
+    return re.search(r"length|(^|_)lens?($|_)", name.lower()) is not None
+
+
 def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.Module) -> list[torch.Tensor]:
     word = name.lower()
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
-    if re.search(r"length|(^|_)lens?($|_)", word):
+    if are_lengths(name):
         return [torch.full((batch,), length, dtype=torch.int64)]
     if "mask" in word:
         kinds = (torch.bool, torch.int64, floating_dtype(model))
@@ -195,12 +201,3 @@ _MAKERS: dict[str, _Maker] = {
     "pixel_values_videos": _video,
     "qformer_input_ids": _tokens,
 }
-
-
-def _parameter_names(model: nn.Module) -> set[str]:
-    import inspect
-
-    try:
-        return set(inspect.signature(model.forward).parameters)
-    except (TypeError, ValueError):
-        return set()

@@ -31,6 +31,18 @@ _LENGTH_NAMES = (
     "seq_len",
     "n_ctx",
 )
+_WIDTH_NAMES = (
+    "in_features",
+    "input_size",
+    "input_dim",
+    "in_dim",
+    "d_model",
+    "embed_dim",
+    "embedding_dim",
+    "hidden_size",
+    "n_embd",
+    "dim",
+)
 _PARTS = (
     "vision_config",
     "text_config",
@@ -89,6 +101,11 @@ def sequence_length(model: nn.Module) -> int:
     """128, or what the model takes at most."""
     limits = [limit for owner in _owners(model) if (limit := number(owner, *_LENGTH_NAMES)) is not None]
     return min([SEQUENCE_LENGTH, *limits])
+
+
+def width(model: nn.Module) -> int | None:
+    """The width of the vectors that the model says it takes."""
+    return number(model, *_WIDTH_NAMES)
 
 
 def _size(value: Any) -> tuple[int, int] | None:

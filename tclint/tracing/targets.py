@@ -21,6 +21,8 @@ from typing import Any
 from tclint.errors import TargetError, closest
 from tclint.graph import Assumption, Site
 from tclint.target import LIBRARIES
+from tclint.tracing.import_roots import import_roots, package_of
+from tclint.tracing.wording import in_plain_words
 
 # Of urllib, requests, httpx and huggingface_hub.
 _NETWORK_ERRORS = frozenset(
@@ -139,7 +141,7 @@ def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any
     except TargetError:
         raise
     except BaseException as error:
-        raise _import_error(target, error, None) from None
+        raise _import_error(target, error) from None
     return LoadedTarget(target, function, ModuleType(library), None, assumptions)
 
 
@@ -173,7 +175,7 @@ def describe(error: BaseException) -> str:
         message = str(error).strip()
     except Exception:
         message = ""  # user code can make even that fail
-    first = message.splitlines()[0].strip() if message else ""
+    first = in_plain_words(message) or (message.splitlines()[0].strip() if message else "")
     if len(first) > 300:
         first = first[:297] + "..."
     name = type(error).__name__
@@ -252,7 +254,13 @@ def site_of(target: Any) -> Site | None:
 
 def _import_file(target: Target) -> ModuleType:
     path = os.path.abspath(target.path or "")
-    sys.path.insert(0, os.path.dirname(path))
+    package = package_of(path)
+    # As Python has it: the folder of a script comes first, that of a package's module is not searched.
+    sys.path.insert(0, package[0] if package is not None else os.path.dirname(path))
+    # Behind what is installed: a folder of tests or utilities must not hide a library.
+    sys.path.extend(root for root in import_roots(path) if root not in sys.path)
+    if package is not None:
+        return _import_named(target, package[1])
     name = Path(path).stem
     if name in sys.modules or not name.isidentifier() or name in sys.stdlib_module_names:
         name = f"_tclint_target_{name}"
@@ -265,8 +273,15 @@ def _import_file(target: Target) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        raise _import_error(target, error, path) from None
+        raise _import_error(target, error) from None
     return module
+
+
+def _import_named(target: Target, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        raise _import_error(target, error) from None
 
 
 def _import_module(target: Target) -> ModuleType:
@@ -281,12 +296,12 @@ def _import_module(target: Target) -> ModuleType:
             raise TargetError(
                 f"There is no module {missing!r} here or installed; write a file as 'path/file.py:callable'."
             ) from None
-        raise _import_error(target, error, None) from None
+        raise _import_error(target, error) from None
     except BaseException as error:
-        raise _import_error(target, error, None) from None
+        raise _import_error(target, error) from None
 
 
-def _import_error(target: Target, error: BaseException, path: str | None) -> BaseException:
+def _import_error(target: Target, error: BaseException) -> BaseException:
     """What the user is told when the file does not run; errors of the process itself pass through."""
     container = target.container
     if isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
@@ -307,12 +322,6 @@ def _import_error(target: Target, error: BaseException, path: str | None) -> Bas
             "environment that runs tclint.",
             details=details,
         )
-    if isinstance(error, ImportError) and "no known parent package" in str(error) and path is not None:
-        return TargetError(
-            f"{container} uses relative imports{line}; name it as a module from the folder above its "
-            f"package: '{_module_name(path)}:{target.attribute}'.",
-            details=details,
-        )
     return TargetError(f"{container} could not be imported: {describe(error)}{line}{hint}.", details=details)
 
 
@@ -320,17 +329,6 @@ def _line_outside_libraries(error: BaseException) -> str:
     from tclint.tracing.sites import SiteFinder
 
     return where_in_user_code(error, SiteFinder().is_user_file)
-
-
-def _module_name(path: str) -> str:
-    parts = [Path(path).stem]
-    folder = Path(path).parent
-    while (folder / "__init__.py").exists():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    if len(parts) == 1:
-        parts.insert(0, Path(path).parent.name)
-    return ".".join(parts)
 
 
 def _no_such_callable(target: Target, module: ModuleType, part: str) -> str:

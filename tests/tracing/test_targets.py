@@ -103,13 +103,25 @@ def test_exit_while_importing(folder: Path) -> None:
     assert "called sys.exit(3) while it was imported (m8.py:2)" in error_of("m8.py:f")
 
 
-def test_relative_imports_ask_for_a_module(folder: Path) -> None:
-    package = folder / "pkg9"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "layers.py").write_text("")
-    (package / "model.py").write_text("from .layers import x\n")
-    assert "'pkg9.model:f'" in error_of("pkg9/model.py:f")
+@pytest.mark.parametrize("is_package", [True, False])
+def test_relative_imports_work(folder: Path, is_package: bool) -> None:
+    package = folder / f"pkg-9{is_package}" / "nets"
+    package.mkdir(parents=True)
+    if is_package:
+        (package / "__init__.py").write_text("")
+        (package.parent / "__init__.py").write_text("")
+    (package.parent / "layers.py").write_text("value = 9\n")
+    (package / "model.py").write_text("from ..layers import value\ndef build(): return value\n")
+    assert load_target(parse_target(f"{package}/model.py:build")).function() == 9
+
+
+def test_the_top_folder_of_the_project_is_importable(folder: Path) -> None:
+    nets = folder / "project" / "nets"
+    nets.mkdir(parents=True)
+    (folder / "project" / "setup.py").write_text("")
+    (folder / "project" / "common9.py").write_text("value = 9\n")
+    (nets / "model.py").write_text("from common9 import value\ndef build(): return value\n")
+    assert load_target(parse_target("project/nets/model.py:build")).function() == 9
 
 
 def test_missing_module(folder: Path) -> None:

@@ -111,3 +111,41 @@ def convert_model(document: Document, finding: Finding) -> Proposal | None:
         return None
     end = document.end(made[0].value)
     return unsafe(Change(end, end, f".to(memory_format={torch}.channels_last)"))
+
+
+_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "DP", "convert_sync_batchnorm"})
+_RETURN_THEMSELVES = frozenset({"cuda", "to", "train", "float", "requires_grad_"})
+
+
+@codemod("FMT001")
+def convert_model_and_batch(document: Document, finding: Finding) -> Proposal | None:
+    """Convert the model where the file makes it, and the batch where it is copied to the GPU."""
+    made, torch = document.find(finding.location, ast.Call), torch_name(document)
+    statement = document.statement(made) if made is not None else None
+    if made is None or torch is None or not isinstance(statement, ast.Assign):
+        return None
+    if not finding.evidence.get("made_in_one_place") or finding.evidence.get("views"):
+        return None
+    if len(statement.targets) != 1 or not dotted(statement.targets[0]) or not _holds(statement.value, made):
+        return None
+    end = document.end(statement.value)
+    changes = [Change(end, end, f".to(memory_format={torch}.channels_last)")]
+    for related in finding.related:
+        copy = document.find(related.location, ast.Call)
+        if copy is not None and isinstance(copy.func, ast.Attribute) and copy.func.attr in ("to", "cuda"):
+            changes += append_argument(document, copy, f"memory_format={torch}.channels_last") or []
+    return unsafe(changes)
+
+
+def _holds(value: ast.expr, made: ast.Call) -> bool:
+    """The value is the model, moved or wrapped: `nn.DataParallel(Net()).cuda()`."""
+    while value is not made:
+        if not isinstance(value, ast.Call):
+            return False
+        if dotted(value.func).rpartition(".")[2] in _WRAPPERS and value.args:
+            value = value.args[0]
+        elif isinstance(value.func, ast.Attribute) and value.func.attr in _RETURN_THEMSELVES:
+            value = value.func.value
+        else:
+            return False
+    return True

@@ -40,7 +40,7 @@ def with_keywords(model, batch, optimizer, options):
 def on_device_of(model, batch, optimizer, device):
     with torch.autocast(device_type=device.type):
         loss = model(batch)
-    loss.backward()  # AMP001: quiet  AMP006: quiet
+    loss.backward()  # AMP001: flag  AMP006: quiet
     optimizer.step()
 
 

@@ -26,7 +26,7 @@ def main():
 
 
 def main_worker(args):
-    model = models.resnet50()
+    model = models.resnet50()  # FMT001: flag
     if torch.cuda.device_count() > 1:
         model = torch.nn.DataParallel(model).cuda()  # RUN013: flag
     criterion = nn.CrossEntropyLoss().cuda()

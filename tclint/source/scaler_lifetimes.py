@@ -1,0 +1,223 @@
+"""How long a loss scaler lives and when it is updated, followed through a function and its callers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tclint.source.conditions import apart, conditions_of
+from tclint.source.queries import root_name
+from tclint.source.scaler_ops import reads_of_round, tail
+from tclint.source.tables import (
+    Assignment,
+    CallEvent,
+    Collection,
+    Literal,
+    dotted,
+    method_of,
+    render,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.scaling import Made
+    from tclint.source.scaling_view import Op, View
+    from tclint.source.tables import Function
+
+_MAY_STEP = re.compile(r"(?:^|_)(?:step|optimi[sz]e|unscale|clip)")
+"""In names of functions that are not seen and may step through the scaler."""
+
+
+class Remade(NamedTuple):
+    """A scaler that is made again and again while one optimizer goes on."""
+
+    made: Made
+    backward: Op
+    called_in: int
+    """Site of the call that runs in a loop; -1: the function makes it in a loop of its own."""
+
+
+class EarlyUpdate(NamedTuple):
+    """An update that no inf check comes before."""
+
+    update: Op
+    backward: Op
+    rarer: Op | None
+    """A step before it that some rounds leave out."""
+
+
+def remade(context: SourceContext, view: View) -> Iterator[Remade]:
+    """Scalers that a function makes in the loop whose backward passes they scale, or anew in every call
+    by a loop of the file."""
+    function = view.function
+    for made in context.scaling.made:
+        if made.function != function.index or made.enabled is False or _when_missing(function, made):
+            continue
+        for backward in view.of("scaled_backward"):
+            origins, _ = context.scaling.origins(function, backward.scaler)
+            if not any(origin.site == made.site for origin in origins):
+                continue
+            if _in_loop(context, function, made, backward):
+                yield Remade(made, backward, -1)
+                break
+            call = _called_in_loop(context, view, backward)
+            if call is not None:
+                yield Remade(made, backward, call)
+                break
+
+
+def _when_missing(function: Function, made: Made) -> bool:
+    """`if self.scaler is None:` makes it once."""
+    return any(
+        (condition.holds and " is None" in condition.text) or "hasattr" in condition.text
+        for condition in conditions_of(function, made.block)
+    )
+
+
+def _in_loop(context: SourceContext, function: Function, made: Made, backward: Op) -> bool:
+    around = function.enclosing(backward.places[0].block)
+    for loop in function.enclosing(made.block):
+        if function.blocks[loop].kind != "loop":
+            continue
+        if _makes_optimizer(function, loop):
+            return False
+        if loop in around and not _over_phases(context, function, loop):
+            return True
+    return False
+
+
+def _over_phases(context: SourceContext, function: Function, loop: int) -> bool:
+    """`for phase in ("train", "val")`: only one of the rounds trains."""
+    for block, _, header in context.program.loops_of(function):
+        iterated = getattr(header.value, "parts", (None,))[0]
+        if block == loop and isinstance(iterated, Collection):
+            return all(isinstance(item, Literal) for item in iterated.items)
+    return False
+
+
+def _makes_optimizer(function: Function, block: int) -> bool:
+    return any(
+        isinstance(event, CallEvent)
+        and block in function.enclosing(event.block)
+        and "optim" in dotted(event.call.function).lower()
+        and method_of(event.call)[1] not in ("step", "zero_grad", "state_dict", "load_state_dict")
+        for event in function.events
+    )
+
+
+def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | None:
+    """The site of a call of the function by a loop in which the optimizers stay the same ones."""
+    function = view.function
+    steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
+    looped = any(loop[1] == function.index for loop in view.loops(backward))
+    if function.kind != "function" or not steps or not looped or _makes_optimizer(function, 0):
+        return None
+    own = {target for event in function.events if isinstance(event, Assignment) for target in event.targets}
+    if any(step.optimizer in own for step in steps):
+        return None
+    for caller, event in context.program.callers.get(function.index, ()):
+        for loop in caller.enclosing(event.block):
+            if caller.blocks[loop].kind != "loop":
+                continue
+            if _makes_optimizer(caller, loop) or _over_phases(context, caller, loop):
+                break
+            assigned = {
+                target
+                for other in caller.events
+                if isinstance(other, Assignment) and loop in caller.enclosing(other.block)
+                for target in other.targets
+            }
+            if not any(_named_in(context, caller, function, step.optimizer) & assigned for step in steps):
+                return event.call.site
+    return None
+
+
+def _named_in(context: SourceContext, caller: Function, function: Function, name: str) -> set[str]:
+    """What a caller calls an object of the function: the arguments that it passes, or the name itself."""
+    root = name.partition(".")[0].partition("[")[0]
+    if any(parameter.name == root for parameter in function.parameters) and root not in ("self", "cls"):
+        return {
+            part
+            for scope, value in context.scaling.passed(function, root)
+            if scope is caller
+            for part in (dotted(value), root_name(value))
+        }
+    return {root, name}
+
+
+def early_updates(context: SourceContext, view: View) -> Iterator[EarlyUpdate]:
+    """Updates that every run, or some rounds of a loop, get to without a step or an unscale_ before."""
+    if view.of("escape"):
+        return
+    for update in view.of("update"):
+        backward = next(iter(view.before(update, "scaled_backward")), None)
+        if backward is None or update.call.arguments or tail(backward.scaler) != tail(update.scaler):
+            continue
+        if context.scaling.is_off(view, update) or not _is_torchs(context, view, update):
+            continue
+        checks = view.before(update, "scaler_step", "unscale")
+        if not checks:
+            unseen = view.before(update, "step", "rescale", "other_backward")
+            if not unseen and not _may_step_between(context, view, backward, update):
+                yield EarlyUpdate(update, backward, None)
+            continue
+        rarer = next((op for op in checks if _left_out(view, op, update)), None)
+        if rarer is not None and all(_left_out(view, op, update) for op in checks):
+            yield EarlyUpdate(update, backward, rarer)
+
+
+def _is_torchs(context: SourceContext, view: View, update: Op) -> bool:
+    """The scaler is a GradScaler that the file makes, or goes through its protocol here; and no other
+    function can step it in between."""
+    made, others = context.scaling.origins(view.function, update.scaler)
+    if others or not (made or view.of("scaler_step", "unscale")):
+        return False
+    owner = context.resolver.owner(view.function, update.scaler) if "." not in update.scaler else None
+    if owner is view.function and owner.kind == "function":
+        return True
+    return not any(
+        tail(op.scaler) == tail(update.scaler)
+        and all(place.function != view.function.index for place in op.places)
+        for other in context.scaling.views
+        for op in other.of("scaler_step", "unscale")
+    )
+
+
+def _may_step_between(context: SourceContext, view: View, backward: Op, update: Op) -> bool:
+    """A call between the two that is not seen may step: a method of a base class, `engine.step()`."""
+    function = view.function
+    for event in function.events:
+        if not isinstance(event, CallEvent):
+            continue
+        if not backward.places[0].site < event.call.site < update.places[0].site:
+            continue
+        name = dotted(event.call.function)
+        known = context.resolver.called(function, event.call)
+        if any(qualified.startswith("torch.") for qualified in known):
+            continue
+        if context.resolver.local_functions(function, event.call.function):
+            continue
+        if apart(function, event.block, update.places[0].block):
+            continue
+        if name.startswith(("self.", "cls.", "super")) and name.count(".") == 1:
+            return True
+        text = render(event.call.function).lower()
+        if "sched" not in text and _MAY_STEP.search(method_of(event.call)[1].lower()):
+            return True
+    return False
+
+
+def _left_out(view: View, step: Op, update: Op) -> bool:
+    """Some rounds of a loop leave the step out, while the update runs in all of them."""
+    loops = view.loops(update)
+    if not loops or loops != view.loops(step) or view.extra(update, step):
+        # A step in a loop inside may run in its last round, before the update.
+        return False
+    extra = view.extra(step, update)
+    changing = view.changes_in(loops[0])
+    return (
+        view.encloses(update, step)
+        and not view.decided_by_precision(step, update)
+        and any(reads_of_round(condition, changing) for condition in extra)
+    )
