@@ -55,8 +55,12 @@ class MetaKernels:
         key = None
         if not facts.returns_view and not facts.mutates:
             key = self._key(function, args, kwargs)
-            if key is not None and key in self._memory:
-                return self._replay(self._memory[key])
+            try:
+                remembered = self._memory.get(key)
+            except TypeError:
+                key = remembered = None  # an argument that cannot be hashed
+            if remembered is not None:
+                return self._replay(remembered)
             check_arguments(facts.full_name, args, kwargs)
             rule = RULES.get(facts.full_name)
             if rule is not None:
@@ -75,17 +79,13 @@ class MetaKernels:
             self._remember(key, output, tensors)
         return output
 
-    def _key(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            key = (
-                id(function),  # facts_of keeps every operator it was asked about
-                tuple([_freeze(value) for value in args]),
-                tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
-            )
-            hash(key)
-        except TypeError:
-            return None
-        return key
+    @staticmethod
+    def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return (
+            id(function),  # facts_of keeps every operator that it was asked about
+            tuple([_freeze(value) for value in args]),
+            tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
+        )
 
     def _remember(self, key: Any, output: Any, tensors: list[torch.Tensor]) -> None:
         if isinstance(output, torch.Tensor):

@@ -210,7 +210,7 @@ class Recorder(TorchDispatchMode):
             if facts.in_place:
                 self._written.add(args[0], args[0])
         elif self.writer is not None and tensors:
-            self._inherit_parameter(tensors, output)
+            _inherit_parameter(tensors, output)
         return output
 
     def _run_meta(
@@ -243,7 +243,7 @@ class Recorder(TorchDispatchMode):
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
-                self.record(function, facts, args, kwargs, output, casts)
+                self.record(function, facts, args, kwargs, output, casts, given=tensors)
                 note_contents(facts, args, kwargs, output)
                 return output
         if not all(tensor.is_meta for tensor in tensors):
@@ -268,7 +268,7 @@ class Recorder(TorchDispatchMode):
         if _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
             return output
-        self.record(function, facts, args, kwargs, output, casts, before=before)
+        self.record(function, facts, args, kwargs, output, casts, given=tensors, before=before)
         note_contents(facts, args, kwargs, output)
         return output
 
@@ -355,13 +355,6 @@ class Recorder(TorchDispatchMode):
 
     # ------------------------------------------------------------------ recording
 
-    def _inherit_parameter(self, tensors: list[torch.Tensor], output: Any) -> None:
-        name = _common_parameter(tensors)
-        if name is not None:
-            for tensor in output if isinstance(output, (list, tuple)) else (output,):
-                if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
-                    ensure_origin(tensor).name_parameter(name)
-
     def record(
         self,
         function: Any,
@@ -371,12 +364,14 @@ class Recorder(TorchDispatchMode):
         output: Any,
         casts: tuple[Cast, ...],
         *,
+        given: list[torch.Tensor] | None = None,
         written: Call | None = None,
         before: Mapping[int, TensorSpec] | None = None,
     ) -> None:
         """Write down an operator call, unless it only handed back its input (for operators' rules).
 
         Args:
+            given: the tensors among the arguments, where the caller knows them.
             written: the call, if it was written ahead of its parts, which made the outputs.
             before: by id, tensor arguments as they were before an operator that changed their shapes.
         """
@@ -385,7 +380,8 @@ class Recorder(TorchDispatchMode):
             return
         in_list = isinstance(output, (list, tuple))
         made = output if in_list else (output,)
-        given = tensors_in(args, kwargs)
+        if given is None:
+            given = tensors_in(args, kwargs)
         if not facts.mutates and _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
         if writer.count >= MAX_OPS:
@@ -393,7 +389,7 @@ class Recorder(TorchDispatchMode):
         if not any(isinstance(tensor, torch.Tensor) for tensor in made):
             return
         call = written or writer.write(function, facts, args, kwargs, before)
-        self._inherit_parameter(given, output)
+        outputs = self._bind_outputs(call, facts, made, given, in_list, rebinds=written is None)
         name = facts.name
         module, depth = self.modules[-1], len(self.modules) - 1
         construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
@@ -402,7 +398,7 @@ class Recorder(TorchDispatchMode):
             name=name,
             kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
             inputs=call.inputs,
-            outputs=_outputs(made, call.index),
+            outputs=outputs,
             input_names=call.input_names,
             attributes=call.attributes,
             module_path=module.path,
@@ -420,18 +416,45 @@ class Recorder(TorchDispatchMode):
             casts=casts,
         )
         writer.complete(call, op)
-        if written is not None:
-            return
-        specs = iter(op.outputs)
+
+    def _bind_outputs(
+        self,
+        call: Call,
+        facts: OperatorFacts,
+        made: Sequence[Any],
+        given: list[torch.Tensor],
+        in_list: bool,
+        *,
+        rebinds: bool,
+    ) -> tuple[TensorSpec, ...]:
+        """Describe what a call made, and, if it `rebinds`, leave on the tensors that it made them."""
+        parameter = _parameter_of_all(call.inputs)
+        specs: list[TensorSpec] = []
         for index, tensor in enumerate(made):
-            if isinstance(tensor, torch.Tensor):
-                spec = next(specs)
-                is_given = any(tensor is old for old in given)
-                if facts.mutates or not is_given:
-                    origin = ensure_origin(tensor)
-                    origin.made_by(call.node, index if in_list else 0, spec, in_list=in_list)
-                    if self._written.writes and not is_given:
-                        self._written.forget(tensor, origin)
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            origin = ensure_origin(tensor)
+            is_given = False
+            for old in given:
+                if old is tensor:
+                    is_given = True
+            if parameter is not None and not is_given:
+                origin.name_parameter(parameter)
+            spec = TensorSpec(
+                tuple(tensor.shape),
+                DTYPE_NAMES[tensor.dtype],
+                tensor.stride() if tensor.layout is torch.strided else None,
+                origin.parameter,
+                call.index,
+                len(specs),
+                origin.input_name,
+            )
+            specs.append(spec)
+            if rebinds and (facts.mutates or not is_given):
+                origin.made_by(call.node, index if in_list else 0, spec, in_list=in_list)
+                if self._written.writes and not is_given:
+                    self._written.forget(tensor, origin)
+        return tuple(specs)
 
 
 def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
@@ -444,25 +467,6 @@ def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
             else:
                 return False
     return True
-
-
-def _outputs(made: Sequence[Any], producer: int) -> tuple[TensorSpec, ...]:
-    specs: list[TensorSpec] = []
-    for tensor in made:
-        if isinstance(tensor, torch.Tensor):
-            origin = origin_of(tensor)
-            specs.append(
-                TensorSpec(
-                    tuple(tensor.shape),
-                    DTYPE_NAMES[tensor.dtype],
-                    tensor.stride() if tensor.layout is torch.strided else None,
-                    None if origin is None else origin.parameter,
-                    producer,
-                    len(specs),
-                    None if origin is None else origin.input_name,
-                )
-            )
-    return tuple(specs)
 
 
 def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
@@ -480,15 +484,21 @@ def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
     return is_whole_slice(facts, args)
 
 
-def _common_parameter(tensors: list[torch.Tensor]) -> str | None:
+def _inherit_parameter(tensors: list[torch.Tensor], output: Any) -> None:
+    """What is made from parameters alone, and not recorded, goes by the first one's name."""
+    name = _parameter_of_all([spec_of(tensor) for tensor in tensors])
+    if name is not None:
+        for tensor in output if isinstance(output, (list, tuple)) else (output,):
+            if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
+                ensure_origin(tensor).name_parameter(name)
+
+
+def _parameter_of_all(specs: Sequence[TensorSpec]) -> str | None:
     """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
-    name = None
-    for tensor in reversed(tensors):
-        origin = origin_of(tensor)
-        if origin is None or origin.parameter is None:
+    for spec in specs:
+        if spec.parameter is None:
             return None
-        name = origin.parameter
-    return name
+    return specs[0].parameter if specs else None
 
 
 def _integer_indices(args: tuple[Any, ...]) -> tuple[Any, ...]:
