@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.recorder import ModuleFrame, Recorder
+from tclint.tracing.call_recorder import ModuleFrame
+from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
 _SITE_ATTRIBUTE = "_tclint_site"
