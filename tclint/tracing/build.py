@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,10 +12,10 @@ from torch import nn
 from tclint.graph import Parameter
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.devices import DeviceRewriter
-from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
 from tclint.tracing.dtypes import dtype_name
+from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
 from tclint.tracing.meta_kernels import to_meta
-from tclint.tracing.modules import construct_site_of, remembered_construction
+from tclint.tracing.modules import construct_site_of, named_modules, remembered_construction
 from tclint.tracing.origin import ensure_origin
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
@@ -49,7 +49,7 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[No
     """
     replaced: list[_Slot] = []
     swapped: dict[int, Any] = {}
-    for module in model.modules():
+    for module in {id(module): module for _, module in named_modules(model)}.values():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None and not is_lazy(parameter):
                 replaced.append((module._parameters, name, parameter))
@@ -72,20 +72,22 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[No
 
 def name_weights(model: nn.Module) -> None:
     """Mark parameters and buffers with their first qualified name."""
-    for name, parameter in model.named_parameters(remove_duplicate=True):
-        ensure_origin(parameter).name_parameter(name)
-    for name, buffer in model.named_buffers(remove_duplicate=True):
-        ensure_origin(buffer).name_parameter(name)
+    parameters, buffers = _named_tensors(model, named_modules(model))
+    for named in (parameters, buffers):
+        seen: set[int] = set()
+        for name, tensor in named:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                ensure_origin(tensor).name_parameter(name)
 
 
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
     """Parameters, then buffers, by first name; further names of a tensor are its aliases."""
-    owners = dict(model.named_modules(remove_duplicate=False))
+    modules = named_modules(model)
+    owners = dict(modules)
+    parameters, buffers = _named_tensors(model, modules)
     listed: list[Parameter] = []
-    for named, is_buffer in (
-        (model.named_parameters(remove_duplicate=False), False),
-        (model.named_buffers(remove_duplicate=False), True),
-    ):
+    for named, is_buffer in ((parameters, False), (buffers, True)):
         names: dict[int, list[str]] = {}
         tensors: dict[int, torch.Tensor] = {}
         for name, tensor in named:
@@ -109,10 +111,38 @@ def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
     return tuple(listed)
 
 
+_Named = Iterable[tuple[str, torch.Tensor]]
+
+
+def _named_tensors(model: nn.Module, modules: list[tuple[str, nn.Module]]) -> tuple[_Named, _Named]:
+    """The model's parameters and buffers by each of their names, in torch's order."""
+    kind = type(model)
+    parameters: _Named = (
+        (f"{prefix}.{name}" if prefix else name, tensor)
+        for prefix, module in modules
+        for name, tensor in module._parameters.items()
+        if tensor is not None
+    )
+    buffers: _Named = (
+        (f"{prefix}.{name}" if prefix else name, tensor)
+        for prefix, module in modules
+        for name, tensor in module._buffers.items()
+        if tensor is not None
+    )
+    # Wrappers that shard a model answer with the names that its user gave.
+    if kind.named_parameters is not nn.Module.named_parameters:
+        parameters = model.named_parameters(remove_duplicate=False)
+    if kind.named_buffers is not nn.Module.named_buffers:
+        buffers = model.named_buffers(remove_duplicate=False)
+    return parameters, buffers
+
+
+_is_uninitialised: Callable[[Any], bool] = getattr(nn.parameter, "is_lazy", lambda _tensor: False)
+
+
 def is_lazy(tensor: Any) -> bool:
     """Whether the tensor gets its shape only from the first forward."""
-    is_uninitialised: Callable[[Any], bool] | None = getattr(nn.parameter, "is_lazy", None)
-    return bool(is_uninitialised and is_uninitialised(tensor))
+    return _is_uninitialised(tensor)
 
 
 def _meta_parameter(parameter: torch.Tensor) -> Any:

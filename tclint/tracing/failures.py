@@ -7,9 +7,9 @@ import re
 from torch import nn
 
 from tclint.errors import TargetError
+from tclint.tracing.call_recorder import TooManyOps
 from tclint.tracing.examples import CallInputs
 from tclint.tracing.inputs import SYNTAX
-from tclint.tracing.recorder import TooManyOps
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
 from tclint.tracing.wording import in_plain_words

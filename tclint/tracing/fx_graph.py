@@ -21,7 +21,19 @@ from tclint.tracing.operators import OperatorFacts, json_value
 from tclint.tracing.origin import Origin, ensure_origin, spec_of
 
 # What fx accepts as a node argument besides nodes and containers of them.
-_PLAIN = (str, int, float, bool, complex, torch.dtype, torch.device, torch.memory_format, torch.layout)
+_PLAIN = (
+    str,
+    int,
+    float,
+    bool,
+    complex,
+    slice,
+    range,
+    torch.dtype,
+    torch.device,
+    torch.memory_format,
+    torch.layout,
+)
 
 
 @dataclass(slots=True)
@@ -84,9 +96,9 @@ class FxWriter:
         """
         index = len(self._ops)
         self._ops.append(None)
-        # With a name fx need not make one; given to create_node, the arguments would be searched for SymInts,
-        # which takes longer than the rest.
-        node = self.graph.create_node("call_function", function, (), {}, f"{facts.name}_{index}")
+        # With a short name fx need not make one of the target; given to create_node, the arguments would be
+        # searched for SymInts, which takes longer than the rest.
+        node = self.graph.create_node("call_function", function, (), {}, f"op_{index}")
         names: list[str] = []
         specs: list[TensorSpec] = []
         attributes: dict[str, Any] = {}
@@ -147,7 +159,7 @@ class FxWriter:
         return tuple(op for op in self._ops if op is not None)
 
     def _argument(self, value: Any) -> Any:
-        if value is None or isinstance(value, _PLAIN) or isinstance(value, (slice, range)):
+        if value is None or isinstance(value, _PLAIN):
             return value
         if isinstance(value, (list, tuple)):
             return [self._argument(item) for item in value]
@@ -177,6 +189,7 @@ class FxWriter:
         if node is None:
             # The attribute lives on the user's model, which the graph does not own: hence no get_attr().
             create: Callable[..., Node] = self.graph.create_node
-            node = self._attributes[target] = create("get_attr", target, (), {}, None, None)
+            name = f"attribute_{len(self._attributes)}"
+            node = self._attributes[target] = create("get_attr", target, (), {}, name)
             node.meta["spec"] = spec_of(tensor)
         return node

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.memory import shares_memory
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import map_tensors
@@ -54,8 +55,13 @@ class MetaKernels:
         key = None
         if not facts.returns_view and not facts.mutates:
             key = self._key(function, args, kwargs)
-            if key is not None and key in self._memory:
-                return self._replay(self._memory[key])
+            try:
+                remembered = self._memory.get(key)
+            except TypeError:
+                key = remembered = None  # an argument that cannot be hashed
+            if remembered is not None:
+                return self._replay(remembered)
+            check_arguments(facts.full_name, args, kwargs)
             rule = RULES.get(facts.full_name)
             if rule is not None:
                 try:
@@ -66,22 +72,20 @@ class MetaKernels:
                     if key is not None:
                         self._memory[key] = metadata
                     return empty_meta(metadata)
+        else:
+            check_arguments(facts.full_name, args, kwargs)
         output = function(*args, **kwargs)
         if key is not None:
             self._remember(key, output, tensors)
         return output
 
-    def _key(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            key = (
-                function,
-                tuple([_freeze(value) for value in args]),
-                tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
-            )
-            hash(key)
-        except TypeError:
-            return None
-        return key
+    @staticmethod
+    def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return (
+            id(function),  # facts_of keeps every operator that it was asked about
+            tuple([_freeze(value) for value in args]),
+            tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
+        )
 
     def _remember(self, key: Any, output: Any, tensors: list[torch.Tensor]) -> None:
         if isinstance(output, torch.Tensor):

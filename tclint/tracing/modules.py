@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.recorder import ModuleFrame, Recorder
+from tclint.tracing.call_recorder import ModuleFrame
+from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
 _SITE_ATTRIBUTE = "_tclint_site"
@@ -19,6 +20,28 @@ def construct_site_of(module: nn.Module) -> SitePair:
     """Where the module was constructed, if that happened under `remembered_construction`."""
     pair: SitePair = module.__dict__.get(_SITE_ATTRIBUTE, NOWHERE)
     return pair
+
+
+def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module by qualified name, in torch's order; those with several names come with each of them.
+
+    torch's own generators nest as deep as the modules do. A module inside itself is not entered again.
+    """
+    if type(model).named_modules is not nn.Module.named_modules:
+        return list(model.named_modules(remove_duplicate=False))
+    found: list[tuple[str, nn.Module]] = []
+    waiting: list[tuple[str, nn.Module, frozenset[int]]] = [("", model, frozenset())]
+    while waiting:
+        name, module, owners = waiting.pop()
+        found.append((name, module))
+        if module._modules:
+            prefix, inside = f"{name}." if name else "", owners | {id(module)}
+            waiting += [
+                (prefix + key, child, inside)
+                for key, child in reversed(module._modules.items())
+                if child is not None and id(child) not in inside
+            ]
+    return found
 
 
 @contextlib.contextmanager
@@ -41,10 +64,10 @@ def remembered_construction(sites: SiteFinder) -> Iterator[None]:
 @contextlib.contextmanager
 def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Tell the recorder which module of `model` runs, by its qualified name."""
-    frames: dict[nn.Module, ModuleFrame] = {
-        module: ModuleFrame(name, type(module).__name__, construct_site_of(module))
-        for name, module in model.named_modules()
-    }
+    frames: dict[nn.Module, ModuleFrame] = {}
+    for name, module in named_modules(model):
+        if module not in frames:
+            frames[module] = ModuleFrame(name, type(module).__name__, construct_site_of(module))
     call: Any = nn.Module.__call__
     stack, callers = recorder.modules, recorder.callers
 

@@ -62,50 +62,56 @@ class OperatorFacts:
     """In schema order."""
 
 
-_FACTS: dict[Any, OperatorFacts] = {}
+# By identity, because overloads hash themselves in Python; the overload beside the facts keeps its id in use.
+_FACTS: dict[int, tuple[OperatorFacts, Any]] = {}
 
 
 def facts_of(function: Any) -> OperatorFacts | None:
     """Facts of an OpOverload; None for higher-order operators, which have no schema."""
-    facts = _FACTS.get(function)
-    if facts is None:
-        schema = getattr(function, "_schema", None)
-        if schema is None:
-            return None
-        full_name = schema.name.split("::", 1)[1]
-        arguments = schema.arguments
-        in_place = (
-            full_name.endswith("_")
-            and not full_name.endswith("__")
-            and bool(arguments)
-            and arguments[0].alias_info is not None
-            and arguments[0].alias_info.is_write
-        )
-        # `x += y` dispatches as __iadd__-like overloads of some operators (and, or, lshift ...).
-        if full_name.startswith("__i") and full_name.endswith("__") and arguments[0].alias_info is not None:
-            in_place = True
-        facts = OperatorFacts(
-            full_name=full_name,
-            name=_base_name(full_name, in_place),
-            in_place=in_place,
-            reshapes_in_place=full_name in _RESHAPES_IN_PLACE,
-            returns_view=any(
-                result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
-            ),
-            mutates=schema.is_mutable,
-            is_factory=full_name in FACTORIES,
-            arguments=tuple(
-                Argument(
-                    argument.name,
-                    argument.name in _PLACEMENT,
-                    argument.has_default_value(),
-                    json_value(argument.default_value),
-                )
-                for argument in arguments
-            ),
-        )
-        _FACTS[function] = facts
+    known = _FACTS.get(id(function))
+    if known is not None:
+        return known[0]
+    schema = getattr(function, "_schema", None)
+    if schema is None:
+        return None
+    facts = _read_facts(schema)
+    _FACTS[id(function)] = facts, function
     return facts
+
+
+def _read_facts(schema: Any) -> OperatorFacts:
+    full_name = schema.name.split("::", 1)[1]
+    arguments = schema.arguments
+    in_place = (
+        full_name.endswith("_")
+        and not full_name.endswith("__")
+        and bool(arguments)
+        and arguments[0].alias_info is not None
+        and arguments[0].alias_info.is_write
+    )
+    # `x += y` dispatches as __iadd__-like overloads of some operators (and, or, lshift ...).
+    if full_name.startswith("__i") and full_name.endswith("__") and arguments[0].alias_info is not None:
+        in_place = True
+    return OperatorFacts(
+        full_name=full_name,
+        name=_base_name(full_name, in_place),
+        in_place=in_place,
+        reshapes_in_place=full_name in _RESHAPES_IN_PLACE,
+        returns_view=any(
+            result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
+        ),
+        mutates=schema.is_mutable,
+        is_factory=full_name in FACTORIES,
+        arguments=tuple(
+            Argument(
+                argument.name,
+                argument.name in _PLACEMENT,
+                argument.has_default_value(),
+                json_value(argument.default_value),
+            )
+            for argument in arguments
+        ),
+    )
 
 
 def required_facts(function: Any) -> OperatorFacts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,9 +15,11 @@ if TYPE_CHECKING:
 _ATTRIBUTE = "_tclint_origin"
 
 
-@dataclass(slots=True)
 class Origin:
-    """Kept on the tensor object itself, so that it lives exactly as long as the tensor."""
+    """Kept on the tensor object itself, so that it lives exactly as long as the tensor.
+
+    Mostly defaults, so that making one sets nothing.
+    """
 
     node: Node | None = None
     """The fx node that made the tensor; None for constants that were never recorded."""
@@ -53,6 +54,10 @@ class Origin:
     writes_seen: int = 0
     """In-place writes to the tensor's memory that its node accounts for (memory.py)."""
 
+    def __init__(self, input_name: str | None = None) -> None:
+        if input_name is not None:
+            self.input_name = input_name
+
     def name_parameter(self, name: str) -> None:
         """The tensor is that parameter or buffer, or is computed from it alone."""
         self.parameter = name
@@ -75,7 +80,7 @@ class Origin:
 
 def origin_of(tensor: torch.Tensor) -> Origin | None:
     """What is known about the tensor, or None."""
-    found: Origin | None = tensor.__dict__.get(_ATTRIBUTE) if hasattr(tensor, "__dict__") else None
+    found: Origin | None = tensor.__dict__.get(_ATTRIBUTE)
     return found
 
 
@@ -87,10 +92,10 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:
     """The tensor's origin, created empty where there is none."""
-    found = origin_of(tensor)
+    known = tensor.__dict__
+    found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
-        found = Origin()
-        setattr(tensor, _ATTRIBUTE, found)
+        found = known[_ATTRIBUTE] = Origin()
     return found
 
 

@@ -8,19 +8,18 @@ the dispatch mode sees linear, conv, einsum, attention and other composite opera
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph import Cast, Op, TensorSpec
-from tclint.graph.op import Checkpoint
+from tclint.graph import Cast, TensorSpec
 from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
+from tclint.tracing.call_recorder import CallRecorder, inherit_parameter
 from tclint.tracing.constants import (
     MAX_REAL_UNDEFINED,
     RANDOM_FILLERS,
@@ -29,12 +28,9 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
-from tclint.tracing.dtypes import DTYPE_NAMES
-from tclint.tracing.fx_graph import Call, FxWriter
+from tclint.tracing.fx_graph import FxWriter
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
-from tclint.tracing.kinds import VIEW_OR_COPY, kind_of
-from tclint.tracing.memory import WrittenMemory, shares_memory
 from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
 from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice, required_facts
 from tclint.tracing.origin import (
@@ -46,40 +42,26 @@ from tclint.tracing.origin import (
     spec_of,
     tensors_in,
 )
-from tclint.tracing.sites import NOWHERE, Caller, SiteFinder, SitePair
+from tclint.tracing.sites import SiteFinder
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
-
-MAX_OPS = 1_000_000
 
 # Recorded as one op whose parts follow, because their work is that of the products they become.
 _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordot"})
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
-
-
-class TooManyOps(RuntimeError):
-    """The model runs more operators than a graph can hold."""
-
-
-class ModuleFrame(NamedTuple):
-    """The module whose forward is running."""
-
-    path: str
-    type_name: str
-    construct: SitePair
+# Before their arguments are changed or guessed from; all others where their kernel would run.
+_CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
 
 _SCATTER = torch.ops.aten.as_strided_scatter.default
 # Not a factory, view or in-place operator; it "mutates" in that it gives its first argument a new origin.
 _SCATTER_FACTS = replace(required_facts(_SCATTER), returns_view=True, mutates=True)
 
-_ROOT = ModuleFrame("", "", NOWHERE)
 
-
-class Recorder(TorchDispatchMode):
+class Recorder(CallRecorder, TorchDispatchMode):
     """A dispatch mode for building (no writer) or running (with one) a model without its memory.
 
     Args:
@@ -104,27 +86,11 @@ class Recorder(TorchDispatchMode):
         keep_constants: bool = True,
         flipped: Mapping[Instruction, bool] | None = None,
     ) -> None:
-        super().__init__()
-        self.sites = sites
-        self.writer = writer
+        TorchDispatchMode.__init__(self)
+        CallRecorder.__init__(self, sites, writer)
         self.keep_constants = keep_constants
         self.assumptions = Assumptions(sites, flipped)
-        self.modules: list[ModuleFrame] = [_ROOT]
-        self.callers: list[Caller | None] = [None]
-        """Beside `modules`, where each was called, once something asked."""
-        self.autocast_dtype: torch.dtype | None = None
-        self.autocast_disabled = False
-        """In a region that the model takes out of autocast, on or not."""
-        self.in_custom_function = False
-        """Inside a custom autograd.Function that was entered with gradients on."""
-        self.has_own_backward = False
-        """As above, and not torch.utils.checkpoint's, which differentiates what it runs."""
-        self.checkpoint: Checkpoint | None = None
-        self.checkpoints = 0
-        """Calls of torch.utils.checkpoint so far."""
         self._kernels = MetaKernels()
-        self._parent: Call | None = None
-        self._written = WrittenMemory()
 
     # ------------------------------------------------------------------ dispatch
 
@@ -208,7 +174,7 @@ class Recorder(TorchDispatchMode):
             if facts.in_place:
                 self._written.add(args[0], args[0])
         elif self.writer is not None and tensors:
-            self._inherit_parameter(tensors, output)
+            inherit_parameter(tensors, output)
         return output
 
     def _run_meta(
@@ -236,14 +202,15 @@ class Recorder(TorchDispatchMode):
         if facts.in_place and not facts.reshapes_in_place:
             self._write_in_place(function, facts, args, kwargs)
             return target
-        check_arguments(facts.full_name, args, kwargs)
+        if facts.full_name in _CHECKED_AS_GIVEN:
+            check_arguments(facts.full_name, args, kwargs)
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
-                self.record(function, facts, args, kwargs, output, casts)
+                self.record(function, facts, args, kwargs, output, casts, given=tensors)
                 note_contents(facts, args, kwargs, output)
                 return output
-        if not all([tensor.is_meta for tensor in tensors]):
+        if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
                 args = _integer_indices(args)
             args = map_tensors(args, self._demote)
@@ -265,7 +232,7 @@ class Recorder(TorchDispatchMode):
         if _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
             return output
-        self.record(function, facts, args, kwargs, output, casts, before=before)
+        self.record(function, facts, args, kwargs, output, casts, given=tensors, before=before)
         note_contents(facts, args, kwargs, output)
         return output
 
@@ -350,117 +317,6 @@ class Recorder(TorchDispatchMode):
         set_origin(demoted, ensure_origin(tensor))
         return demoted
 
-    # ------------------------------------------------------------------ recording
-
-    def _inherit_parameter(self, tensors: list[torch.Tensor], output: Any) -> None:
-        name = _common_parameter(tensors)
-        if name is not None:
-            for tensor in output if isinstance(output, (list, tuple)) else (output,):
-                if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
-                    ensure_origin(tensor).name_parameter(name)
-
-    def record(
-        self,
-        function: Any,
-        facts: OperatorFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        output: Any,
-        casts: tuple[Cast, ...],
-        *,
-        written: Call | None = None,
-        before: Mapping[int, TensorSpec] | None = None,
-    ) -> None:
-        """Write down an operator call, unless it only handed back its input (for operators' rules).
-
-        Args:
-            written: the call, if it was written ahead of its parts, which made the outputs.
-            before: by id, tensor arguments as they were before an operator that changed their shapes.
-        """
-        writer = self.writer
-        if writer is None:
-            return
-        in_list = isinstance(output, (list, tuple))
-        made = output if in_list else (output,)
-        given = tensors_in(args, kwargs)
-        if not facts.mutates and _hands_back(made, given):
-            return  # dropout in eval mode, `.to` without a change
-        if writer.count >= MAX_OPS:
-            raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
-        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
-            return
-        call = written or writer.write(function, facts, args, kwargs, before)
-        self._inherit_parameter(given, output)
-        name = facts.name
-        module, depth = self.modules[-1], len(self.modules) - 1
-        construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
-        op = Op(
-            index=call.index,
-            name=name,
-            kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
-            inputs=call.inputs,
-            outputs=_outputs(made, call.index),
-            input_names=call.input_names,
-            attributes=call.attributes,
-            module_path=module.path,
-            module_type=module.type_name,
-            construct_site=construct.site,
-            construct_library_site=construct.library_site,
-            call_site=site.site,
-            call_library_site=site.library_site,
-            parent=None if self._parent is None else self._parent.index,
-            in_place=facts.in_place,
-            differentiable=torch.is_grad_enabled() or self.in_custom_function,
-            has_own_backward=self.has_own_backward,
-            checkpoint=self.checkpoint,
-            autocast_disabled=self.autocast_disabled,
-            casts=casts,
-        )
-        writer.complete(call, op)
-        if written is not None:
-            return
-        specs = iter(op.outputs)
-        for index, tensor in enumerate(made):
-            if isinstance(tensor, torch.Tensor):
-                spec = next(specs)
-                is_given = any(tensor is old for old in given)
-                if facts.mutates or not is_given:
-                    origin = ensure_origin(tensor)
-                    origin.made_by(call.node, index if in_list else 0, spec, in_list=in_list)
-                    if self._written.writes and not is_given:
-                        self._written.forget(tensor, origin)
-
-
-def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
-    """Whether all that an operator returned are tensors that it was given."""
-    for result in made:
-        if isinstance(result, torch.Tensor):
-            for tensor in given:
-                if result is tensor:
-                    break
-            else:
-                return False
-    return True
-
-
-def _outputs(made: Sequence[Any], producer: int) -> tuple[TensorSpec, ...]:
-    specs: list[TensorSpec] = []
-    for tensor in made:
-        if isinstance(tensor, torch.Tensor):
-            origin = origin_of(tensor)
-            specs.append(
-                TensorSpec(
-                    tuple(tensor.shape),
-                    DTYPE_NAMES[tensor.dtype],
-                    tensor.stride() if tensor.layout is torch.strided else None,
-                    None if origin is None else origin.parameter,
-                    producer,
-                    len(specs),
-                    None if origin is None else origin.input_name,
-                )
-            )
-    return tuple(specs)
-
 
 def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
     return {id(tensor): spec_of(tensor) for tensor in tensors}
@@ -475,17 +331,6 @@ def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
         origin = origin_of(args[0])
         return bool(origin and origin.node and origin.node.target is torch.ops.aten.detach.default)
     return is_whole_slice(facts, args)
-
-
-def _common_parameter(tensors: list[torch.Tensor]) -> str | None:
-    """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
-    name = None
-    for tensor in reversed(tensors):
-        origin = origin_of(tensor)
-        if origin is None or origin.parameter is None:
-            return None
-        name = origin.parameter
-    return name
 
 
 def _integer_indices(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from tclint.graph import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
+from tclint.tracing.call_recorder import TooManyOps
 from tclint.tracing.constants import MAX_REAL_INPUT
 from tclint.tracing.custom_functions import watched_by
 from tclint.tracing.devices import DeviceRewriter
@@ -25,7 +26,7 @@ from tclint.tracing.higher_order import register_mode
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import remembered_construction, tracked_calls
 from tclint.tracing.origin import Origin, set_origin
-from tclint.tracing.recorder import Recorder, TooManyOps
+from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
 
 _MAX_ATTEMPTS = 12

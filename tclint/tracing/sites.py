@@ -59,8 +59,10 @@ class SiteFinder:
         torch = sys.modules.get("torch")
         if torch is not None and torch.__file__:
             self._torch_folder = os.path.dirname(torch.__file__) + os.sep
-        self._kinds: dict[CodeType, int] = {}
-        self._sites: dict[tuple[CodeType, int], Site] = {}
+        # By identity: a code object's hash is computed from all its instructions each time.
+        self._kinds: dict[int, int] = {}
+        self._known: list[CodeType] = []
+        self._sites: dict[tuple[int, int], Site] = {}
 
     def is_user_file(self, path: str) -> bool:
         """Whether the file of that name counts as the user's own."""
@@ -73,7 +75,13 @@ class SiteFinder:
 
     def mark_module_call(self, code: CodeType) -> None:
         """Name the function that calls modules: above it, all operators of the module see the same frames."""
-        self._kinds[code] = _MODULE_CALL
+        self._note(code, _MODULE_CALL)
+
+    def _note(self, code: CodeType, kind: int) -> int:
+        if id(code) not in self._kinds:
+            self._known.append(code)
+        self._kinds[id(code)] = kind
+        return kind
 
     def find(
         self, frame: FrameType | None, callers: list[Caller | None] | None = None, depth: int = 0
@@ -93,9 +101,9 @@ class SiteFinder:
             if frame is None:
                 break
             code = frame.f_code
-            kind = kinds.get(code)
+            kind = kinds.get(id(code))
             if kind is None:
-                kind = kinds[code] = self._kind_of(code)
+                kind = self._note(code, self._kind_of(code))
             if kind:
                 if kind == _BARRIER:
                     break
@@ -132,7 +140,7 @@ class SiteFinder:
         return self.find(outermost)
 
     def _site(self, code: CodeType, line: int) -> Site:
-        key = (code, line)
+        key = (id(code), line)
         site = self._sites.get(key)
         if site is None:
             path = code.co_filename
