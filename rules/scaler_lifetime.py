@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.scaler_lifetimes import early_updates, remade
+from tclint.source.scaler_lifetimes import early_updates, per_optimizer, remade
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -150,6 +150,7 @@ class ScalerLifetime(SourceRule):
                 continue
             if view.encloses(update, step) and view.loops(update) == view.loops(step):
                 yield update, step, backward
+        yield from per_optimizer(view)
 
     valid = (
         Example(
@@ -208,6 +209,19 @@ for real in loader:
     scaler.update()
 """,
             note="two complete cycles",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    for model, optimizer in zip(models, optimizers):
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="a complete cycle for each of them",
         ),
         Example(
             source="""\
@@ -298,6 +312,19 @@ for batch in loader:
     scaler.step(optim_b)
 """,
             note="updated between two steps",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="updated after every one of the optimizers that share the backward pass",
         ),
         Example(
             source="""\

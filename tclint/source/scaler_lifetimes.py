@@ -237,3 +237,25 @@ def _left_out(view: View, step: Op, update: Op) -> bool:
         and not view.decided_by_precision(step, update)
         and any(reads_of_round(condition, changing) for condition in extra)
     )
+
+
+def per_optimizer(view: View) -> Iterator[tuple[Op, Op, Op]]:
+    """(update, step, backward) where one backward pass serves several optimizers in a loop, and the scaler
+    is updated after each of them."""
+    for update in view.of("update"):
+        for step in view.before(update, "scaler_step")[:1]:
+            backward = next(iter(view.before(step, "scaled_backward")), None)
+            loops = view.loops(step)
+            if backward is None or not loops or not view.bound_by(loops[0], step.optimizer):
+                continue
+            inside = [
+                op
+                for op in view.of("scaled_backward", "backward", "other_backward", "escape")
+                if loops[0] in view.around(op)
+            ]
+            changing = view.changes_in(loops[0])
+            if any(reads_of_round(condition, changing) for condition in view.conditions(step)):
+                continue  # `if index != chosen: continue`: only one of them steps
+            same_rounds = loops == view.loops(update) and not view.extra(update, step)
+            if same_rounds and not inside and tail(step.scaler) == tail(update.scaler):
+                yield update, step, backward

@@ -121,3 +121,12 @@ def main(loader, epochs):
     for rate in (0.1, 0.01):
         searching = Searching(rate)
         searching.run(loader)
+
+
+def only_one_of_them(loss, optimizers, scaler, chosen):
+    scaler.scale(loss).backward()
+    for index, optimizer in enumerate(optimizers):
+        if chosen is not None and index != chosen:
+            continue
+        scaler.step(optimizer)
+        scaler.update()  # AMP011: quiet
