@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,8 @@ def run_backward(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str
     keep = torch.autograd.graph.saved_tensors_hooks(kept.pack, kept.unpack)
     with torch.enable_grad(), _as_on_gpu(), keep:
         returned = model(*args, **kwargs)
+        if isinstance(returned, Generator):
+            returned = list(returned)  # a forward that yields runs only now
         made = {id(t): t for t in tensors_of(returned) if t.requires_grad and t.grad_fn is not None}
     found.saved_bytes = kept.bytes
     outputs = list(made.values())
