@@ -24,10 +24,11 @@ looks at values), with the sum of its outputs as the loss. Each matrix product, 
 attention of the recorded backward pass is compared with the derived ones by its sizes (M, N, K and batch;
 channels, window and image sizes), and a second time with the contiguous dims of its operands. *Or in steps*
 counts recurrent layers as identical where the real run's products of single time steps add up to the derived
-ones, or to one step less, whose gradient belongs to the initial state. *Kept* is what `torch.autograd.graph.saved_tensors_hooks` still holds when the forward is over:
-distinct storages, parameters and buffers excepted. The real run uses the fused dropout and recurrent cells of
-CUDA, and fused attention where torch chooses it for tensors of these shapes. Every sixth model runs again
-with the first half of its parameters frozen, with all but one-dimensional parameters frozen, and with its own
+ones, or to one step less, whose gradient belongs to the initial state. *Kept* is what
+`torch.autograd.graph.saved_tensors_hooks` still holds when the forward is over: distinct storages, parameters
+and buffers excepted. The real run uses the fused dropout and recurrent cells of CUDA, and fused attention
+where torch chooses it for tensors of these shapes. Every sixth model runs again with the first half of its
+parameters frozen, with all but one-dimensional parameters frozen, and with its own
 blocks checkpointed where it offers that.
 """
 
