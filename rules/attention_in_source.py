@@ -45,9 +45,10 @@ class ManualAttentionInSource(SourceRule):
     When it does not apply
     The weights are returned, kept or looked at. Something other than scale, mask and dropout happens to
     the scores; a learned bias is added to them. Files that call a fused kernel already, where this is the
-    other branch. torch before 2.1. Short sequences gain little, which a source does not tell: give tclint
-    the model as `file.py:callable` to have it priced. --fix rewrites what has no mask and whose statements
-    follow each other; a mask may be one of what to keep or of what to leave out.
+    other branch. Tensors of other than four dims, for which no fused kernel runs. torch before 2.1. Short
+    sequences gain little, which a source does not tell: give tclint the model as `file.py:callable` to have
+    it priced. --fix rewrites what has no mask and whose statements follow each other; a mask may be one of
+    what to keep or of what to leave out.
 
     References
     PyTorch, documentation of torch.nn.functional.scaled_dot_product_attention.
@@ -94,7 +95,8 @@ class ManualAttentionInSource(SourceRule):
                 evidence={"masked": attention.masked, "dropout": attention.dropped},
                 fix=Fix(
                     f"Call torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)}) instead "
-                    "of the two products and the softmax."
+                    "of the two products and the softmax, on [batch, heads, tokens, features]: with fewer or "
+                    "more dims it writes the scores out itself."
                 ),
                 identity=f"{function.qualified_name}:{number}",
             )

@@ -331,7 +331,8 @@ class _Reading:
             (isinstance(item.value, Call) and "Parameter" in dotted(item.value.function))
             or self._is_learned(item.value, depth - 1)
             for name in names_in(operand)
-            for _, item in self.resolver.definitions(self.function, name)[0]
+            for start in _beginnings(name)
+            for _, item in self.resolver.definitions(self.function, start)[0]
         )
 
     def _is_one_token(self, query: Expression) -> bool:
@@ -365,6 +366,13 @@ class _Reading:
     def _is_dropout(self, call: Call) -> bool:
         last = dotted(call.function).rpartition(".")[2].lower()
         return "drop" in last or self._layer(call, "Dropout") is not None
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    """'self.scale.exp', 'self.scale' of the first."""
+    parts = name.split(".")
+    for length in range(len(parts), 1 if parts[0] == "self" else 0, -1):
+        yield ".".join(parts[:length])
 
 
 def _calls(value: Expression) -> Iterator[Call]:

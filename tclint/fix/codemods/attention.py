@@ -20,6 +20,8 @@ def fused_attention(document: Document, finding: Finding) -> Proposal | None:
         return None
     if any(item.arg != "dim" for item in softmax.keywords):
         return None  # in another dtype
+    if _has_other_rank(document, document.function(softmax)):
+        return None
     before, after = _Scores(document), _Weights(document)
     product = after.product(softmax)
     if product is None or not before.read(_softmaxed(softmax), document.statement(softmax)):
@@ -40,7 +42,15 @@ def fused_attention(document: Document, finding: Finding) -> Proposal | None:
     if bracketed and isinstance(document.parent(product), ast.Attribute):
         start, end = start - 1, end + 1
     call = Change(start, end, f"{called}({', '.join(arguments)})")
-    return unsafe([*(remove(document, statement) for statement in gone), call])
+    return unsafe([*(_without_gap(document, remove(document, statement)) for statement in gone), call])
+
+
+def _without_gap(document: Document, removal: Change) -> Change:
+    """A statement goes with the blank lines that set it off from the next one."""
+    line = document.line_of(removal.end)
+    while not document.line(line).strip() and document.line_start(line) < len(document.text):
+        line += 1
+    return Change(removal.start, document.line_start(line), removal.text)
 
 
 def _function(document: Document) -> str | None:
@@ -49,6 +59,21 @@ def _function(document: Document) -> str | None:
             return f"{binding.name}.scaled_dot_product_attention"
     torch = torch_name(document)
     return f"{torch}.nn.functional.scaled_dot_product_attention" if torch else None
+
+
+def _has_other_rank(document: Document, function: ast.AST) -> bool:
+    """Heads are split off into other than four dims, for which no fused kernel runs."""
+    for node in document.walk(function):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "->" in node.value:
+            split, _, made = node.value.partition("->")
+            if "(" in split and "(" not in made and len(made.split()) != 4:
+                return True
+        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in ("reshape", "view"):
+            sizes = node.args[0].elts if node.args and isinstance(node.args[0], ast.Tuple) else node.args
+            parts = any(isinstance(size, ast.Constant) and size.value in (2, 3) for size in sizes)
+            if len(sizes) > 4 and not parts:
+                return True
+    return False
 
 
 def _softmaxed(call: ast.Call) -> ast.expr | None:

@@ -85,6 +85,10 @@ class Looked(nn.Module):
         attn = attn.softmax(dim=-1)  # ARC005: quiet
         return attn @ v
 
+    def sharpened_by_head(self, q, k, v):
+        attn = torch.einsum("b h i n, b h j n -> b h i j", q, k) * self.temperature.exp()
+        return torch.einsum("b h i j, b h j n -> b h i n", attn.softmax(dim=-1), v)  # ARC005: quiet
+
     def mixed(self, q, k, v):
         attn = self.mix((q @ k.transpose(-2, -1)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return attn.softmax(dim=-1) @ v  # ARC005: quiet
