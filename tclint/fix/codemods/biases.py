@@ -13,7 +13,7 @@ from tclint.fix.document import Document
 from tclint.fix.imports import dotted
 
 _PUBLISHED = re.compile(
-    r"load_url|from_url|from_pretrained|pretrained|hf_hub|model_urls|weightsenum|register_model"
+    r"load_url|from_url|pretrained|hf_hub|model_urls|weightsenum|register_model|download|load_model|load_weights"
 )
 """Identifiers, in lower case, of files whose models load weights that somebody has published."""
 _BIASED = re.compile(r"Conv|Linear")
