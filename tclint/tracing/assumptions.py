@@ -12,7 +12,7 @@ import torch
 from tclint.graph import Assumption, Site
 from tclint.tracing.constants import RANDOM_FACTORIES
 from tclint.tracing.contents import likely_values
-from tclint.tracing.exits import guard_at
+from tclint.tracing.exits import extremum_at, guard_at
 from tclint.tracing.operators import facts_of
 from tclint.tracing.origin import origin_of
 from tclint.tracing.sites import SiteFinder
@@ -75,6 +75,8 @@ class Assumptions:
             instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
             if any("check" in name or "assert" in name for name in names):
                 truth = True
+            elif (known := _picks_the_known(tensor, extremum_at(asking))) is not None:
+                truth, why = known, ", which takes the size that is known"
             else:
                 truth, why = self._showing_the_work(asking, truth)
             truth = self._flipped.get(instruction, truth)
@@ -114,6 +116,21 @@ class Assumptions:
                 break
             frame = frame.f_back
         return asking, frame, names
+
+
+def _picks_the_known(tensor: torch.Tensor, extremum: str) -> bool | None:
+    """The answer with which `max(positions.max() + 1, capacity)` is the number, not what depends on data.
+
+    Python asks `item > best` for max and `item < best` for min, and turns it round where only the second is
+    a tensor.
+    """
+    origin = origin_of(tensor)
+    node = None if origin is None else origin.node
+    facts = None if node is None else facts_of(node.target)
+    if not extremum or node is None or facts is None or len(node.all_input_nodes) != 1:
+        return None
+    turned = {"max": "lt", "min": "gt"}[extremum]
+    return facts.name == turned if facts.name in ("lt", "gt") else None
 
 
 def _is_chance(tensor: torch.Tensor) -> bool:

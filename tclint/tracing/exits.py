@@ -7,6 +7,7 @@ and `while (left > 0).any():` may never end. The source of the line tells, where
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 from collections.abc import Iterator
 from functools import lru_cache
@@ -40,6 +41,34 @@ def guard_at(frame: FrameType) -> Guard | None:
     guards = _guards_in(frame.f_code.co_filename)
     found = [guard for guard in guards if guard.first_line <= frame.f_lineno <= guard.last_line]
     return found[0] if len(found) == 1 else None
+
+
+def extremum_at(frame: FrameType) -> str:
+    """'max' or 'min' where a frame is inside a call of that builtin with several values; else ''."""
+    code = frame.f_code
+    if not dis.opname[code.co_code[frame.f_lasti]].startswith(("CALL", "PRECALL")):
+        return ""
+    names = {name for first, last, name in _extrema_in(code.co_filename) if first <= frame.f_lineno <= last}
+    return names.pop() if len(names) == 1 else ""
+
+
+@lru_cache(maxsize=64)
+def _extrema_in(path: str) -> tuple[tuple[int, int, str], ...]:
+    lines = linecache.getlines(path)
+    if not lines or len(lines) > _MAX_LINES:
+        return ()
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno, node.func.id)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("max", "min")
+        and len(node.args) > 1
+    )
 
 
 @lru_cache(maxsize=64)

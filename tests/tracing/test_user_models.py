@@ -213,6 +213,32 @@ def test_inputs_are_inferred(
     assert shapes_of(tclint.trace(build)) == expected
 
 
+class Capacity(nn.Module):
+    """Places at experts, of which there are as many as are given, or as the data asks for."""
+
+    def __init__(self, pick: Callable[[Any, int], int]) -> None:
+        super().__init__()
+        self.gate, self.pick = nn.Linear(8, 4), pick
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = F.one_hot(self.gate(x).argmax(-1), 4).cumsum(0).sum(-1)
+        return F.one_hot(places, self.pick(places, 24))[..., :24]
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda places, given: max(places.max() + 1, given),
+        lambda places, given: max(given, places.max() + 1),
+        lambda places, given: min(places.max() + 1, given),
+        lambda places, given: min(given, places.max() + 1),
+    ],
+)
+def test_the_known_size_is_taken_for_the_larger_and_the_smaller_one(pick: Callable[[Any, int], int]) -> None:
+    graph = tclint.trace(lambda: Capacity(pick), torch.empty(6, 8))
+    assert graph.ops[-1].outputs[0].shape == (6, 24)
+
+
 def test_an_exported_program_is_called_as_it_was_exported() -> None:
     exported = torch.export.export(nn.Linear(48, 8), (torch.zeros(5, 48),)).module()
     assert shapes_of(tclint.trace(lambda: exported)) == [("float32", (5, 48))]
