@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from tclint.source.amp import Amp
 from tclint.source.frameworks import names
+from tclint.source.queries import names_in
+from tclint.source.readers import direct_names
 from tclint.source.scaling_reader import PROTOCOL, Reader
 from tclint.source.scaling_view import Op, View
 from tclint.source.tables import (
@@ -249,13 +251,36 @@ class Scaling:
             if identifier not in bound and any(word in squeezed for word in words):
                 return False
         if not self.made:
-            return False
+            return self._only_unused_parameters
         for function in self.tables.functions:
             if function.name in ("scaler", "grad_scaler"):
                 return False
             if any(parameter.name in bound for parameter in function.parameters):
                 return False
         return not any(view.of("escape") for view in self.views)
+
+    @cached_property
+    def _only_unused_parameters(self) -> bool:
+        """`def train(model, scaler, ...)` that reads no scaler: all that the file says of one."""
+        spoken = ("GradScaler", "scaler", "grad_scaler")
+        if "GradScaler" in self.tables.identifiers:
+            return False
+        for function in self.tables.functions:
+            if function.name in spoken:
+                return False
+            read = {name for event in function.events for name in direct_names(event)}
+            for block in function.blocks:
+                values = (block.condition, *(item.value for item in block.items))
+                read.update(name for value in values if value is not None for name in names_in(value))
+            bound = {
+                target
+                for event in function.events
+                if isinstance(event, Assignment)
+                for target in event.targets
+            }
+            if any(part in spoken for name in read | bound for part in name.split(".")):
+                return False
+        return True
 
     @cached_property
     def _names_made(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from tclint.source.tables import (
     Return,
     Subscript,
     dotted,
+    parts_of,
 )
 
 _PRECISION = re.compile(
@@ -77,6 +78,7 @@ class View:
     function: Function
     ops: list[Op] = field(default_factory=list)
     _conditions: dict[tuple[Place, ...], tuple[Condition, ...]] = field(default_factory=dict, repr=False)
+    _single: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False)
 
     def of(self, *kinds: Kind) -> list[Op]:
         """Ops of these kinds, in order."""
@@ -151,12 +153,32 @@ class View:
         return found
 
     def loops(self, op: Op) -> list[tuple[tuple[int, ...], int, int]]:
-        """The loops around it, innermost first."""
-        return [
+        """The loops around it, innermost first; not one within another that may run a single round."""
+        found = [
             (frame, function, block)
             for frame, function, block in self.around(op)
             if self.amp.tables.functions[function].blocks[block].kind == "loop"
         ]
+        return [loop for loop in found[:-1] if not self._single_round(loop)] + found[-1:]
+
+    def _single_round(self, loop: tuple[tuple[int, ...], int, int]) -> bool:
+        """`for _ in range(d_steps)` where d_steps is 1, or is 1 unless an option says otherwise."""
+        known = self._single.get(loop[1:])
+        if known is None:
+            known = self._single[loop[1:]] = self._counts_to_one(*loop[1:])
+        return known
+
+    def _counts_to_one(self, index: int, block: int) -> bool:
+        function = self.amp.tables.functions[index]
+        for event in function.events:
+            if not isinstance(event, Assignment) or event.block != block:
+                continue
+            header = isinstance(event.value, Other) and event.value.kind == "iterate"
+            for iterated in parts_of(event.value) if header else ():
+                if isinstance(iterated, Call) and dotted(iterated.function) == "range":
+                    count = iterated.arguments[0].value if len(iterated.arguments) == 1 else None
+                    return count is not None and 1 in self.amp.resolver.evaluate(function, count).values
+        return False
 
     def bound_by(self, loop: tuple[tuple[int, ...], int, int], name: str) -> bool:
         """Whether a loop iterates over what a name stands for: `for opt in optimizers`, or

@@ -17,3 +17,32 @@ def step(generator, discriminator, optim_g, optim_d, real, noise, adversarial):
     g_scaler.scale(loss_g).backward()  # AMP001: quiet  AMP006: quiet
     g_scaler.step(optim_g)
     g_scaler.update()
+
+
+ROUNDS = 1
+
+
+def one_round_each(generator, discriminator, loader, opt_g, opt_d, scaler):
+    for batch in loader:
+        for _ in range(ROUNDS):
+            opt_d.zero_grad()
+            scaler.scale(discriminator(batch)).backward()
+            scaler.unscale_(opt_d)  # AMP010: quiet
+            scaler.step(opt_d)  # AMP004: quiet
+        opt_g.zero_grad()
+        scaler.scale(generator(batch)).backward()
+        scaler.step(opt_g)  # AMP004: quiet
+        scaler.update()
+
+
+def five_rounds(generator, discriminator, loader, opt_g, opt_d, scaler):
+    for batch in loader:
+        for _ in range(5):
+            opt_d.zero_grad()
+            scaler.scale(discriminator(batch)).backward()
+            scaler.unscale_(opt_d)  # AMP010: flag
+            scaler.step(opt_d)  # AMP004: flag
+        opt_g.zero_grad()
+        scaler.scale(generator(batch)).backward()
+        scaler.step(opt_g)  # AMP004: quiet
+        scaler.update()
