@@ -16,29 +16,19 @@ from torch import nn
 
 from tclint.tracing.einops_layers import is_einops
 from tclint.tracing.forward_source import called, first_name, function_of
+from tclint.tracing.tensor_words import (
+    ADDS_A_DIM,
+    CONCATENATIONS,
+    INDEXING,
+    JOINS,
+    METADATA,
+    PLACES,
+    PRODUCTS,
+    WITH_PLACES,
+)
 from tclint.tracing.uses import Use
 
 _MAX_DEPTH = 8
-# These tell about a tensor and hold none of its values.
-_METADATA = frozenset(
-    {"device", "dtype", "shape", "ndim", "size", "dim", "numel", "requires_grad", "is_cuda"}
-)
-_INDEXING = frozenset(
-    {"gather", "index_add", "index_add_", "index_select", "scatter", "scatter_add", "scatter_add_"}
-)
-_JOINS = frozenset(
-    {"add", "cat", "concat", "concatenate", "hstack", "mul", "stack", "sub", "vstack", "where"}
-)
-_ADDS_A_DIM = frozenset({"cat", "concat", "concatenate", "einsum", "hstack", "outer", "stack", "unsqueeze"})
-# What they return are places in their argument; of the second group, only the second part is.
-_PLACES = frozenset(
-    {"argmax", "argmin", "argsort", "bucketize", "indices", "multinomial", "nonzero", "searchsorted"}
-    # What compares tells of all its arguments and holds none.
-    | {"eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_not", "lt", "ne"}
-)
-_WITH_PLACES = frozenset({"kthvalue", "max", "median", "min", "mode", "sort", "topk"})
-_CONCATENATIONS = frozenset({"cat", "concat", "concatenate"})
-_PRODUCTS = frozenset({"mm", "matmul", "linear", "bmm", "einsum"})
 
 
 def uses_of(model: nn.Module) -> dict[str, Use]:
@@ -74,6 +64,8 @@ class _Walk:
         """What the function calls its object: 'self', mostly."""
         self._modules: dict[str, tuple[nn.Module, int]] = {}
         self._keys: dict[str, list[str]] = {}
+        self._computed: set[str] = set()
+        """Names of what calls returned: objects of another kind than the argument that they hold."""
         self.returned: _Names = _NOTHING
 
     def run(self, body: Iterable[ast.stmt]) -> None:
@@ -113,6 +105,7 @@ class _Walk:
     def _bind(self, target: ast.expr, held: _Names, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
             self._holds[target.id] = held
+            self._note_origin(target.id, value)
             module = self._module(value)
             if module is not None:
                 self._modules[target.id] = module
@@ -120,7 +113,7 @@ class _Walk:
             sides = (
                 value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
             )
-            names_places = called(value) in _WITH_PLACES and len(target.elts) == 2
+            names_places = called(value) in WITH_PLACES and len(target.elts) == 2
             for index, item in enumerate(target.elts):
                 part = _NOTHING if names_places and index else held
                 self._bind(
@@ -129,6 +122,12 @@ class _Walk:
             if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
                 for name in held:
                     self._uses[name].parts = len(target.elts)
+
+    def _note_origin(self, name: str, value: ast.expr) -> None:
+        is_computed = isinstance(value, ast.Call) or (
+            isinstance(value, ast.Name) and not self._is_given(value)
+        )
+        (self._computed.add if is_computed else self._computed.discard)(name)
 
     def _loop(self, target: ast.expr, source: ast.expr) -> None:
         held = self._value(source)
@@ -146,13 +145,13 @@ class _Walk:
                             self._uses[name].iterated = len(list(containers[0].children()))
                 return
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
-            container = self._module(source.func.value)
+            container = self._container(source.func.value)
             if source.func.attr in ("items", "values") and container is not None:
                 if isinstance(target, ast.Tuple) and isinstance(container[0], nn.ModuleDict):
                     self._keys[getattr(target.elts[0], "id", "")] = list(container[0].keys())
                 target = target.elts[-1] if isinstance(target, ast.Tuple) else target
                 source = source.func.value
-        module = self._module(source)
+        module = self._container(source)
         if module is not None and isinstance(target, ast.Name):
             children = list(module[0].children())
             if children:
@@ -194,16 +193,21 @@ class _Walk:
 
     def _attribute(self, node: ast.Attribute) -> _Names:
         held = self._value(node.value)
-        if node.attr in _METADATA or node.attr in _PLACES:
+        if node.attr in METADATA or node.attr in PLACES:
             return _NOTHING
-        if isinstance(node.value, ast.Name) and len(held) == 1 and not hasattr(torch.Tensor, node.attr):
+        if self._is_given(node.value) and len(held) == 1 and not hasattr(torch.Tensor, node.attr):
             return self._item(next(iter(held)), node.attr, by_attribute=True)
         return held
 
+    def _is_given(self, node: ast.expr) -> bool:
+        """Whether an expression is a name that holds an argument as the caller gave it."""
+        return isinstance(node, ast.Name) and node.id not in self._computed
+
     def _subscript(self, node: ast.Subscript) -> _Names:
         held = self._value(node.value)
-        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) and len(held) == 1:
-            return self._item(next(iter(held)), node.slice.value, by_attribute=False)
+        is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+        if is_key and len(held) == 1 and self._is_given(node.value):
+            return self._item(next(iter(held)), ast.literal_eval(node.slice), by_attribute=False)
         if isinstance(node.slice, ast.Name) and node.slice.id in self._keys and len(held) == 1:
             name = next(iter(held))
             keys = self._keys[node.slice.id]
@@ -218,7 +222,7 @@ class _Walk:
             and isinstance(node.slice.value, int)
             and node.slice.value > 0
         ):
-            if called(node.value) in _WITH_PLACES:
+            if called(node.value) in WITH_PLACES:
                 return _NOTHING
             for name in held if isinstance(node.value, ast.Name) else ():
                 self._uses[name].parts = max(self._uses[name].parts, node.slice.value + 1)
@@ -236,43 +240,44 @@ class _Walk:
         module = self._module(node.func)
         values = [self._value(argument) for argument in node.args]
         for argument in node.args:
-            self._note_parts(argument, is_join=called(node) in _CONCATENATIONS)
+            self._note_parts(argument, is_join=called(node) in CONCATENATIONS)
         named = {keyword.arg: self._value(keyword.value) for keyword in node.keywords}
+        computed = {place for place, argument in enumerate(node.args) if not self._is_given(argument)}
         if module is not None:
-            return self._module_call(*module, values, named)
+            return self._module_call(*module, values, named, computed)
         function = node.func
         if isinstance(function, ast.Attribute):
             if isinstance(function.value, ast.Name) and function.value.id == self._own_name:
                 method = getattr(type(self._owner), function.attr, None)
                 if inspect.isfunction(method):
-                    return self._descend(self._owner, method, values, named)
-            if function.attr in _METADATA or function.attr in _PLACES:
+                    return self._descend(self._owner, method, values, named, computed)
+            if function.attr in METADATA or function.attr in PLACES:
                 self._value(function.value)
                 return _NOTHING
             if function.attr == "get" and len(node.args) and isinstance(node.args[0], ast.Constant):
                 held = self._value(function.value)
                 if len(held) == 1 and isinstance(node.args[0].value, str):
                     return self._item(next(iter(held)), node.args[0].value, by_attribute=False)
-            if function.attr in _INDEXING and len(values) > 1:
+            if function.attr in INDEXING and len(values) > 1:
                 for name in values[1]:
                     self._uses[name].is_index = True
                 values[1] = _NOTHING
-            if function.attr in _ADDS_A_DIM:
+            if function.attr in ADDS_A_DIM:
                 held = frozenset().union(*values, self._value(function.value))
                 self._mark_indirect(held)
                 if function.attr == "unsqueeze":
                     for name in held:
                         self._uses[name].is_unsqueezed = True
-            if function.attr in _PRODUCTS and len(node.args) >= 2:
+            if function.attr in PRODUCTS and len(node.args) >= 2:
                 self._product(node.args[0], node.args[1], -1 if function.attr == "linear" else 0)
                 if function.attr in ("mm", "spmm", "matmul"):
                     self._product(node.args[1], node.args[0], None)
             receiver = self._value(function.value)
-            if function.attr not in _JOINS:
+            if function.attr not in JOINS:
                 # Methods and functions work on what comes first: lengths and masks come later.
                 return receiver or (values[0] if values else _NOTHING)
             values.append(receiver)
-        elif getattr(function, "id", "") not in _JOINS:
+        elif getattr(function, "id", "") not in JOINS:
             return values[0] if values else _NOTHING
         return frozenset().union(*values, *named.values())
 
@@ -302,12 +307,17 @@ class _Walk:
                 self._uses[name].is_direct = False
 
     def _module_call(
-        self, module: nn.Module, count: int, values: list[_Names], named: dict[str | None, _Names]
+        self,
+        module: nn.Module,
+        count: int,
+        values: list[_Names],
+        named: dict[str | None, _Names],
+        computed: set[int],
     ) -> _Names:
         is_leaf = _is_torchs(module) or is_einops(module)
         function = None if is_leaf else function_of(type(module).forward)
         if function is not None and self._depth < _MAX_DEPTH:
-            return self._descend(module, type(module).forward, values, named)
+            return self._descend(module, type(module).forward, values, named, computed)
         roles = [*_parameters_of(module)[: len(values)], *(name or "" for name in named)]
         for position, held in enumerate((*values, *named.values())):
             for name in held:
@@ -323,6 +333,7 @@ class _Walk:
         method: Callable[..., Any],
         values: list[_Names],
         named: dict[str | None, _Names],
+        computed: set[int],
     ) -> _Names:
         function = function_of(method)
         if function is None or self._depth >= _MAX_DEPTH:
@@ -333,6 +344,7 @@ class _Walk:
         holds = dict(zip(names, values, strict=False))
         holds.update({name: held for name, held in named.items() if name is not None})
         walk = _Walk(owner, self._uses, holds, self._depth + 1, first_name(function))
+        walk._computed.update(name for place, name in enumerate(names) if place in computed)
         walk.run(function.body)
         return walk.returned
 
@@ -365,6 +377,13 @@ class _Walk:
             if isinstance(container, (nn.ModuleList, nn.ModuleDict)) and len(container):
                 return next(iter(container.children())), len(container)
         return None
+
+    def _container(self, node: ast.expr) -> tuple[nn.Module, int] | None:
+        """As `_module`; the object itself too, where it holds its layers by name or in order."""
+        is_own = isinstance(node, ast.Name) and node.id == self._own_name
+        if is_own and isinstance(self._owner, (nn.ModuleDict, nn.ModuleList, nn.Sequential)):
+            return self._owner, 1
+        return self._module(node)
 
     def _object(self, node: ast.expr) -> Any:
         """self.a.b[0]"""

@@ -89,6 +89,11 @@ def are_lengths(name: str) -> bool:
     return re.search(r"length|(^|_)lens?($|_)", name.lower()) is not None
 
 
+def are_images(name: str) -> bool:
+    """Whether an argument of that name holds pictures, which select nothing."""
+    return re.fullmatch(r"imgs?|images?|frames?|videos?|pixel_values", name.lower()) is not None
+
+
 def are_labels(name: str) -> bool:
     """Whether an argument of that name holds one class for each example."""
     return re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", name.lower()) is not None

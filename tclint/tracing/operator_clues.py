@@ -39,7 +39,7 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
     if not tensors:
         return
     first, others = tensors[0], tensors[1:]
-    if name in _INDEX_ERRORS and others:
+    if name in _INDEX_ERRORS and (others or name == "one_hot"):
         indices = others[0] if "embedding" in name else first
         if indices.is_floating_point():
             clues.integers = sources_of(indices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -187,6 +187,39 @@ class Positions(nn.Module):
         return self.head(self.project(x) + self.positions)[:, -1]
 
 
+class Prepared(NamedTuple):
+    """What a detector makes of its images."""
+
+    tensors: torch.Tensor
+    sizes: list[int]
+
+
+class Detector(nn.Module):
+    """Turns its images into an object of another kind, whose attributes are not the images'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Conv2d(3, 8, 3))
+
+    def prepare(self, images: Any) -> Prepared:
+        return Prepared(torch.stack(list(images)), [image.shape[-1] for image in images])
+
+    def forward(self, images: Any) -> Any:
+        images = self.prepare(images)
+        return self.backbone(images.tensors), images.sizes
+
+
+class ByClass(nn.Module):
+    """Indices of classes come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(16, 4, 1)
+
+    def forward(self, wave: torch.Tensor) -> torch.Tensor:
+        return self.conv(F.one_hot(wave, 16).float().transpose(1, 2))
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -204,6 +237,8 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (TokenGate, [("int64", (8, 96))]),
         (UNet, [("float32", (8, 1, 224, 224))]),
         (Positions, [("float32", (8, 96, 9))]),
+        (Detector, [("float32", (8, 3, 224, 224))]),
+        (ByClass, [("int64", (8, 1024))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
     ],
 )
