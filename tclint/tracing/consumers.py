@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.einops_layers import is_einops
-from tclint.tracing.forward_source import called, first_name, function_of
+from tclint.tracing.forward_source import argument_names_of, called, first_name, function_of, is_torchs
 from tclint.tracing.tensor_words import (
     ADDS_A_DIM,
     CONCATENATIONS,
@@ -314,11 +314,11 @@ class _Walk:
         named: dict[str | None, _Names],
         computed: set[int],
     ) -> _Names:
-        is_leaf = _is_torchs(module) or is_einops(module)
+        is_leaf = is_torchs(module) or is_einops(module)
         function = None if is_leaf else function_of(type(module).forward)
         if function is not None and self._depth < _MAX_DEPTH:
             return self._descend(module, type(module).forward, values, named, computed)
-        roles = [*_parameters_of(module)[: len(values)], *(name or "" for name in named)]
+        roles = [*argument_names_of(module)[: len(values)], *(name or "" for name in named)]
         for position, held in enumerate((*values, *named.values())):
             for name in held:
                 use = self._uses[name]
@@ -402,12 +402,3 @@ class _Walk:
             except Exception:
                 return None
         return None
-
-
-def _parameters_of(module: nn.Module) -> list[str]:
-    return list(inspect.signature(type(module).forward).parameters)[1:] if _is_torchs(module) else []
-
-
-def _is_torchs(module: nn.Module) -> bool:
-    """Whether its forward is PyTorch's, be it inherited."""
-    return (getattr(type(module).forward, "__module__", "") or "").partition(".")[0] == "torch"

@@ -7,6 +7,8 @@ import inspect
 import textwrap
 from typing import Any
 
+from torch import nn
+
 
 def function_of(method: Any) -> ast.FunctionDef | None:
     """The definition of a function or method, where its source can be read."""
@@ -28,3 +30,13 @@ def called(node: ast.expr) -> str:
     if not isinstance(node, ast.Call):
         return ""
     return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+
+
+def argument_names_of(module: nn.Module) -> list[str]:
+    """What a layer of PyTorch calls its inputs; of other layers, nothing."""
+    return list(inspect.signature(type(module).forward).parameters)[1:] if is_torchs(module) else []
+
+
+def is_torchs(module: nn.Module) -> bool:
+    """Whether its forward is PyTorch's, be it inherited."""
+    return (getattr(type(module).forward, "__module__", "") or "").partition(".")[0] == "torch"
