@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.conditions import conditions_of
-from tclint.source.tables import Expression, dotted, method_of, render
+from tclint.source.tables import Expression, Function, dotted, method_of, render
 
 if TYPE_CHECKING:
     from tclint.source.autocasts import Region
@@ -78,12 +78,15 @@ class ScalerWithBf16(SourceRule):
                     continue
                 if any(
                     item.enabled is False
-                    or (item.enabled is None and _DTYPE_WORDS.search(_enabled_text(item.arguments)))
+                    or (
+                        item.enabled is None
+                        and _by_dtype(context, flow.function, _enabled_text(item.arguments))
+                    )
                     for item in made
                 ):
                     continue
                 conditions = conditions_of(flow.function, scaled.block)
-                if any(_DTYPE_WORDS.search(condition.text.lower()) for condition in conditions):
+                if any(_by_dtype(context, flow.function, condition.text) for condition in conditions):
                     continue
                 line = context.location(region.site).line
                 yield self.finding(
@@ -269,4 +272,15 @@ def _only_bf16(scaled: Backward) -> Region | None:
 
 def _enabled_text(arguments: Mapping[str, Expression]) -> str:
     expression = arguments.get("enabled")
-    return render(expression).lower() if expression is not None else ""
+    return render(expression) if expression is not None else ""
+
+
+def _by_dtype(context: SourceContext, function: Function, text: str) -> bool:
+    """A test speaks of a dtype, or of a name whose value does: `use_amp = not use_bf16`."""
+    if _DTYPE_WORDS.search(text.lower()):
+        return True
+    return any(
+        _DTYPE_WORDS.search(render(item.value).lower())
+        for name in re.findall(r"[A-Za-z_][\w.]*", text)
+        for _, item in context.resolver.definitions(function, name)[0]
+    )

@@ -23,7 +23,8 @@ class ScalerLifetime(SourceRule):
     What it does
     Finds a GradScaler that is made inside the loop whose backward passes it scales, or by a function that
     a loop of the file calls for every epoch or step, and `scaler.update()` between the scaled backward pass
-    and the step of an optimizer.
+    and the step of an optimizer, or in rounds that leave both out (`if loss.isnan(): scaler.update();
+    continue`).
 
     Why it costs
     A scaler learns its scale: it starts at 65536, halves it after an overflow and doubles it after 2000
@@ -121,6 +122,8 @@ class ScalerLifetime(SourceRule):
         scaler = early.update.scaler
         related = [context.related(early.backward.site, "the scaled backward pass")]
         message = f"`{scaler}.update()` runs although nothing has stepped or unscaled since the backward pass"
+        if view.apart(early.update, early.backward):
+            message = f"`{scaler}.update()` runs in rounds that leave out the backward pass and the step"
         if early.rarer is not None:
             message = f"`{scaler}.update()` runs in every round, also in those without a step"
             related.append(context.related(early.rarer.site, "this does not run in every round"))

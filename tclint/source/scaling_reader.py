@@ -46,6 +46,7 @@ _ABOUT_SCALER = re.compile(
 )
 """Names that say something about a scaler: `use_scaler`, `scaler_state`."""
 
+_INFINITE = ("float('inf')", "math.inf", "torch.inf", "np.inf", "numpy.inf")
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "masked_fill_", "sign_"))
 
 _OWN_AMOUNT = re.compile(r"randn|rand_like|normal|noise|weight_decay|\.data\b")
@@ -139,7 +140,10 @@ class Reader:
         if method in ("backward", "grad") and (method == "backward" or "torch.autograd.grad" in qualified):
             self._backward(frame, event, receiver, qualified)
         elif any(name in names().clips for name in qualified):
-            if not any("master_params" in render(argument.value) for argument in call.arguments):
+            given = [render(argument.value) for argument in call.arguments]
+            if any(value in _INFINITE for value in given):
+                self._add(frame, "read", call, block)
+            elif not any("master_params" in value for value in given):
                 self._add(frame, "clip", call, block)
         elif receiver is not None and render(receiver).endswith((".grad", ".grad.data")):
             if method in _CUTS or (method in ("add_", "sub_") and _own_amount(call.arguments)):

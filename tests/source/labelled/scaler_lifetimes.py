@@ -130,3 +130,51 @@ def only_one_of_them(loss, optimizers, scaler, chosen):
             continue
         scaler.step(optimizer)
         scaler.update()  # AMP011: quiet
+
+
+def skips_a_round(model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        loss = model(batch)
+        if not torch.isfinite(loss):
+            scaler.update()  # AMP011: flag
+            continue
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()  # AMP011: quiet
+
+
+def skips_after_unscaling(model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.unscale_(optimizer)
+        if not torch.isfinite(norm_of(model)):
+            scaler.update()  # AMP011: quiet
+            continue
+        scaler.step(optimizer)
+        scaler.update()  # AMP011: quiet
+
+
+def sets_the_scale(model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        if scaler.get_scale() < 1:
+            scaler.update(1.0)  # AMP011: quiet
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()  # AMP011: quiet
+
+
+def accumulates_and_skips(model, loader, optimizer, every):
+    scaler = torch.amp.GradScaler("cuda")
+    for step, batch in enumerate(loader):
+        loss = model(batch)
+        if not torch.isfinite(loss):
+            scaler.update()  # AMP011: quiet
+            continue
+        scaler.scale(loss / every).backward()
+        scaler.unscale_(optimizer)  # AMP010: flag
+        if step % every == 0:
+            scaler.step(optimizer)
+            scaler.update()  # AMP011: quiet
