@@ -51,6 +51,8 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
         clues.divisors.append((int(found[1]), int(found[2])))
     if found := re.search(r"expected (\d+) dims\. Received (\d+)-dim tensor", message):  # einops
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]), is_likely=True))
+    if found := re.search(r"Shape mismatch, (\d+) != (\d+)", message):  # einops
+        clues.sizes.append(SizeClash(int(found[1]), int(found[2])))
     # einsum
     if found := re.search(r"has size (\d+) for operand \d+ which does not .* seen size (\d+)", message):
         new, seen = int(found[1]), int(found[2])
@@ -68,7 +70,7 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
     if re.search(r"tuple index out of range|too many indices for tensor", message):
         clues.ranks.append(RankClash(1))
     if (
-        found := re.search(r"values to unpack \(expected (\d+)(?:, got (\d+))?\)", message)
+        found := re.search(r"values to unpack \(expected (?:at least )?(\d+)(?:, got (\d+))?\)", message)
     ) and not clues.ranks:
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]) if found[2] else -1))
     if "must be tuple of Tensors, not Tensor" in message:

@@ -220,6 +220,19 @@ class ByClass(nn.Module):
         return self.conv(F.one_hot(wave, 16).float().transpose(1, 2))
 
 
+class Unpacked(nn.Module):
+    """Sizes and other things of a video, unpacked together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(16 * 16 * 3, 8)
+
+    def forward(self, video: torch.Tensor) -> torch.Tensor:
+        b, f, c, h, w, *_, _device, side = *video.shape, video.device, 16
+        patches = video.view(b, f, c, h // side, side, w // side, side).permute(0, 1, 3, 5, 4, 6, 2)
+        return self.project(patches.reshape(b, f * (h // side) * (w // side), side * side * c))
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -239,6 +252,7 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (Positions, [("float32", (8, 96, 9))]),
         (Detector, [("float32", (8, 3, 224, 224))]),
         (ByClass, [("int64", (8, 1024))]),
+        (Unpacked, [("float32", (8, 16, 3, 224, 224))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
     ],
 )
