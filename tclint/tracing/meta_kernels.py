@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.memory import shares_memory
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import map_tensors
@@ -39,29 +38,34 @@ class MetaKernels:
     def __init__(self) -> None:
         self._memory: dict[Any, Any] = {}
 
+    def recall(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """What the call is remembered by, and its outputs if an equal one was run before; else None."""
+        if facts.returns_view or facts.mutates:
+            return None, None
+        key = self._key(function, args, kwargs)
+        try:
+            remembered = self._memory.get(key)
+        except TypeError:
+            return None, None  # an argument that cannot be hashed
+        return key, None if remembered is None else self._replay(remembered)
+
     def run(
         self,
+        key: Any,
         function: Any,
         facts: OperatorFacts,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         tensors: list[torch.Tensor],
     ) -> Any:
-        """The operator's outputs as meta tensors.
+        """The operator's outputs as meta tensors, remembered by `key` where that is not None.
 
         Raises:
             Exception: whatever torch raises for arguments that do not fit.
         """
-        key = None
         if not facts.returns_view and not facts.mutates:
-            key = self._key(function, args, kwargs)
-            try:
-                remembered = self._memory.get(key)
-            except TypeError:
-                key = remembered = None  # an argument that cannot be hashed
-            if remembered is not None:
-                return self._replay(remembered)
-            check_arguments(facts.full_name, args, kwargs)
             rule = RULES.get(facts.full_name)
             if rule is not None:
                 try:
@@ -72,8 +76,6 @@ class MetaKernels:
                     if key is not None:
                         self._memory[key] = metadata
                     return empty_meta(metadata)
-        else:
-            check_arguments(facts.full_name, args, kwargs)
         output = function(*args, **kwargs)
         if key is not None:
             self._remember(key, output, tensors)

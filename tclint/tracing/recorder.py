@@ -52,7 +52,7 @@ _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordo
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
-# Before their arguments are changed or guessed from; all others where their kernel would run.
+# Before their arguments are changed or guessed from; all others once for equal calls.
 _CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
 
@@ -222,13 +222,16 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return self._run_parts(function, facts, args, kwargs, casts)
         # Operators such as squeeze_ change the very tensor that they are given.
         before = _specs_by_id(tensors) if facts.reshapes_in_place else None
-        try:
-            output = self._kernels.run(function, facts, args, kwargs, tensors)
-        except (NotImplementedError, RuntimeError) as error:
-            if is_composite(function):
-                # Data-dependent sizes inside it may meet a guess.
-                return self._run_parts(function, facts, args, kwargs, casts, error)
-            output = run_on_zeros(function, args, kwargs, tensors, error)
+        key, output = self._kernels.recall(function, facts, args, kwargs)
+        if output is None:
+            check_arguments(facts.full_name, args, kwargs)
+            try:
+                output = self._kernels.run(key, function, facts, args, kwargs, tensors)
+            except (NotImplementedError, RuntimeError) as error:
+                if is_composite(function):
+                    # Data-dependent sizes inside it may meet a guess.
+                    return self._run_parts(function, facts, args, kwargs, casts, error)
+                output = run_on_zeros(function, args, kwargs, tensors, error)
         if _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
             return output
