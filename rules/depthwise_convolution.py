@@ -55,7 +55,8 @@ class DepthwiseConv(GraphRule):
 
     When it does not apply
     Late stages with small images and many channels, where a dense convolution is limited by arithmetic
-    and depthwise ones pay. Models for phones are not built for Tensor Cores.
+    and depthwise ones pay. Models for phones are not built for Tensor Cores. Fixed filters (a blur kept in a
+    buffer) and kernels computed from data are no layers that could be dense, and not reported.
 
     References
     NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers prefer dense
@@ -187,13 +188,42 @@ def example_inputs():
 """,
             "early, but a small part of the step",
         ),
+        Example(
+            """
+from torch import empty, nn, ones
+
+
+class Blur(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.register_buffer("filter", ones(channels, 1, 3, 3) / 9)
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.filter, padding=1, groups=x.shape[1])
+
+
+def build_model():
+    stem = nn.Conv2d(3, 64, 3, 2, 1, bias=False)
+    return nn.Sequential(stem, *[Blur(64) for _ in range(3)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "a fixed filter",
+        ),
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
             return
         image = _image_positions(context)
-        early = [op for op in convolutions(context.graph) if is_depthwise(op) and _is_early(op, image)]
+        learned = {p.name for p in context.graph.parameters if not p.is_buffer}
+        early = [
+            op
+            for op in convolutions(context.graph)
+            if is_depthwise(op) and _is_early(op, image) and _weight_name(op) in learned
+        ]
         for ops in by_line(op for op in early if _is_memory_limited(op, context)).values():
             concerned = indices_of(ops)
             if not worth_pricing(context, concerned):
@@ -233,6 +263,11 @@ class _DenseEdit(Protocol):
 
 
 _LIKE: dict[_DenseEdit, str] = {with_fused_expansion: ", as EfficientNetV2's fused blocks do"}
+
+
+def _weight_name(op: Op) -> str | None:
+    weight = op.input("weight")
+    return None if weight is None else weight.parameter
 
 
 def _image_positions(context: GraphContext) -> int:
