@@ -121,10 +121,11 @@ class PlainRecorder(TorchDispatchMode):
         else:
             output = _as_on_gpu(facts.name, args, kwargs, func(*args, **kwargs))
         made = flat([output])
-        for tensor in made:
-            tensor.__dict__[_MARK] = True
+        # A constant that `type_as(x)` hands back has not read x.
         handed_back = not facts.mutates and all(any(one is other for other in given) for one in made)
         if made and not handed_back:
+            for tensor in made:
+                tensor.__dict__[_MARK] = True
             compared = made[:1] if facts.name in ONE_OUTPUT else made
             self.calls.insert(
                 position, Call(facts.name, before, tuple(_of_tensor(tensor) for tensor in compared))
