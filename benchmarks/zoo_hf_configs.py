@@ -58,20 +58,21 @@ def default_config(config_class: Any) -> Any:
     """The default configuration; composites that require parts get BERT, ViT or the class's own example."""
     maker = _COMPOSITES.get(config_class.model_type)
     config = maker() if maker else config_class(**_ARGUMENTS.get(config_class.model_type, {}))
-    for part in _parts(config):
+    for part in parts_of(config):
         for complete in _COMPLETIONS:
             complete(part)
     return config
 
 
-def _parts(config: Any, depth: int = 3) -> Iterator[Any]:
+def parts_of(config: Any, depth: int = 3) -> Iterator[Any]:
+    """A configuration and those inside it."""
     import transformers
 
     yield config
     if depth:
         for value in list(vars(config).values()):
             if isinstance(value, transformers.PreTrainedConfig):
-                yield from _parts(value, depth - 1)
+                yield from parts_of(value, depth - 1)
 
 
 def _divisible_heads(config: Any) -> None:

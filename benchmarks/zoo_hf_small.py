@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
+
+from zoo_hf_configs import parts_of
 
 _DEPTHS = (
     "num_hidden_layers",
@@ -80,7 +81,7 @@ _IDS = ("token_id", "token_index", "token_idx", "token_ids")
 
 def narrow(config: Any) -> None:
     """Fewer words and experts and narrower feed-forward layers; what couples layers to each other stays."""
-    parts = list(_parts(config))
+    parts = list(parts_of(config))
     moved: dict[int, int] = {}
     for part in parts:
         for name, value in list(vars(part).items()):
@@ -92,16 +93,6 @@ def narrow(config: Any) -> None:
                 _set(part, name, _at_most(value, MAX_EXPERTS))
             elif name.endswith(_MIDDLE):
                 _set(part, name, _at_most(value, MAX_MIDDLE))
-
-
-def _parts(config: Any, depth: int = 3) -> Iterator[Any]:
-    import transformers
-
-    yield config
-    if depth:
-        for value in list(vars(config).values()):
-            if isinstance(value, transformers.PreTrainedConfig):
-                yield from _parts(value, depth - 1)
 
 
 def _chosen(part: Any) -> int:

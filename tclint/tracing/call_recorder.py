@@ -90,12 +90,12 @@ class CallRecorder:
         made = output if in_list else (output,)
         if given is None:
             given = tensors_in(args, kwargs)
+        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
+            return
         if not facts.mutates and _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
         if writer.count >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
-        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
-            return
         call = written or writer.write(function, facts, args, kwargs, before)
         outputs = self._bind_outputs(call, facts, made, given, in_list, rebinds=written is None)
         name = facts.name
@@ -142,10 +142,7 @@ class CallRecorder:
             if not isinstance(tensor, torch.Tensor):
                 continue
             origin = ensure_origin(tensor)
-            is_given = False
-            for old in given:
-                if old is tensor:
-                    is_given = True
+            is_given = any(old is tensor for old in given)
             if parameter is not None and not is_given:
                 origin.name_parameter(parameter)
             spec = TensorSpec(
@@ -167,14 +164,9 @@ class CallRecorder:
 
 def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
     """Whether all that an operator returned are tensors that it was given."""
-    for result in made:
-        if isinstance(result, torch.Tensor):
-            for tensor in given:
-                if result is tensor:
-                    break
-            else:
-                return False
-    return True
+    return all(
+        any(result is tensor for tensor in given) for result in made if isinstance(result, torch.Tensor)
+    )
 
 
 def inherit_parameter(tensors: list[torch.Tensor], output: Any) -> None:

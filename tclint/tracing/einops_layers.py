@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.stated_sizes import IMAGE_SIZE, image_sizes, sequence_length
+from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, image_sizes, sequence_length
 
+# Taken for axes that nothing else states: colours, and features of no known width.
 _CHANNELS = 3
-_FRAMES = 16
 _WIDTH = 64
 
 _Groups = list[list[str]]
@@ -95,7 +95,7 @@ def _sizes(
         elif re.fullmatch(r"c|ch|chans?|channels?|c_?in|in_?c(hannels)?", first):
             goal = _CHANNELS
         elif re.fullmatch(r"t|f|frames?|time|d(epth)?", first) and len(left) == 5:
-            goal = _FRAMES
+            goal = FRAMES
         elif len(left) >= 4 and position >= len(left) - 3:
             goal = side[min(spatial, 1)]
             spatial += 1

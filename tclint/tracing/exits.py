@@ -38,7 +38,7 @@ class Guard(NamedTuple):
 
 def guard_at(frame: FrameType) -> Guard | None:
     """The condition that a frame is at, where what it guards is clear."""
-    guards = _guards_in(frame.f_code.co_filename)
+    guards = _conditions_in(frame.f_code.co_filename).guards
     found = [guard for guard in guards if guard.first_line <= frame.f_lineno <= guard.last_line]
     return found[0] if len(found) == 1 else None
 
@@ -48,38 +48,40 @@ def extremum_at(frame: FrameType) -> str:
     code = frame.f_code
     if not dis.opname[code.co_code[frame.f_lasti]].startswith(("CALL", "PRECALL")):
         return ""
-    names = {name for first, last, name in _extrema_in(code.co_filename) if first <= frame.f_lineno <= last}
+    calls = _conditions_in(code.co_filename).extrema
+    names = {name for first, last, name in calls if first <= frame.f_lineno <= last}
     return names.pop() if len(names) == 1 else ""
 
 
+class _Conditions(NamedTuple):
+    """What a file's source tells."""
+
+    guards: tuple[Guard, ...] = ()
+    extrema: tuple[tuple[int, int, str], ...] = ()
+    """First line, last line and name of each call of max or min with several values."""
+
+
 @lru_cache(maxsize=64)
-def _extrema_in(path: str) -> tuple[tuple[int, int, str], ...]:
+def _conditions_in(path: str) -> _Conditions:
     lines = linecache.getlines(path)
     if not lines or len(lines) > _MAX_LINES:
-        return ()
+        return _Conditions()
     try:
         tree = ast.parse("".join(lines))
+        return _Conditions(tuple(_guards(tree, None)), tuple(_extrema(tree)))
     except (SyntaxError, ValueError, RecursionError):
-        return ()
-    return tuple(
-        (node.lineno, node.end_lineno or node.lineno, node.func.id)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("max", "min")
-        and len(node.args) > 1
-    )
+        return _Conditions()
 
 
-@lru_cache(maxsize=64)
-def _guards_in(path: str) -> tuple[Guard, ...]:
-    lines = linecache.getlines(path)
-    if not lines or len(lines) > _MAX_LINES:
-        return ()
-    try:
-        return tuple(_guards(ast.parse("".join(lines)), None))
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
+def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("max", "min")
+            and len(node.args) > 1
+        ):
+            yield node.lineno, node.end_lineno or node.lineno, node.func.id
 
 
 def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:

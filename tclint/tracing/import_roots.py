@@ -8,6 +8,7 @@ from pathlib import Path
 
 # What stands in the top folder of a project.
 _MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+# Folders looked at on the way up: deeper than sources lie in their projects.
 _LEVELS = 6
 
 

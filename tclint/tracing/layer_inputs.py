@@ -10,12 +10,12 @@ from torch import nn
 
 from tclint.tracing.einops_layers import is_einops, shapes_for
 from tclint.tracing.named_inputs import floating_dtype, tokens
-from tclint.tracing.stated_sizes import IMAGE_SIZE, SEQUENCE_LENGTH, image_sizes, sequence_length
+from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, SEQUENCE_LENGTH, image_sizes, sequence_length
 
 _META = torch.device("meta")
 
 BATCH = 8
-VIDEO_SIZE = (16, 112, 112)
+VIDEO_SIZE = (FRAMES, 112, 112)
 SIGNAL_LENGTH = 1024
 
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.

@@ -16,11 +16,10 @@ from tclint.tracing.clues import Clues, RankClash, Shape, SizeClash
 from tclint.tracing.examples import CallInputs, described
 from tclint.tracing.inference import guesses_for
 from tclint.tracing.session import argument_names
-from tclint.tracing.stated_sizes import IMAGE_SIZE, image_sizes, sequence_length
+from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, image_sizes, sequence_length
 
 _META = torch.device("meta")
 
-_FRAMES = 16
 _LISTED = 2
 _LARGEST = 1 << 20
 _MAX_ANCESTORS = 400
@@ -211,15 +210,15 @@ class Repairs:
             sides = [*image_sizes(self._model), (IMAGE_SIZE, IMAGE_SIZE)]
             for channels in _channels_of(shape[1]):
                 for side in sides:
-                    yield (shape[0], *([_FRAMES] if rank == 5 else []), channels, *side)
+                    yield (shape[0], *([FRAMES] if rank == 5 else []), channels, *side)
             yield (shape[0], *([8] * (rank - 2)), shape[1])
         elif len(shape) == 1:
             yield (shape[0], *([length] * (rank - 1)))
         else:
             more = rank - len(shape)
-            yield (shape[0], *([_FRAMES] * more), *shape[1:])
+            yield (shape[0], *([FRAMES] * more), *shape[1:])
             yield (shape[0], *([1] * more), *shape[1:])
-            yield (shape[0], shape[1], *([_FRAMES] * more), *shape[2:])
+            yield (shape[0], shape[1], *([FRAMES] * more), *shape[2:])
 
 
 def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[_Change]:

@@ -82,10 +82,10 @@ def _trace(
 ) -> Graph:
     started = perf_counter()
     recording = record(model, args, kwargs, sites)
-    recorded = perf_counter()
+    parameters = list_parameters(model)
     return Graph(
         ops=recording.ops,
-        parameters=list_parameters(model),
+        parameters=parameters,
         inputs=recording.inputs,
         outputs=recording.outputs,
         assumptions=(*assumptions, *recording.assumptions),
@@ -94,8 +94,7 @@ def _trace(
             "torch": torch.__version__,
             "model": type(model).__name__,
             "training": model.training,
-            "trace_s": recorded - started,
-            "lower_s": perf_counter() - recorded,
+            "trace_s": perf_counter() - started,
             "adjustments": list(recording.adjustments),
             **metadata,
         },

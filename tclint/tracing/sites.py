@@ -104,25 +104,17 @@ class SiteFinder:
             kind = kinds.get(id(code))
             if kind is None:
                 kind = self._note(code, self._kind_of(code))
-            if kind:
-                if kind == _BARRIER:
-                    break
-                if kind == _MODULE_CALL:
-                    if callers is not None and depth > 0:
-                        outer = callers[depth]
-                        if outer is None:
-                            outer = callers[depth] = self._walk(frame.f_back, callers, depth - 1)
-                        if inner is None:
-                            return outer
-                        if outer.is_user:
-                            return Caller(SitePair(outer.pair.site, inner), True)
-                        return Caller(SitePair(inner, None), False)
-                else:
-                    if inner is None:
-                        inner = self._site(code, frame.f_lineno)
-                    if kind == _USER:
-                        site = self._site(code, frame.f_lineno)
-                        return Caller(SitePair(site, None if site is inner else inner), True)
+            if kind == _BARRIER:
+                break
+            if kind == _MODULE_CALL and callers is not None and depth > 0:
+                outer = callers[depth]
+                if outer is None:
+                    outer = callers[depth] = self._walk(frame.f_back, callers, depth - 1)
+                return _with_inner(outer, inner)
+            if kind == _USER:
+                return _with_inner(Caller(SitePair(self._site(code, frame.f_lineno), None), True), inner)
+            if kind == _LIBRARY and inner is None:
+                inner = self._site(code, frame.f_lineno)
             frame = frame.f_back
         return Caller(SitePair(inner, None), False)
 
@@ -169,6 +161,13 @@ class SiteFinder:
         if not self._roots and not self._files:
             return _USER
         return _USER if os.path.realpath(absolute).startswith(self._roots) else _LIBRARY
+
+
+def _with_inner(outer: Caller, inner: Site | None) -> Caller:
+    """What is found where a library's line, if any, lies between an operator and what was found above."""
+    if inner is None:
+        return outer
+    return Caller(SitePair(outer.pair.site, inner) if outer.is_user else SitePair(inner, None), outer.is_user)
 
 
 def _runs_on(frame: FrameType, instance: object) -> bool:

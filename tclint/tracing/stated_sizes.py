@@ -9,6 +9,8 @@ from torch import nn
 
 SEQUENCE_LENGTH = 128
 IMAGE_SIZE = 224
+FRAMES = 16
+"""Of a video clip, as action recognition mostly takes them."""
 
 _IMAGE_SIZE_NAMES = (
     "img_size",
