@@ -13,7 +13,7 @@ EXIT_BROKEN = 70
 """Exit code of a worker that could not even write its result."""
 
 # Bound now: user code, which runs before results are written, may replace them.
-_open, _replace, _dumps = open, os.replace, json.dumps
+_open, _replace, _dumps, _getpid = open, os.replace, json.dumps, os.getpid
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,17 @@ class Run:
     """Wall time of 'import', 'build' and 'trace'."""
 
 
-def write_runs(path: str, runs: Sequence[Run]) -> None:
-    """Write all of them, or nothing if that fails midway: a line of facts, then a line for each graph."""
+def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
+    """Write all of them, or nothing if that fails midway: a line of facts, then a line for each graph.
+
+    Args:
+        path: the file.
+        runs: what became of the target.
+        owner: the process that the result is asked of. Where the target forked itself and let the copy return
+            too, the copy comes here as well, and must not write over what the original is writing.
+    """
+    if _getpid() != owner:
+        return
     headers = [
         {"error": run.error, "details": run.details, "input_set": run.input_set, "seconds": run.seconds}
         for run in runs

@@ -66,6 +66,7 @@ def run_target(request: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     limit_resources(request["memory_limit_mib"], request["timeout_s"] + _SPARE_CPU_S)
+    owner = os.getpid()
     target: str = request["target"]
     sys.argv = [target.rpartition(":")[0]]
     folder = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -109,7 +110,7 @@ def run_target(request: dict[str, Any]) -> None:
         # They may be closed, or replaced by anything.
         with contextlib.suppress(BaseException):
             stream.flush()  # type: ignore[union-attr]
-    write_runs(request["result"], runs)
+    write_runs(request["result"], runs, owner)
 
 
 def _prepare_environment(request: dict[str, Any]) -> None:

@@ -64,6 +64,13 @@ MODELS: dict[str, tuple[str, tuple[str, ...] | None]] = {
         ("took longer than 3 s",),
     ),
     "forked_builder": ("def build():\n    os.fork()\n    return net()\n", ()),
+    "forked_copy_returns": (
+        "def build():\n"
+        "    copy = os.fork()\n"
+        "    if copy == 0: return net()\n"
+        "    os.waitpid(copy, 0); os._exit(7)\n",
+        ("exit code 7",),
+    ),
     "huge_bytes": (
         "def build():\n    return bytearray(100 << 30)\n",
         ("more than 1024 MiB", "--memory-limit"),
