@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.outlines import writes_attention
 from tclint.source.queries import is_test_path, names_in
 from tclint.source.tables import Assignment, CallEvent, Function
 from tclint.source.written_attention import written_attentions
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
+    from tclint.source.outlines import Outline
 
 _HAS_OTHER = re.compile(
     r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"
@@ -66,12 +68,14 @@ class ManualAttentionInSource(SourceRule):
     )
     triggers = ("softmax(", "Softmax(")
     requires = ("head", "torch")
-    # A product near a softmax and another one behind, in a file that names no fused kernel.
+    # Two products, in a file that names no fused kernel.
     pattern = re.compile(
-        rb"\A(?!(?s:.)*?(?:scaled_dot_product|[fF]lash_?[aA]tt|xformers|memory_efficient|sdpa|flex_att))(?s:.)*?"
-        rb"(?:%(product)s(?s:.){0,900}?%(softmax)s|%(softmax)s[^\n]*%(product)s)(?s:.){0,700}?%(product)s"
-        % {b"product": rb"(?: @ |matmul\(|bmm\(|einsum\()", b"softmax": rb"(?:[sS]oftmax|attend)\("}
+        rb"(?s)\A(?!.*?(?:scaled_dot_product|[fF]lash_?[aA]tt|xformers|memory_efficient|sdpa|flex_att))"
+        rb"(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}"
     )
+
+    def outline(self, outline: Outline) -> bool:
+        return writes_attention(outline) and not outline.matches(_HAS_OTHER)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path) or not context.torch_may_be((2, 1)):

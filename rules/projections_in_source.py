@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from tclint.config import Settings
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.outlines import shares_inputs
 from tclint.source.queries import is_test_path
 from tclint.source.shared_inputs import Projection, SharedInput, layers_of_one_input
 
 if TYPE_CHECKING:
     from tclint.gpu import Gpu
     from tclint.source.context import SourceContext
+    from tclint.source.outlines import Outline
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Of a value, for precisions whose products read and write it so."""
@@ -22,9 +24,10 @@ _SMALLEST = 64
 """A choice of this project: narrower layers are heads (actions, classes, a mean and a variance), not parts
 of one projection."""
 _WANTED_APART = re.compile(
-    r"pretrained|from_url|load_url|lora|peft|muon|shampoo|soap|parallel|colwise|quantiz|bitsandbytes|registermodel"
+    r"pre_?trained|from_url|load_url|lora|peft|muon|shampoo|soap|parallel|colwise|quantiz|bitsandbytes"
+    r"|register_?model"
 )
-"""Identifiers, in lower case without underscores, of files whose matrices have a reason to be apart."""
+"""Identifiers, in lower case, of files whose matrices have a reason to be apart."""
 
 _ELSEWHERE = ("Muon", "muon", "Shampoo", "shampoo", "parallelize_module", "get_peft_model")
 """The same in files that run with this one."""
@@ -79,11 +82,13 @@ class ProjectionsSeparateInSource(SourceRule):
     def applies(self, settings: Settings) -> bool:
         return settings.precision in _BYTES
 
+    def outline(self, outline: Outline) -> bool:
+        return shares_inputs(outline) and not outline.matches(_WANTED_APART)
+
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path):
             return
-        names = (name.lower().replace("_", "") for name in context.tables.identifiers)
-        if any(_WANTED_APART.search(name) for name in names):
+        if any(_WANTED_APART.search(name.lower()) for name in context.tables.identifiers):
             return
         from tclint.gpu import load_gpu
 

@@ -16,6 +16,7 @@ from tclint.finding import Finding, Location
 from tclint.rule import SourceRule, apply_rule
 from tclint.source.discovery import Skipped, discover
 from tclint.source.frameworks import extended, names
+from tclint.source.outlines import plausible
 from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def lint(
         concerned = (
             [rule for rule in applicable(rules, data) if applies(rule)] if prefilter.passes(data) else ()
         )
+        if concerned:
+            concerned = plausible(concerned, data)
         if not concerned:
             continue
         if not parsed_files:
