@@ -84,7 +84,8 @@ def _truth(path: Path) -> list[str]:
 
 def _summary(libraries: dict[str, list[Row]]) -> list[str]:
     columns: dict[str, list[str]] = {}
-    for name, rows in libraries.items():
+    together = {"all": [row for rows in libraries.values() for row in rows]}
+    for name, rows in {**libraries, **together}.items():
         counted = [row for row in rows if row["status"] not in NOT_COUNTED]
         traced = [row for row in counted if row["status"] == "ok"]
         compared = [row for row in traced if row["flops"] and row["counter_flops"]]
@@ -110,7 +111,7 @@ def _summary(libraries: dict[str, list[Row]]) -> list[str]:
             _inferred([row for row in measured if (row.get("inputs") or "1") not in ("0", "1")]),
             str(len(found)),
             f"{sum(1 for row in traced if int(row['assumptions']))}",
-            ", ".join(sorted({row["versions"] for row in rows})),
+            ", ".join(sorted({row["versions"] for row in rows})) if name in libraries else "as each",
             " to ".join(sorted({min(row["date"] for row in rows), max(row["date"] for row in rows)})),
         ]
     titles = (
