@@ -64,7 +64,9 @@ class CudnnBenchmarkOff(SourceRule):
         if is_test_path(context.path) or program.speaks_of("deterministic"):
             return
         switches = program.switches_of(_BENCHMARK)
-        if len(switches) != 1 or program.words & VARIABLE_SIZE or program.switches_of(CUDNN_ENABLED):
+        if len(switches) != 1 or program.words & VARIABLE_SIZE:
+            return
+        if any(other.value.values != (True,) for other in program.switches_of(CUDNN_ENABLED)):
             return
         switch = switches[0]
         if not switch.value.certain or switch.value.values[0] is not False:
@@ -155,6 +157,16 @@ class Trainer:
 """,
             note="in a constructor",
         ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.enabled = True
+torch.backends.cudnn.benchmark = False
+net = build().cuda().eval()
+""",
+            note="next to a default that is written out",
+        ),
     )
 
 
@@ -206,10 +218,14 @@ class DeterministicWithBenchmark(SourceRule):
         program = context.program
         if is_test_path(context.path):
             return
+        seen: set[int] = set()
         for switch in _lasting(program.switches_of(_BENCHMARK)):
+            if switch.function.index in seen:
+                continue
             for other in _lasting(program.switches_of(*_DETERMINISTIC)):
                 if not _run_together(program, switch, other):
                     continue
+                seen.add(switch.function.index)
                 yield self.finding(
                     context.location(switch.site),
                     f"`{context.excerpt(switch.site)}` lets cuDNN choose algorithms by timing, against "

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.convolutional import Models
 from tclint.source.cudnn_switches import VARIABLE_SIZE
+from tclint.source.library_models import Built
 from tclint.source.queries import is_test_path
+from tclint.source.tables import CallEvent, dotted
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -43,6 +46,8 @@ _FIXED_ELSEWHERE = (
     "SVHN",
 )
 """Calls that give images one size, looked for in the files that the training script imports."""
+_FEWEST_ELSEWHERE = 2
+"""Calls that make convolutions in imported files, below which none of them is asked for a model."""
 _VARYING = ("bbox", "boxes", "pad_sequence", "collate_fn", "waveform", "spectrogram", "multiscale")
 """Words of files whose inputs change their size."""
 
@@ -164,6 +169,26 @@ for images, boxes in loader:
         Example(
             source="""\
 import torch
+from spiking import layer
+from torch import nn
+from torchvision.datasets import MNIST
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(layer.Flatten(), layer.Linear(784, 10))
+
+net = Net().cuda()
+for images, labels in loader:
+    loss = criterion(net(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="the layers of another library, none of them a convolution",
+        ),
+        Example(
+            source="""\
+import torch
 import torchvision
 from torchvision.transforms import Resize
 
@@ -259,5 +284,34 @@ def _convolutions(context: SourceContext) -> str:
             "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "densenet121"
         ):
             return str(getattr(event.call.function, "dotted", "torchvision.models"))
+    for _, event, _ in program.methods("Conv2d", "Conv3d"):
+        return dotted(event.call.function)
     neighbours = context.neighbours
-    return "Conv2d" if neighbours.imported() and neighbours.count(("nn.Conv2d(",)) >= 2 else ""
+    if not neighbours.imported() or neighbours.count(("nn.Conv2d(",)) < _FEWEST_ELSEWHERE:
+        return ""
+    # What other files make counts for a network that this one only calls.
+    return _made_elsewhere(context) or ("" if _defines_modules(context) else "Conv2d")
+
+
+def _defines_modules(context: SourceContext) -> bool:
+    return any(
+        dotted(base).rpartition(".")[2] == "Module"
+        for function in context.tables.functions
+        if function.kind == "class"
+        for base in function.bases
+    )
+
+
+def _made_elsewhere(context: SourceContext) -> str:
+    """A convolutional network that a training function calls, by what another file says of it, or ''."""
+    models = Models(context)
+    for training in context.program.trainings:
+        function = training.function
+        for event in function.events:
+            name = dotted(event.call.function) if isinstance(event, CallEvent) else ""
+            if not name or context.resolver.qualified(function, name):
+                continue
+            for made in models.made(function, name):
+                if isinstance(made, Built):
+                    return made.name
+    return ""

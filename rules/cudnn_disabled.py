@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.cudnn_switches import CUDNN_ENABLED, SEEDING, in_any_with, inside_named
+from tclint.source.cudnn_switches import (
+    CUDNN_ENABLED,
+    SEEDING,
+    in_any_with,
+    inside_named,
+    reason_given,
+)
 from tclint.source.queries import is_test_path
 
 if TYPE_CHECKING:
@@ -31,7 +37,8 @@ class CudnnDisabled(SourceRule):
         torch.backends.cudnn.enabled = True   # the default: remove the line
 
     When it does not apply
-    Debugging behind a flag, tests, and a switch that is set back.
+    Debugging behind a flag, tests, a switch that is set back, and one whose comment says what fails with
+    cuDNN.
 
     References
     PyTorch, torch.backends.cudnn.
@@ -57,6 +64,8 @@ class CudnnDisabled(SourceRule):
         if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
             return
         if inside_named(program, switch, (*SEEDING, "debug", "test", "restore", "disable")):
+            return
+        if reason_given(context, switch):
             return
         yield self.finding(
             context.location(switch.site),
@@ -98,6 +107,17 @@ def measure(model, x):
     return slow / time(model, x)
 """,
             note="set back",
+        ),
+        Example(
+            source="""\
+# Workaround: the driver crashes in 1-D convolutions
+try:
+    import torch
+    torch.backends.cudnn.enabled = False
+except ImportError:
+    torch = None
+""",
+            note="the reason stands above",
         ),
     )
     invalid = (

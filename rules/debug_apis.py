@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.queries import any_word, has_star, is_test_path, keyword
-from tclint.source.tables import (
-    Call,
-    Function,
-)
+from tclint.source.tables import Assignment, Call, Function, Literal
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -23,6 +21,8 @@ _ANOMALY = (
     "torch.autograd.detect_anomaly",
     "torch.autograd.anomaly_mode.detect_anomaly",
 )
+_BLOCKING = re.compile(r"""environ\[["']CUDA_LAUNCH_BLOCKING["']\]""")
+_NO_GPU = re.compile(r"""CUDA_VISIBLE_DEVICES["']\]?\s*[=,]\s*["'](?:-1)?["']""")
 _NVTX = ("torch.autograd.profiler.emit_nvtx", "torch.autograd.profiler.emit_itt")
 
 
@@ -31,11 +31,13 @@ class DebugApisOn(SourceRule):
 
     What it does
     Finds `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` or
-    `emit_nvtx()` that always run, in files that train.
+    `emit_nvtx()` that always run, in files that train; and `os.environ["CUDA_LAUNCH_BLOCKING"] = "1"` that
+    always runs, in files that use torch.
 
     Why it costs
     Anomaly detection records a stack trace for every forward op and looks for NaN after every backward op,
     each with a wait for the GPU; steps take several times as long. emit_nvtx costs an annotation per op.
+    CUDA_LAUNCH_BLOCKING makes the CPU wait for each kernel, so that none is queued ahead of the GPU.
 
     Example
         torch.autograd.set_detect_anomaly(True)
@@ -44,10 +46,11 @@ class DebugApisOn(SourceRule):
         torch.autograd.set_detect_anomaly(args.debug)
 
     When it does not apply
-    Switches behind a flag, tests, scripts for profiling or debugging.
+    Switches behind a flag, tests, scripts for profiling or debugging, programs that hide every GPU.
 
     References
     PyTorch, Performance Tuning Guide, "Disable debugging APIs".
+    PyTorch, CUDA semantics, "Asynchronous execution".
     """
 
     code = "RUN005"
@@ -55,18 +58,19 @@ class DebugApisOn(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = ("PyTorch recipes, Performance Tuning Guide: Disable debugging APIs",)
-    triggers = ("detect_anomaly", "emit_nvtx")
+    sources = (
+        "PyTorch recipes, Performance Tuning Guide: Disable debugging APIs",
+        "PyTorch docs, CUDA semantics: Asynchronous execution",
+    )
+    triggers = ("detect_anomaly", "emit_nvtx", "CUDA_LAUNCH_BLOCKING")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
         if is_test_path(context.path) or any_word(context.path.rpartition("/")[2], _DEBUG_FILES[:5]):
             return
+        yield from self._blocking(context)
         for called in program.calls(*_ANOMALY, *_NVTX):
-            if not program.unconditional(called.function, called.block) or any(
-                any_word(function.name, _DEBUG_FILES[:5])
-                for function in program.outer_functions(called.function)
-            ):
+            if not _always(context, called.function, called.block):
                 continue
             last = called.qualified.rpartition(".")[2]
             if last == "set_detect_anomaly":
@@ -97,6 +101,29 @@ class DebugApisOn(SourceRule):
                 fix=Fix("Remove it, or switch it on by a debugging flag only."),
                 identity=f"{called.function.qualified_name}:{last}",
             )
+
+    def _blocking(self, context: SourceContext) -> Iterator[Finding]:
+        """`os.environ["CUDA_LAUNCH_BLOCKING"] = "1"`: each launch waits for its kernel."""
+        if "torch" not in context.tables.identifiers or any(map(_NO_GPU.search, context.lines())):
+            return
+        for function in context.tables.functions:
+            for event in function.events:
+                if (
+                    isinstance(event, Assignment)
+                    and event.operator == "[]"
+                    and event.value == Literal("1")
+                    and _BLOCKING.search(context.excerpt(event.site))
+                    and _always(context, function, event.block)
+                ):
+                    yield self.finding(
+                        context.location(event.site),
+                        f"`{context.excerpt(event.site)}` always runs: the CPU waits for every kernel it "
+                        "launches.",
+                        evidence={"variable": "CUDA_LAUNCH_BLOCKING", "function": function.qualified_name},
+                        fix=Fix("Remove it, and set the variable in the shell when an error is to be found."),
+                        identity=f"{function.qualified_name}:CUDA_LAUNCH_BLOCKING",
+                    )
+                    return
 
     valid = (
         Example(
@@ -135,8 +162,38 @@ def find_nan(model, batch):
 """,
             note="a debugging helper",
         ),
+        Example(
+            source="""\
+import os
+import torch
+
+if args.debug:
+    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+os.environ["CUDA_LAUNCH_BLOCKING"] = "0"
+""",
+            note="behind a condition, or off",
+        ),
+        Example(
+            source="""\
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+import torch
+""",
+            note="no GPU to wait for",
+        ),
     )
     invalid = (
+        Example(
+            source="""\
+import os
+import torch
+
+os.environ['CUDA_LAUNCH_BLOCKING'] = '1'
+device = torch.device("cuda")
+""",
+            note="left in a script",
+        ),
         Example(
             source="""\
 import torch
@@ -174,6 +231,13 @@ if __name__ == "__main__":
 
 
 RULES: tuple[type[Rule], ...] = (DebugApisOn,)
+
+
+def _always(context: SourceContext, function: Function, block: int) -> bool:
+    """Nothing chooses whether it runs, and nothing around it is about debugging."""
+    return context.program.unconditional(function, block) and not any(
+        any_word(outer.name, _DEBUG_FILES[:5]) for outer in context.program.outer_functions(function)
+    )
 
 
 def _entered(function: Function, call: Call) -> bool:

@@ -32,7 +32,10 @@ _FEWEST_STEPS = 4
 """A choice of this project: of a loop of fewer known steps, joining saves next to nothing."""
 _GROWING = words("append extend insert add update pop popleft appendleft put remove clear")
 _HOOKS = words("retain_grad register_hook")
-_SLICING = words("unbind chunk split tensor_split")
+_SLICING = words(
+    "unbind chunk split tensor_split transpose permute swapaxes movedim moveaxis flip contiguous to float"
+)
+"""Methods whose result holds the steps, as views or one by one."""
 
 
 class CellStep(NamedTuple):
@@ -156,13 +159,31 @@ class _Body:
         items = given.items if isinstance(given, Collection) and given.kind == "tuple" else (given,)
         if not all(isinstance(item, Name) for item in items):
             return set()
-        state = {dotted(item) for item in items if item is not None}
-        writes = [event for event in self.assigned if any(_same(t, s) for t in event.targets for s in state)]
-        # All calls of a step have one site, so the assignment must be of this very call.
-        if len(writes) != 1 or writes[0].operator or set(writes[0].targets) != state:
+        carried = [dotted(item) for item in items if item is not None]
+        state = set(carried)
+        made = next((e for e in self.assigned if _is_call(e.value, self.step.call) and not e.operator), None)
+        if made is None:
             return set()
-        value = writes[0].value
-        return state if isinstance(value, Call) and value.site == self.step.call.site else set()
+        renamed = self._renamed(carried, made.targets)
+        if renamed is not None:
+            return renamed
+        writes = [event for event in self.assigned if any(_same(t, s) for t in event.targets for s in state)]
+        return state if writes == [made] and set(made.targets) == state else set()
+
+    def _renamed(self, carried: list[str], made: tuple[str, ...]) -> set[str] | None:
+        """Both sets of names where the results get the names of the state at the end of each turn:
+        `new = cell(x, old)`, `old = new`; None where they are the same."""
+        if len(carried) != len(made) or set(carried) & set(made):
+            return None
+        names = set(carried) | set(made)
+        copies = {
+            (event.targets, dotted(event.value))
+            for event in self.assigned
+            if event.block == self.step.loop and not event.operator
+        }
+        wanted = {((old,), new) for old, new in zip(carried, made, strict=True)}
+        writes = sum(any(_same(t, name) for name in names) for e in self.assigned for t in e.targets)
+        return names if wanted <= copies and writes == 2 * len(made) else set()
 
     def _needed(self, given: Expression) -> set[str] | None:
         """Names that the input is made of in one turn; None where something unknown is called."""
@@ -219,13 +240,17 @@ class _Body:
         if self.step.kind == "LSTM":
             given = keyword(self.step.call, "hx", 1)
             paired = given.items if isinstance(given, Collection) else ()
+            kept = {dotted(paired[1])} if len(paired) == 2 else state
+            handed_on = {
+                event.targets: dotted(event.value) for event in self.assigned if kept >= set(event.targets)
+            }
+            kept |= set(handed_on.values()) - {""}
             values: list[Expression] = [call for call in self.calls if call.site != self.step.call.site]
             values += [
                 event.value
                 for event in self.assigned
-                if not (isinstance(event.value, Call) and event.value.site == self.step.call.site)
+                if event.targets not in handed_on and not _is_call(event.value, self.step.call)
             ]
-            kept = {dotted(paired[1])} if len(paired) == 2 else state
             if any(_reads(value, kept) for value in values):
                 return True
         return any(method_of(call)[1] in _HOOKS for call in self.calls)
@@ -275,6 +300,11 @@ class _Body:
                     if event is not turn and any(_same(name, target) for target in event.targets)
                 )
         return False
+
+
+def _is_call(value: Expression, call: Call) -> bool:
+    """All calls of a step have one site: whether the value is this very call."""
+    return isinstance(value, Call) and value.site == call.site
 
 
 def _root(name: str) -> str:

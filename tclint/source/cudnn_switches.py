@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tclint.source.queries import words
 
 if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
     from tclint.source.program import Program
     from tclint.source.switches import Switch
 
@@ -16,6 +18,27 @@ VARIABLE_SIZE = words(
 )
 SEEDING = ("seed", "determin", "reprod")
 CUDNN_ENABLED = "torch.backends.cudnn.enabled"
+_REASON = re.compile(
+    r"#.*(?:work.?around|segfault|crash|\bbugs?\b|\berror|\bfail|not supported|unsupported|backward|gradient|"
+    r"determin|reprod|hang)",
+    re.IGNORECASE,
+)
+_BEFORE = re.compile(r"\s*(?:#|try:|import |from \w+ import )")
+_LINES_ABOVE = 3
+
+
+def reason_given(context: SourceContext, switch: Switch) -> bool:
+    """A comment beside the switch, or shortly above it, says what is wrong otherwise."""
+    lines = context.lines()
+    number = context.location(switch.site).line - 1
+    if _REASON.search(lines[number]):
+        return True
+    for line in reversed(lines[max(0, number - _LINES_ABOVE) : number]):
+        if not _BEFORE.match(line):
+            return False
+        if line.lstrip().startswith("#") and _REASON.search(line):
+            return True
+    return False
 
 
 def in_any_with(switch: Switch) -> bool:
