@@ -50,7 +50,7 @@ class Outline:
 
 def plausible(rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
     """The rules that can find something in a file, which is only looked at if no rule wants it anyway."""
-    if any(type(rule).outline is SourceRule.outline for rule in rules):
+    if not rules or any(type(rule).outline is SourceRule.outline for rule in rules):
         return list(rules)
     try:
         with warnings.catch_warnings():
