@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,10 @@ class ApexAmp(SourceRule):
     confidence = "high"
     sources = ("NVIDIA apex, README",)
     triggers = ("apex",)
-    requires = ()
+    # Its optimizers and layers have no successor in torch.
+    pattern = re.compile(
+        rb"\bapex\.(?:amp|parallel|fp16_utils)\b|\bfrom\s+apex\s+import\b|\bimport\s+apex\s+as\b"
+    )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if {"autocast", "GradScaler"} & context.tables.identifiers:

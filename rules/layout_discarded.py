@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tclint.source.tables import (
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
+    from tclint.source.outlines import Outline
 
 
 class ChannelsLastDiscarded(SourceRule):
@@ -48,6 +50,15 @@ class ChannelsLastDiscarded(SourceRule):
     confidence = "high"
     sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch", "PyTorch docs, torch.Tensor.to")
     triggers = ("memory_format",)
+
+    def outline(self, outline: Outline) -> bool:
+        statements = (node.value for node in outline.of(ast.Expr))
+        return any(
+            keyword.arg == "memory_format"
+            for call in statements
+            if isinstance(call, ast.Call)
+            for keyword in call.keywords
+        )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
