@@ -308,6 +308,32 @@ def train(model, loader, device="cuda"):
 """,
             note="in the forward of a loss module of this file",
         ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class LinkPredictor(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.out = nn.Linear(width, 1)
+        self.criterion = nn.BCELoss()
+
+    def forward(self, pairs):
+        return torch.sigmoid(self.out(pairs))
+
+    def loss(self, scores, y):
+        return self.criterion(scores, y)
+
+def train(model, loader):
+    for pairs, y in loader:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model.loss(model(pairs), y)
+
+train(LinkPredictor(64).cuda(), loader)
+""",
+            note="in a method of the model that is called from the region",
+        ),
     )
 
 
@@ -341,16 +367,25 @@ def _run_by(
     for where, made in _defined(context, function, call.function):
         if made.kind == "function":
             yield where, made
-    name = dotted(call.function)
+    yield from _methods(context, function, dotted(call.function), ("forward", "__call__"))
+    receiver, method = method_of(call)
+    if receiver is not None and method not in ("to", "cuda"):
+        yield from _methods(context, function, dotted(receiver), (method,))
+
+
+def _methods(
+    context: SourceContext, function: Function, name: str, methods: tuple[str, ...]
+) -> Iterator[tuple[SourceContext, Function]]:
+    """Methods that the classes define of which a name is an object."""
     for scope, value in context.origins_of(function, name) if name else ():
         if not isinstance(value, Call):
             continue
-        receiver, method = method_of(value)
-        maker = receiver if method in ("to", "cuda") and isinstance(receiver, Call) else value
+        receiver, last = method_of(value)
+        maker = receiver if last in ("to", "cuda") and isinstance(receiver, Call) else value
         for where, made in _defined(context, scope, maker.function):
             if made.kind != "class":
                 continue
-            for method in ("forward", "__call__"):
+            for method in methods:
                 for index in where.tables.children.get(made.index, {}).get(method, ()):
                     yield where, where.tables.functions[index]
 

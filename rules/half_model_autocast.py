@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.tables import Call, CallEvent, Name, method_of, render
-from tclint.source.training_casts import MASTER_WEIGHTS, trained_casts
+from tclint.source.tables import CallEvent, Literal, Name, dotted, method_of, render
+from tclint.source.training_casts import MASTER_WEIGHTS, half_input, trained_casts
 
 if TYPE_CHECKING:
     from tclint.source.casts import ModelCast
@@ -164,19 +164,19 @@ class HalfModelWithAutocast(SourceRule):
                 name = event.call.function.dotted.rpartition(".")[2]
                 if region is None or not region.autocast.enabled or name in cast:
                     continue
+                dotted_name = event.call.function.dotted
                 if name not in trained and not (
-                    event.call.function.dotted in context.casts.models
-                    and any(parameter.name == name for parameter in function.parameters)
+                    (
+                        dotted_name in context.casts.models
+                        and any(parameter.name == name for parameter in function.parameters)
+                    )
+                    or (dotted_name.startswith("self.") and _is_put_to_training(context, dotted_name))
                 ):
                     continue
                 if not context.amp.gradients_on(function, event.block):
                     continue
-                for argument in event.call.arguments:
-                    given = argument.value
-                    if not isinstance(given, Call) or method_of(given)[1] not in ("half", "bfloat16"):
-                        continue
-                    if given.arguments:
-                        continue
+                inputs = (half_input(function, argument.value, event) for argument in event.call.arguments)
+                for given in [found for found in inputs if found is not None][:1]:
                     line = context.location(region.site).line
                     yield self.finding(
                         context.location(given.site),
@@ -300,6 +300,41 @@ scaler.update()
 """,
             note="the scaler is off",
         ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images, masks in loader:
+    masks = masks.half()
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), masks)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="targets, which the model does not get",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images in loader:
+    images = images.half()
+    images = normalize(images.float())
+    with torch.autocast("cuda"):
+        loss = model(images)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="float32 again before the model",
+        ),
     )
     invalid = (
         Example(
@@ -365,7 +400,56 @@ for images, labels in loader:
 """,
             note="inputs are cast as well",
         ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images, masks in loader:
+    images, masks = images.cuda().half(), masks.cuda()
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), masks)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="inputs cast before they are given",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Restorer:
+    def __init__(self, net):
+        self.net = net
+        self.net.train()
+        self.scaler = torch.amp.GradScaler("cuda")
+        self.optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad])
+
+    def optimize(self):
+        self.low = self.low.half()
+        with torch.autocast("cuda"):
+            loss = self.criterion(self.net(self.low), self.high)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="an attribute",
+        ),
     )
 
 
 RULES: tuple[type[Rule], ...] = (HalfModelWithAutocast,)
+
+
+def _is_put_to_training(context: SourceContext, name: str) -> bool:
+    """`self.net.train()`, `self.net.named_parameters()`; a frozen network only sees `eval()`."""
+    return any(
+        isinstance(event, CallEvent)
+        and method_of(event.call)[1] in ("train", "parameters", "named_parameters")
+        and dotted(method_of(event.call)[0] or Literal(None)) == name
+        for function in context.tables.functions
+        for event in function.events
+    )

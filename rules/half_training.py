@@ -209,6 +209,22 @@ for batch in loader:
 """,
             note="only the teacher is in float16",
         ),
+        Example(
+            source="""\
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+model.to(torch.float16)
+model = get_peft_model(model, LoraConfig(r=8))
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in loader:
+    model(**batch).loss.backward()
+    optimizer.step()
+""",
+            note="the adapters, which are float32, are what is trained",
+        ),
     )
     invalid = (
         Example(
