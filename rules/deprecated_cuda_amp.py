@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.conditions import conditions_of
+from tclint.source.conditions import conditions_of, guards_before
 from tclint.source.tables import (
     Assignment,
     Call,
@@ -89,7 +89,7 @@ class DeprecatedCudaAmp(SourceRule):
             for name, site, block in uses:
                 if site in chosen:
                     continue
-                old = self._deprecated(context, function, name, block)
+                old = self._deprecated(context, function, name, block, site)
                 if old is not None and not _else_new(context, function, old, block, uses):
                     found.setdefault(site, (name, old, function))
         if not found or not context.torch_may_be((2, 4)):
@@ -113,12 +113,14 @@ class DeprecatedCudaAmp(SourceRule):
                 identity=f"{function.qualified_name}:{context.excerpt(site)}",
             )
 
-    def _deprecated(self, context: SourceContext, function: Function, name: str, block: int) -> str | None:
+    def _deprecated(
+        self, context: SourceContext, function: Function, name: str, block: int, site: int
+    ) -> str | None:
         known = context.names.deprecated_amp
         qualified = context.resolver.qualified(function, name)
         if not qualified or not all(candidate in known for candidate in qualified):
             return None
-        if self._guarded(function, block):
+        if self._guarded(function, block) or self._after_return(function, block, site):
             return None
         for scope in context.resolver.scopes(function):
             for item in scope.imports:
@@ -133,6 +135,12 @@ class DeprecatedCudaAmp(SourceRule):
             return True
         return any(
             _VERSION_TEST.search(condition.text.lower()) for condition in conditions_of(function, block)
+        )
+
+    def _after_return(self, function: Function, block: int, site: int) -> bool:
+        """`if hasattr(torch.amp, "GradScaler"): return ...` stands before: what is left is the old torch."""
+        return any(
+            _VERSION_TEST.search(condition.text.lower()) for condition in guards_before(function, block, site)
         )
 
     def _import_site(self, context: SourceContext, function: Function, name: str) -> int | None:
@@ -237,6 +245,17 @@ TORCH_2_4 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
 scaler = torch.amp.GradScaler("cuda") if TORCH_2_4 else torch.cuda.amp.GradScaler()
 """,
             note="chosen by the version",
+        ),
+        Example(
+            source="""\
+import torch
+
+def make_scaler(enabled):
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler("cuda", enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)
+""",
+            note="the newer one has returned before",
         ),
         Example(
             source="""\
