@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tclint.source.flow import Backward
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_COMPARED = re.compile(r"==|!=|\bin\b|startswith|\bmatch\b")
 _DTYPE_WORDS = re.compile(r"bf16|bfloat|float16|fp16|half|dtype|precision|prec\b")
 
 
@@ -254,6 +255,26 @@ train(model, loader, optimizer, scaler)
 """,
             note="the scaler is an argument made in this file",
         ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model, config):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.scaler = torch.amp.GradScaler("cuda") if config["mixed_precision"] else None
+
+    def step(self, batch):
+        if self.scaler:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = self.model(batch)
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+""",
+            note="on wherever there is mixed precision at all",
+        ),
     )
 
 
@@ -277,10 +298,18 @@ def _enabled_text(arguments: Mapping[str, Expression]) -> str:
 
 def _by_dtype(context: SourceContext, function: Function, text: str) -> bool:
     """A test speaks of a dtype, or of a name whose value does: `use_amp = not use_bf16`."""
-    if _DTYPE_WORDS.search(text.lower()):
+    if _speaks_of_dtype(text):
         return True
     return any(
-        _DTYPE_WORDS.search(render(item.value).lower())
+        _speaks_of_dtype(render(item.value))
         for name in re.findall(r"[A-Za-z_][\w.]*", text)
         for _, item in context.resolver.definitions(function, name)[0]
     )
+
+
+def _speaks_of_dtype(text: str) -> bool:
+    """Not where it only asks whether there is mixed precision at all: `if config["mixed_precision"]:`."""
+    lowered = text.lower()
+    if not _COMPARED.search(lowered):
+        lowered = lowered.replace("mixed_precision", "").replace("mixedprecision", "")
+    return _DTYPE_WORDS.search(lowered) is not None

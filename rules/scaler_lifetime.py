@@ -275,6 +275,25 @@ for step, batch in enumerate(loader):
 """,
             note="unscale_ looks for infs as well",
         ),
+        Example(
+            source="""\
+import torch
+
+class Stages:
+    def train_stage(self, loader):
+        optimizer = self.make_optimizer()
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            scaler.scale(self.model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    def run(self, loaders):
+        for loader in loaders:
+            self.train_stage(loader)
+""",
+            note="every call has an optimizer of its own",
+        ),
     )
     invalid = (
         Example(
@@ -370,6 +389,28 @@ for step, batch in enumerate(loader):
     scaler.update()
 """,
             note="raises in rounds that do not step",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Stages:
+    def train_epoch(self, stage, loader):
+        if stage not in self.optimizers:
+            self.optimizers[stage] = self.make_optimizer(stage)
+        optimizer = self.optimizers[stage]
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            scaler.scale(self.model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    def run(self, stages, loader, epochs):
+        for stage in stages:
+            for epoch in range(epochs):
+                self.train_epoch(stage, loader)
+""",
+            note="the optimizer of a stage is kept, the scaler is not",
         ),
     )
 

@@ -15,6 +15,7 @@ from tclint.source.tables import (
     Collection,
     Literal,
     Name,
+    Subscript,
     dotted,
     method_of,
     render,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.scaling import Made
     from tclint.source.scaling_view import Op, View
-    from tclint.source.tables import Function
+    from tclint.source.tables import Expression, Function
 
 _MAY_STEP = re.compile(r"(?:^|_)(?:step|optimi[sz]e|unscale|clip)")
 """In names of functions that are not seen and may step through the scaler."""
@@ -97,13 +98,38 @@ def _over_phases(context: SourceContext, function: Function, loop: int) -> bool:
     return False
 
 
+_OF_OPTIMIZERS = (
+    "step",
+    "first_step",
+    "second_step",
+    "zero_grad",
+    "state_dict",
+    "load_state_dict",
+    "add_param_group",
+    "train",
+    "eval",
+)
+"""Methods of optimizers; none of them makes one."""
+
+
 def _makes_optimizer(function: Function, block: int) -> bool:
+    """An optimizer is made in a block, not only where there is none yet."""
     return any(
         isinstance(event, CallEvent)
         and block in function.enclosing(event.block)
         and "optim" in dotted(event.call.function).lower()
-        and method_of(event.call)[1] not in ("step", "zero_grad", "state_dict", "load_state_dict")
+        and method_of(event.call)[1] not in _OF_OPTIMIZERS
+        and not _only_when_missing(function, event.block)
         for event in function.events
+    )
+
+
+def _only_when_missing(function: Function, block: int) -> bool:
+    """`if key not in self.optimizers:`, `if self.optimizer is None:`."""
+    return any(
+        (condition.holds and " is None" in condition.text)
+        or (not condition.holds and (" in " in condition.text or condition.text.startswith("hasattr")))
+        for condition in conditions_of(function, block)
     )
 
 
@@ -113,7 +139,15 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
     steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
     if function.kind != "function" or not steps or _makes_optimizer(function, 0):
         return None
-    own = {target for event in function.events if isinstance(event, Assignment) for target in event.targets}
+    kept: dict[str, str] = {}
+    own: set[str] = set()
+    for event in function.events:
+        if not isinstance(event, Assignment):
+            continue
+        name = _kept(event.value)
+        kept.update(dict.fromkeys(event.targets, name))
+        if not name:
+            own.update(event.targets)
     if any(step.optimizer in own for step in steps):
         return None
     for caller, event, owner in _calls_of(context, function):
@@ -129,10 +163,17 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
                 for target in other.targets
             }
             if owner not in assigned and not any(
-                _named_in(context, caller, function, step.optimizer) & assigned for step in steps
+                {*_named_in(context, caller, function, step.optimizer), kept.get(step.optimizer)} & assigned
+                for step in steps
             ):
                 return event.call.site
     return None
+
+
+def _kept(value: Expression) -> str:
+    """`self.optimizers` of `self.optimizers[key]`: what outlives the call under another name; else ''."""
+    name = dotted(value.value if isinstance(value, Subscript) else value)
+    return name if name.startswith("self.") else ""
 
 
 def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Function, CallEvent, str]]:
@@ -214,7 +255,7 @@ def _skipped(view: View, update: Op) -> Op | None:
 def _is_torchs(context: SourceContext, view: View, update: Op) -> bool:
     """The scaler is a GradScaler that the file makes, or goes through its protocol here; and no other
     function can step it in between."""
-    made, others = context.scaling.origins(view.function, update.scaler)
+    made, others = context.scaling.origins_of(view, update)
     if others or not (made or view.of("scaler_step", "unscale")):
         return False
     owner = context.resolver.owner(view.function, update.scaler) if "." not in update.scaler else None
