@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.conditions import conditions_of, exclusive
 from tclint.source.tables import CallEvent, render
 
 if TYPE_CHECKING:
     from tclint.source.autocasts import Region
+    from tclint.source.conditions import Condition
     from tclint.source.context import SourceContext
     from tclint.source.tables import Function
 
@@ -22,7 +24,8 @@ class BackwardUnderAutocast(SourceRule):
 
     What it does
     Finds calls of `Tensor.backward` that run inside a `with autocast(...)` block, in a function decorated
-    with autocast, or in one that its file calls only from there.
+    with autocast, or in one that its file calls only from there (a call that its own tests exclude, such as
+    `if self.amp:`, does not count).
 
     Why it costs
     Backward ops run in the dtype that autocast chose for the forward op, whether or not the region is
@@ -66,15 +69,13 @@ class BackwardUnderAutocast(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
         for function in context.tables.functions:
-            around = _called_under(context, function, _CALLS_FOLLOWED)
-            if around is None and not amp.autocasts.regions(function):
-                continue
             for event in function.events:
                 if not isinstance(event, CallEvent) or not _is_backward(context, function.index, event):
                     continue
                 region = amp.autocasts.effective(function, event.block)
                 if region is None and not amp.autocasts.active(function, event.block):
-                    region = around
+                    tests = _about_the_object(function, event.block)
+                    region = _called_under(context, function, tests, _CALLS_FOLLOWED)
                 if region is None:
                     continue
                 start = context.location(region.site)
@@ -200,6 +201,27 @@ with autocast("cuda"):
 """,
             note="another library's autocast may do anything",
         ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def back(self):
+        if self.amp:
+            self.scaler.scale(self.loss).backward()
+        else:
+            self.loss.backward()
+
+    def step(self):
+        with torch.autocast("cuda", enabled=self.amp):
+            self.loss = self.model(self.batch)
+        self.back()
+        if self.debug:
+            with torch.autocast("cuda"):
+                self.back()
+""",
+            note="one of its calls is after the region",
+        ),
     )
     invalid = (
         Example(
@@ -285,24 +307,61 @@ with torch.autocast("cuda", enabled=False):
 """,
             note="the inner region switches autocast on again",
         ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def back(self):
+        self.loss = self.model(self.batch)
+        if self.amp:
+            self.scaler.scale(self.loss).backward()
+        else:
+            self.loss.backward()
+
+    def step(self):
+        if self.amp:
+            with torch.autocast("cuda"):
+                self.back()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.back()
+            self.optimizer.step()
+""",
+            note="the call outside of the region never gets to the scaled pass",
+        ),
     )
 
 
 RULES: tuple[type[Rule], ...] = (BackwardUnderAutocast,)
 
 
-def _called_under(context: SourceContext, function: Function, depth: int) -> Region | None:
-    """The autocast region that every call of a function in its file is under; None where one is not."""
+def _called_under(
+    context: SourceContext, function: Function, tests: tuple[Condition, ...], depth: int
+) -> Region | None:
+    """The autocast region that every call of a function in its file is under that can lead to code which
+    runs under these tests; None where one call is not."""
     calls = context.program.callers.get(function.index, [])
     found: Region | None = None
     for caller, event in calls if depth > 0 else ():
+        here = _about_the_object(caller, event.block)
+        if exclusive(tests, here):
+            continue
         region = context.amp.autocasts.effective(caller, event.block)
         if region is None and not context.amp.autocasts.active(caller, event.block):
-            region = _called_under(context, caller, depth - 1)
+            region = _called_under(context, caller, (*tests, *here), depth - 1)
         if region is None:
             return None
         found = found or region
     return found
+
+
+def _about_the_object(function: Function, block: int) -> tuple[Condition, ...]:
+    """Tests around a block that mean the same in every method: `if self.amp:`."""
+    return tuple(
+        condition for condition in conditions_of(function, block) if condition.text.startswith("self.")
+    )
 
 
 def _is_backward(context: SourceContext, function: int, event: CallEvent) -> bool:

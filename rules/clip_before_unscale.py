@@ -96,7 +96,7 @@ class ClipBeforeUnscale(SourceRule):
         if backward is not None:
             return step if view.before(clip, "scaled_backward") else None
         # Backward happens elsewhere, and so may unscale_.
-        made, _ = context.scaling.origins(view.function, step.scaler)
+        made, _ = context.scaling.origins_of(view, step)
         elsewhere = any(other.of("unscale", "escape") for other in context.scaling.views)
         return step if made and not elsewhere else None
 
@@ -271,6 +271,25 @@ for batch in loader:
     scaler.update()
 """,
             note="the limit is scaled as well",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda", enabled=False)
+    for batch in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+if __name__ == "__main__":
+    train(*build())
+""",
+            note="the function that the script calls makes a scaler that is off",
         ),
     )
     invalid = (

@@ -100,7 +100,7 @@ class Fp16AutocastNoScaler(SourceRule):
                 for backward in flow.backwards
                 if (region := _float16_origin(backward)) is not None
                 and not _handled_apart(context, flow, backward)
-                and not context.scaling.is_near(backward.call.site)
+                and not context.scaling.is_near(backward.call.site, region.autocast.enabled is True)
             ]
             if lossy and not self._optimizer_scales(context, flow):
                 yield self._report(context, flow, lossy)
@@ -372,6 +372,27 @@ train(model, loader, optimizer, pick_device(prefer="cuda"))
 """,
             note="on a GPU, which the file asks for, the default is float16",
         ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, sharpness_aware):
+    scaler = torch.amp.GradScaler("cuda")
+    for images, labels in loader:
+        with torch.autocast("cuda"):
+            loss = criterion(model(images), labels)
+        if sharpness_aware:
+            loss.backward()
+            optimizer.second_step(zero_grad=True)
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+train(model, loader, optimizer, True)
+""",
+            note="the branches are about the optimizer, not about the precision",
+        ),
     )
 
 
@@ -404,6 +425,13 @@ def _handled_apart(context: SourceContext, flow: Flow, backward: Backward) -> bo
     """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
     for event in flow.function.events:
         if isinstance(event, CallEvent) and apart(flow.function, event.block, backward.block):
+            receiver, method = method_of(event.call)
+            if (
+                method == "scale"
+                and receiver is not None
+                and context.scaling.is_scaler(flow.function, receiver)
+            ):
+                continue  # what chooses between the two is asked about where scalers are
             arguments = {render(argument.value) for argument in event.call.arguments}
             called = context.resolver.called(flow.function, event.call)
             if render(backward.loss) in arguments and not any(name.startswith("torch.") for name in called):

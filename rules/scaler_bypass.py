@@ -14,6 +14,7 @@ from tclint.source.scaler_ops import (
     scales_itself,
     unscales_by_hand,
 )
+from tclint.source.tables import method_of
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -26,7 +27,8 @@ class StepBypassesScaler(SourceRule):
     """`optimizer.step()` on gradients that a scaler has scaled.
 
     What it does
-    Finds an optimizer that is stepped directly after `scaler.scale(loss).backward()`.
+    Finds an optimizer that is stepped directly after `scaler.scale(loss).backward()`, also the
+    `second_step` of sharpness-aware minimization.
 
     Why it costs
     The gradients are still multiplied by the loss scale, so that the optimizer takes steps that are tens
@@ -77,16 +79,21 @@ class StepBypassesScaler(SourceRule):
                 yield self._report(context, view, step, backward)
 
     def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
+        method = method_of(step.call)[1]
+        advice = f"Replace it by `{backward.scaler}.step({step.optimizer})` and `{backward.scaler}.update()`."
+        if method != "step":
+            advice = (
+                f"Call `{backward.scaler}.unscale_({step.optimizer})` after each backward pass, leave the "
+                f"step out where gradients are not finite, and end with `{backward.scaler}.update()`."
+            )
         return self.finding(
             context.location(step.site),
-            f"`{step.optimizer}.step()` applies gradients that `{backward.scaler}` multiplied by the loss "
-            f"scale on line {context.location(backward.site).line}, without unscaling them and without "
+            f"`{step.optimizer}.{method}()` applies gradients that `{backward.scaler}` multiplied by the "
+            f"loss scale on line {context.location(backward.site).line}, without unscaling them and without "
             "skipping steps that overflowed.",
             related=(context.related(backward.site, "the loss is scaled here"),),
             evidence=scaler_evidence(context, view, step=step, backward=backward),
-            fix=Fix(
-                f"Replace it by `{backward.scaler}.step({step.optimizer})` and `{backward.scaler}.update()`."
-            ),
+            fix=Fix(advice),
             identity=f"{view.function.qualified_name}:{step.optimizer}",
         )
 
@@ -203,6 +210,23 @@ for batch in loader:
 """,
             note="the optimizer's own scaler, which its step knows",
         ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(criterion(model(batch))).backward()
+    scaler.unscale_(optimizer)
+    optimizer.first_step(zero_grad=True)
+    scaler.update()
+    scaler.scale(criterion(model(batch))).backward()
+    scaler.unscale_(optimizer)
+    optimizer.second_step(zero_grad=True)
+    scaler.update()
+""",
+            note="sharpness-aware minimization on unscaled gradients",
+        ),
     )
     invalid = (
         Example(
@@ -266,6 +290,30 @@ class Trainer:
         self.optimizer.zero_grad()
 """,
             note="scaled in one method, stepped in another",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, scaler, sharpness_aware):
+    for batch in loader:
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        if not sharpness_aware:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.first_step(zero_grad=True)
+            with torch.autocast("cuda"):
+                loss = model(batch)
+            scaler.scale(loss).backward()
+            optimizer.second_step(zero_grad=True)
+            optimizer.zero_grad()
+
+train(model, loader, optimizer, torch.amp.GradScaler("cuda"), True)
+""",
+            note="the second step of sharpness-aware minimization applies scaled gradients",
         ),
     )
 

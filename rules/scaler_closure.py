@@ -56,7 +56,7 @@ class ScalerClosure(SourceRule):
             for step in view.of("scaler_step"):
                 if step.site in seen or context.scaling.is_off(view, step):
                     continue
-                made, others = context.scaling.origins(view.function, step.scaler)
+                made, others = context.scaling.origins_of(view, step)
                 if others or (not made and view.function.kind != "module" and "." in step.scaler):
                     # A class of the project's own may take closures.
                     continue

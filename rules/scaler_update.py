@@ -97,7 +97,7 @@ class StepWithoutUpdate(SourceRule):
             return True
         if tail(step.scaler) in updates or not view.before(step, "scaled_backward"):
             return False
-        made, _ = context.scaling.origins(view.function, step.scaler)
+        made, _ = context.scaling.origins_of(view, step)
         return bool(loops) or bool(made)
 
     def _updated_elsewhere(self, context: SourceContext, view: View, step: Op) -> bool:

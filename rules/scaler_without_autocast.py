@@ -69,7 +69,7 @@ class ScalerWithoutAutocast(SourceRule):
             return
         for view in context.scaling.views:
             for backward in view.of("scaled_backward"):
-                origins, _ = context.scaling.origins(view.function, backward.scaler)
+                origins, _ = context.scaling.origins_of(view, backward)
                 if not any(item in made or item.site == made[0].site for item in origins):
                     continue
                 if self._loss_is_given(context, view, backward):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ class UnscaleMisuse(SourceRule):
 
     What it does
     Finds `unscale_` that runs twice for one optimizer before `update`; in every round of a gradient
-    accumulation loop whose update runs in some rounds only; after the optimizer's step; or before the
+    accumulation loop, or in every call of a function that does one such round, whose update runs in some
+    rounds only; after the optimizer's step; or before the
     last backward pass of the step.
 
     Why it costs
@@ -105,11 +107,13 @@ class UnscaleMisuse(SourceRule):
         return self._accumulates(view, unscale) or self._too_early(view, unscale)
 
     def _accumulates(self, view: View, unscale: Op) -> tuple[Op, str, str] | None:
+        updates = [op for op in view.of("update") if tail(op.scaler) == tail(unscale.scaler)]
+        if not view.loops(unscale):
+            return _in_calls(view, unscale, updates)
         loops = [loop for loop in view.loops(unscale) if not view.bound_by(loop, unscale.optimizer)]
         if not loops:
             return None
         loop = loops[0]
-        updates = [op for op in view.of("update") if tail(op.scaler) == tail(unscale.scaler)]
         near = [op for op in updates if loop in view.around(op)]
         if not updates:
             return None
@@ -248,6 +252,24 @@ for step, batch in enumerate(loader):
 """,
             note="a disabled scaler does nothing",
         ),
+        Example(
+            source="""\
+import torch
+
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def __call__(self, loss, optimizer, parameters, update):
+        self.scaler.scale(loss).backward()
+        if update:
+            self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            self.scaler.step(optimizer)
+            self.scaler.update()
+""",
+            note="whoever calls it says which rounds step",
+        ),
     )
     invalid = (
         Example(
@@ -357,6 +379,26 @@ def accumulate(model, micro_batches, optimizer, scaler):
 """,
             note="in a loop that does not update",
         ),
+        Example(
+            source="""\
+import torch
+
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def __call__(self, loss, optimizer, index, accumulation, clip=None, parameters=()):
+        self.scaler.scale(loss / accumulation).backward()
+        if clip is not None:
+            self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(parameters, clip)
+        if (index + 1) % accumulation == 0:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            optimizer.zero_grad()
+""",
+            note="a round in every call, of which some update",
+        ),
     )
 
 
@@ -377,6 +419,33 @@ def _again(view: View, one: Op, other: Op) -> bool:
 def _related_blocks(view: View, one: Op, other: Op) -> bool:
     """Where one of them runs, the other runs as well."""
     return view.encloses(one, other) or view.encloses(other, one)
+
+
+_ROUND = re.compile(r"%.*==|==.*%")
+"""`(step + 1) % accumulation == 0`."""
+
+
+def _in_calls(view: View, unscale: Op, updates: list[Op]) -> tuple[Op, str, str] | None:
+    """Of a function that does one round in every call: the update hangs on the number of the call, the
+    unscale_ does not."""
+    if not view.before(unscale, "scaled_backward") or view.before(unscale, "update"):
+        return None
+    later = [op for op in updates if op in view.after(unscale, "update")]
+    rare = [[item for item in view.extra(op, unscale) if _ROUND.search(item.text)] for op in later]
+    if not later or not all(rare) or len(later) < len(updates):
+        return None
+    if any(_ROUND.search(condition.text) for condition in view.conditions(unscale)):
+        return None
+    test = rare[0][-1].text if rare[0][-1].holds else f"not {rare[0][-1].text}"
+    message = (
+        f"runs in every call, but the update only if `{test}`: the next call raises RuntimeError "
+        "(unscale_() has already been called on this optimizer since the last update())."
+    )
+    return (
+        later[0],
+        message,
+        "Unscale only in calls that step: move it next to the step, under the same test.",
+    )
 
 
 def _by_flag(view: View, unscale: Op, update: Op, loop: tuple[tuple[int, ...], int, int]) -> bool:

@@ -113,6 +113,7 @@ def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
             continue
         # `optimizer.step() if scaler is None else scaler.step(optimizer)` is one statement.
         one_statement = context.location(other.site).line == context.location(step.site).line
-        if one_statement or either_apart(view, other, step):
+        # Not where the scaled pass is in the branch without the scaler's step as well.
+        if one_statement or (either_apart(view, other, step) and not either_apart(view, other, scaled)):
             return None
     return scaled

@@ -295,11 +295,12 @@ class Scaling:
                     (made if own and not event.unpacked else others).update(lasts)
         return frozenset(made - others)
 
-    def is_near(self, site: int) -> bool:
+    def is_near(self, site: int, always_float16: bool = False) -> bool:
         """Whether the code that runs a backward call also uses a scaler, so that the call may be the branch
         without one, or a mistake of its own.
 
         Not where both always run and a plain step of an optimizer follows: what it applies was not scaled.
+        Nor where its loss always comes from float16, and the branches are about something else.
         """
         for view in self.views:
             if not any(place.site == site for op in view.ops for place in op.places):
@@ -310,21 +311,34 @@ class Scaling:
                 continue
             if plain is None or not view.after(plain, "step") or view.of("escape"):
                 return True
-            if any(self._by_choice(view, plain, op) for op in scaled):
+            if any(self._by_choice(view, plain, op, always_float16) for op in scaled):
                 return True
         return False
 
-    def _by_choice(self, view: View, one: Op, other: Op) -> bool:
-        return (
-            view.apart(one, other)
-            or view.apart(other, one)
-            or view.decided_by_precision(one, other)
-            or view.decided_by_precision(other, one)
-        )
+    def _by_choice(self, view: View, one: Op, other: Op, always_float16: bool) -> bool:
+        if view.decided_by_precision(one, other) or view.decided_by_precision(other, one):
+            return True
+        if not (view.apart(one, other) or view.apart(other, one)):
+            return False
+        return not (always_float16 and view.demand_opposites(one, other))
+
+    def scope_of(self, view: View, op: Op) -> Function:
+        """The function that names an op's scaler: one that the viewed function calls may make its own."""
+        root = op.scaler.partition(".")[0]
+        for place in reversed(op.places[1:]):
+            function = self.tables.functions[place.function]
+            given = any(parameter.name == root for parameter in function.parameters)
+            if not given and self.resolver.owner(function, root) is function:
+                return function
+        return view.function
+
+    def origins_of(self, view: View, op: Op) -> tuple[list[Made], bool]:
+        """Scalers that an op's can be, and whether anything else that is called could be it."""
+        return self.origins(self.scope_of(view, op), op.scaler)
 
     def is_off(self, view: View, op: Op) -> bool:
         """The scaler of an op is known to be disabled."""
-        return self.enabled(view.function, op.scaler) is False
+        return self.enabled(self.scope_of(view, op), op.scaler) is False
 
 
 def _leaves(expression: Expression) -> Iterator[Expression]:

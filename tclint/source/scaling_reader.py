@@ -154,16 +154,14 @@ class Reader:
                 self._add(frame, "read", call, block)
         elif method == "norm" and first is not None and ".grad" in render(first):
             self._add(frame, "read", call, block)
-        elif method == "step" and receiver is not None and self._is_plain_step(frame, call, receiver):
+        elif (
+            receiver is not None
+            and (method == "second_step" or (method == "step" and _may_be_plain(call)))
+            and self.amp.is_optimizer(frame.function, receiver)
+        ):
             self._add(frame, "step", call, block, optimizer=self._outer(frame, receiver))
         else:
             self._follow(frame, event)
-
-    def _is_plain_step(self, frame: _Frame, call: Call, receiver: Expression) -> bool:
-        if any("closure" not in render(argument.value).lower() for argument in call.arguments):
-            # Schedulers step with an epoch or a metric.
-            return False
-        return self.amp.is_optimizer(frame.function, receiver)
 
     def _backward(
         self, frame: _Frame, event: CallEvent, receiver: Expression | None, qualified: tuple[str, ...]
@@ -329,6 +327,11 @@ class Reader:
             if written.block in around:
                 return ""
         return ""
+
+
+def _may_be_plain(call: Call) -> bool:
+    """An optimizer steps with nothing or a closure, a scheduler with an epoch or a metric."""
+    return all("closure" in render(argument.value).lower() for argument in call.arguments)
 
 
 def _own_amount(arguments: tuple[Argument, ...]) -> bool:

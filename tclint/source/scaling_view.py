@@ -229,6 +229,10 @@ class View:
         """The first is done under a test on mixed precision or the device that the other is not under."""
         return any(_PRECISION.search(condition.text.lower()) for condition in self.extra(op, other))
 
+    def demand_opposites(self, one: Op, other: Op) -> bool:
+        """One is done where a test holds, the other where the same test fails."""
+        return exclusive(self.conditions(one), self.conditions(other))
+
     def between(self, first: Op, second: Op, *kinds: Kind) -> list[Op]:
         """Ops of these kinds that one run can do between the two."""
         start, end = self._position(first), self._position(second)
