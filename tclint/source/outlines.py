@@ -29,7 +29,7 @@ class Outline:
     """The syntax tree of one file; its nodes are listed once for all who ask."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.nodes = list(ast.walk(tree))
+        self.nodes = _all_nodes(tree)
         self.functions = [
             node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
@@ -230,6 +230,21 @@ class _Products:
             if (first and second) or not added or "bias" in said:
                 self._lost |= held
         return held
+
+
+def _all_nodes(tree: ast.Module) -> list[ast.AST]:
+    """What ast.walk gives, but for loads and stores, in any order."""
+    nodes: list[ast.AST] = []
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        nodes.append(node)
+        for value in vars(node).values():
+            if isinstance(value, list):
+                waiting.extend(item for item in value if isinstance(item, ast.AST))
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                waiting.append(value)
+    return nodes
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
