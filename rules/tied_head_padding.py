@@ -41,8 +41,9 @@ class LmHeadNoPaddingTie(SourceRule):
 
     What it does
     Finds `self.head.weight = self.embedding.weight` (or the other way round) between an nn.Linear and an
-    nn.Embedding of one class, where the size of the table is known - a literal, a constant, a default or
-    what the file passes - and is at least 1000 and no multiple of 8 (16-bit; 4 in TF32).
+    nn.Embedding of one class, where the size of the table is known - a literal, a constant, a default, the
+    field of a configuration or what the file passes - and is at least 1000 and no multiple of 8 (16-bit; 4
+    in TF32).
 
     Why it costs
     An embedding is only looked up, and any size of it will do. Tied to the head, it also decides the widest
@@ -79,9 +80,11 @@ class LmHeadNoPaddingTie(SourceRule):
         "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), vocabulary",
     )
     priced_as = ("DIM003",)
-    triggers = (".weight = self.",)
+    triggers = (".weight = ", ".weight=")
     requires = ("Embedding(", "Linear(")
-    pattern = re.compile(rb"self\.[\w.]+\.weight = self\.[\w.]+\.weight")
+    pattern = re.compile(
+        rb"self\.[\w.]+\.weight *= *(?:self\.[\w.]+\.weight|\w+[ \r]*(?:#.*)?$)", re.MULTILINE
+    )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path) or any(_PADS.search(n.lower()) for n in context.tables.identifiers):
@@ -152,6 +155,27 @@ class Model(nn.Module):
 model = Model(Config(vocab_size=50304))
 """,
             note="the default is not what the program uses",
+        ),
+        Example(
+            source="""\
+from dataclasses import dataclass
+from torch import nn
+
+@dataclass
+class GPTConfig:
+    vocab_size: int = 50257
+    n_embd: int = 768
+
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.wte.weight = self.lm_head.weight
+
+model = GPT(GPTConfig(vocab_size=50304))
+""",
+            note="nor that of the configuration",
         ),
         Example(
             source="""\
@@ -252,6 +276,27 @@ class Encoder(nn.Module):
 model = Encoder(VOCABULARY, 1024)
 """,
             note="a constant that the file passes",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+class Config:
+    def __init__(self, vocab_size=50257, n_embd=768):
+        self.vocab_size = vocab_size
+        self.n_embd = n_embd
+
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
+        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        shared = self.wte.weight
+        self.lm_head.weight = shared
+
+model = GPT(Config())
+""",
+            note="a configuration that keeps its parameters, a weight that gets a name first",
         ),
     )
 
