@@ -25,7 +25,8 @@ import tclint
 from tclint.config import Settings
 from tclint.errors import UsageError
 from tclint.source import tables as tables_module
-from tclint.source.parse import NotPython, Parsed, Span, parse
+from tclint.source.parse import NotPython, Parsed, parse
+from tclint.source.positions import Span
 from tclint.source.tables import Tables
 from tclint.terminal import write_bytes_atomically
 
@@ -34,7 +35,7 @@ LARGEST_BYTES = 256 * 2**20
 _DIGEST_BYTES = 16
 _USED_SECONDS = 24 * 3600
 """Uses are noted once a day: noting each would cost a write per file."""
-_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py")
+_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 

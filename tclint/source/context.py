@@ -13,7 +13,8 @@ from tclint.source.casts import Casts
 from tclint.source.flow import Flows
 from tclint.source.frameworks import Names, names
 from tclint.source.neighbours import Neighbours
-from tclint.source.parse import Parsed, Span
+from tclint.source.parse import Parsed
+from tclint.source.positions import Span
 from tclint.source.program import Program
 from tclint.source.project import Project
 from tclint.source.requirements import may_run

@@ -1,19 +1,17 @@
-"""From bytes to tables, and from sites to positions. Besides the walk, only this module knows libcst."""
+"""From bytes to tables, and from sites to positions; only the walk and positions know libcst besides."""
 
 from __future__ import annotations
 
 import ast
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TypeVar
 
+from tclint.source.positions import Span, spans_of
 from tclint.source.tables import Tables
-
-if TYPE_CHECKING:
-    import libcst as cst
 
 _PYTHON_2 = re.compile(
     r"^\s*(?:print\s+[^\s(=,.:\[]|print\s*>>|exec\s+['\"\w]|raise\s+\w+\s*,|except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:)"
@@ -39,15 +37,6 @@ class NotPython(Exception):
     """The text cannot be parsed; the message is the reason shown to the user."""
 
 
-class Span(NamedTuple):
-    """Lines and columns count from 1, columns in characters; the end is exclusive."""
-
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-
 @dataclass
 class Parsed:
     """One file's tables, and how to find positions: a tree is kept only while the file is looked at."""
@@ -58,7 +47,7 @@ class Parsed:
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Position of every site. Costs about as much as parsing did: only files with a finding ask."""
+        """Position of every site. Only files with a finding ask."""
         return self._find_spans()
 
     @cached_property
@@ -110,26 +99,7 @@ def parse(text: str) -> Parsed:
         tables, nodes = walk(module)
     except RecursionError:
         raise NotPython(_TOO_DEEP) from None
-    return Parsed(text, tables, lambda: _spans_of(module, nodes))
-
-
-def _spans_of(module: cst.Module, nodes: list[cst.CSTNode]) -> tuple[Span, ...]:
-    from libcst.metadata import MetadataWrapper, PositionProvider
-
-    class Wrapper(MetadataWrapper):
-        def visit_batched(self, visitors: Iterable[cst.BatchableCSTVisitor], *hooks: Any) -> cst.CSTNode:
-            # Positions need no visit; libcst makes one all the same, which costs as much as they do.
-            wanted = list(visitors)
-            return super().visit_batched(wanted, *hooks) if wanted else self.module
-
-    # The parser makes no node twice, so the wrapper need not copy the tree.
-    positions = Wrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
-    spans = []
-    for node in nodes:
-        position = positions[node]
-        start, end = position.start, position.end
-        spans.append(Span(start.line, start.column + 1, end.line, end.column + 1))
-    return tuple(spans)
+    return Parsed(text, tables, lambda: spans_of(module, nodes))
 
 
 def _may_be_deep(text: str) -> bool:

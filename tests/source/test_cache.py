@@ -15,9 +15,9 @@ from tclint.config import Settings
 from tclint.registry import all_rules
 from tclint.rule import SourceRule
 from tclint.source import lint
-from tclint.source import parse as parse_module
 from tclint.source.cache import TablesCache, _digest, user_folder
 from tclint.source.parse import NotPython, parse
+from tclint.source.positions import Span
 
 TEXT = """\
 import torch
@@ -61,7 +61,7 @@ def test_second_time_is_equal_without_parsing(cache: TablesCache, monkeypatch: p
     second = cache.parse(TEXT)
     assert second.tables == first.tables == fresh.tables
     assert second.spans == fresh.spans
-    assert type(second.spans[0]) is parse_module.Span
+    assert type(second.spans[0]) is Span
     with pytest.raises(AssertionError, match="parsed again"):
         cache.parse(TEXT + "\n")
 
