@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.conditions import conditions_of
+from tclint.source.configurations import switched_off
 from tclint.source.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
-from tclint.source.queries import has_star, is_test_path, keyword, words
-from tclint.source.tables import (
-    Literal,
-    Name,
-)
+from tclint.source.queries import is_test_path, keyword, words
+from tclint.source.resolve import Possible
+from tclint.source.tables import Call, Literal, Name
+from tclint.source.tied_tables import only_size
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
 """In names of what can only scale losses; a `scaler` may scale data."""
-_TOKENS = words("tokenizer tokens vocab ids seq llm gpt bert lm")
+_TOKENS = words("tokenizer tokens vocab seq llm gpt bert lm")
+_TOKEN_IDS = words("input_ids token_ids ids")
+"""Whole identifiers: the ids of `device_ids` are no tokens."""
 
 
 class BatchMultipleOf8(SourceRule):
@@ -65,14 +68,17 @@ class BatchMultipleOf8(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not _mixed_precision(context) or program.words & _TOKENS:
+        if is_test_path(context.path) or not _mixed_precision(context):
+            return
+        if program.words & _TOKENS or context.tables.identifiers & _TOKEN_IDS:
             return
         if not (program.trainings or "backward" in context.tables.identifiers):
             return
         for loader in program.calls(*LOADERS):
             if feeds_evaluation(context, loader) or not _trains(context, loader):
                 continue
-            if keyword(loader.call, "batch_sampler") is not None or has_star(loader.call):
+            # What `**options` may hold besides, a batch sampler, excludes a batch size.
+            if keyword(loader.call, "batch_sampler") is not None or _unpacks(loader.call):
                 continue
             given = keyword(loader.call, "batch_size", 1)
             if given is None:
@@ -81,6 +87,9 @@ class BatchMultipleOf8(SourceRule):
             if not possible.values and isinstance(given, Name) and "." in given.dotted:
                 # `args` often comes as a parameter; the parser is in the file all the same.
                 possible = program.resolver.argparse_default(given.dotted.rpartition(".")[2])
+            if not possible.values and isinstance(given, Name):
+                size = only_size(context, loader.function, given)
+                possible = Possible((size,), False) if size is not None else possible
             sizes = possible.values
             if len(sizes) != 1 or not isinstance(sizes[0], int) or isinstance(sizes[0], bool):
                 continue
@@ -183,6 +192,27 @@ for inputs, labels in loader:
 """,
             note="a scaler of data, not of losses",
         ),
+        Example(
+            source="""\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+from torch.utils.data import DataLoader
+
+class CFG:
+    apex = False
+    batch_size = 20
+
+loader = DataLoader(dataset, batch_size=CFG.batch_size, shuffle=True)
+scaler = GradScaler(enabled=CFG.apex)
+for images, labels in loader:
+    with autocast(enabled=CFG.apex):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="mixed precision is switched off",
+        ),
     )
     invalid = (
         Example(
@@ -235,10 +265,53 @@ for images, labels in train_loader:
 """,
             note="a constant",
         ),
+        Example(
+            source="""\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+options = {"num_workers": 4, "pin_memory": True}
+loader = DataLoader(dataset, batch_size=100, sampler=sampler, **options)
+model = DistributedDataParallel(net, device_ids=[rank])
+for images, labels in loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="other options in a dictionary; ids of devices, not of tokens",
+        ),
+        Example(
+            source="""\
+from dataclasses import dataclass
+import torch
+from torch.utils.data import DataLoader
+
+@dataclass
+class Config:
+    batch_size: int = 100
+
+def loader_of(config: Config, dataset):
+    return DataLoader(dataset, batch_size=config.batch_size, shuffle=True)
+
+for images, labels in loader_of(Config(), dataset):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a field of a configuration",
+        ),
     )
 
 
 RULES: tuple[type[Rule], ...] = (BatchMultipleOf8,)
+
+
+def _unpacks(call: Call) -> bool:
+    return any(argument.star == "*" for argument in call.arguments)
 
 
 def _trains(context: SourceContext, loader: Called) -> bool:
@@ -254,13 +327,20 @@ def _trains(context: SourceContext, loader: Called) -> bool:
 def _mixed_precision(context: SourceContext) -> bool:
     """Some autocast region of the file can be on, or losses are scaled."""
     amp = context.amp
+    regions = [
+        (function, region)
+        for function in context.tables.functions
+        for region in amp.autocasts.regions(function)
+        if region.autocast.enabled is not False and region.autocast.dtype in ("float16", "bfloat16", None)
+    ]
+    if regions:
+        return any(
+            not switched_off(
+                context, function, region.autocast.conditions + conditions_of(function, region.block)
+            )
+            for function, region in regions
+        )
     named = (amp.scaler_name or "").lower().replace("_", "")
     if any(word in named for word in _LOSS_SCALERS):
         return True
-    if any(view.of("scaled_backward", "scaler_step") for view in context.scaling.views):
-        return True
-    return any(
-        region.autocast.enabled is not False and region.autocast.dtype in ("float16", "bfloat16", None)
-        for function in context.tables.functions
-        for region in amp.autocasts.regions(function)
-    )
+    return any(view.of("scaled_backward", "scaler_step") for view in context.scaling.views)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Effect, Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.conditions import conditions_of
+from tclint.source.configurations import switched_off
 from tclint.source.convolutional import Models, compiles
 from tclint.source.layouts import batch_copy
 from tclint.source.library_models import Built
@@ -261,6 +263,23 @@ for images, labels in loader:
 """,
             note="not the model that is trained",
         ),
+        Example(
+            source="""\
+import timm
+import torch
+
+class CFG:
+    amp = False
+
+model = timm.create_model("resnet50").cuda()
+for images, labels in loader:
+    with torch.autocast("cuda", enabled=CFG.amp):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="autocast is switched off",
+        ),
     )
     invalid = (
         Example(
@@ -341,6 +360,34 @@ class Trainer:
 """,
             note="a model of timm, in a class",
         ),
+        Example(
+            source="""\
+import timm
+import torch
+from torch import nn
+
+class CFG:
+    model_name = "tf_efficientnet_b3_ns"
+    classes = 5
+
+class Net(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+        self.body = timm.create_model(self.cfg.model_name, num_classes=self.cfg.classes)
+
+    def forward(self, images):
+        return self.body(images)
+
+model = Net(CFG).cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="named in a configuration that the model keeps",
+        ),
     )
 
 
@@ -366,6 +413,9 @@ def _models_called(context: SourceContext) -> Iterator[tuple[Region, Function, C
             if autocast.enabled is False or not region.on_cuda or not context.program.on_cuda:
                 continue
             if autocast.dtype not in ("float16", "bfloat16", None):
+                continue
+            asked = autocast.conditions + conditions_of(function, region.block)
+            if switched_off(context, function, asked):
                 continue
             if not context.amp.gradients_on(function, region.block) or not _trains(
                 context, function, training

@@ -46,6 +46,8 @@ _FIXED_ELSEWHERE = (
     "SVHN",
 )
 """Calls that give images one size, looked for in the files that the training script imports."""
+_RESIZES = ("Resize((", "Resize(height=", "Resize(width=")
+"""There as well: to a height and a width, where one number keeps the aspect."""
 _FEWEST_ELSEWHERE = 2
 """Calls that make convolutions in imported files, below which none of them is asked for a model."""
 _VARYING = ("bbox", "boxes", "pad_sequence", "collate_fn", "waveform", "spectrogram", "multiscale")
@@ -265,7 +267,8 @@ def _sized_elsewhere(context: SourceContext) -> str | None:
     neighbours = context.neighbours
     if not neighbours.imported() or neighbours.mention(_VARYING, imported_only=True):
         return None
-    return next((word for word in _FIXED_ELSEWHERE if neighbours.count((f"{word}(",))), None)
+    found = next((word for word in _FIXED_ELSEWHERE if neighbours.count((f"{word}(",))), None)
+    return found or ("Resize" if neighbours.count(_RESIZES) else None)
 
 
 def _convolutions(context: SourceContext) -> str:

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.queries import has_star, is_test_path, keyword
-from tclint.source.tables import (
-    CallEvent,
-    Literal,
-)
+from tclint.source.tables import Call, CallEvent, Expression, Literal, Operation, dotted
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -145,6 +142,16 @@ def main():
 """,
             note="in a function",
         ),
+        Example(
+            source="""\
+import torch
+from transformers import DataCollatorWithPadding, TrainingArguments
+
+arguments = TrainingArguments("out", fp16=torch.cuda.is_available())
+collator = DataCollatorWithPadding(tokenizer=tokenizer)
+""",
+            note="wherever there is a GPU",
+        ),
     )
 
 
@@ -155,11 +162,21 @@ def _half_training(context: SourceContext) -> str:
     """'fp16' or 'bf16' where the file asks for it."""
     for called in context.program.calls(*_ARGUMENTS):
         for precision in ("fp16", "bf16"):
-            if keyword(called.call, precision) == Literal(True):
+            given = keyword(called.call, precision)
+            if given == Literal(True) or (given is not None and _where_there_is_a_gpu(given)):
                 return precision
             if keyword(called.call, "mixed_precision") == Literal(precision):
                 return precision
     return ""
+
+
+def _where_there_is_a_gpu(value: Expression) -> bool:
+    """`fp16=torch.cuda.is_available()`, alone or with other conditions on the device."""
+    if isinstance(value, Operation) and value.operator == "and":
+        return all(map(_where_there_is_a_gpu, value.operands))
+    return isinstance(value, Call) and dotted(value.function).endswith(
+        ("cuda.is_available", "is_bf16_supported")
+    )
 
 
 def _fixed_length(context: SourceContext) -> bool:

@@ -16,6 +16,9 @@ from tclint.source.tables import (
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
 
+_GRAPHS = frozenset(("CUDAGraph", "make_graphed_callables", "graph_pool_handle"))
+"""Names in files that capture graphs, whose gradients stay where they are."""
+
 
 class ZeroGradMemset(SourceRule):
     """Gradients set to zero instead of None.
@@ -34,7 +37,8 @@ class ZeroGradMemset(SourceRule):
         optimizer.zero_grad()
 
     When it does not apply
-    Code that reads or adds to `p.grad` and relies on it being a tensor.
+    Code that reads or adds to `p.grad` and relies on it being a tensor; CUDA graphs, whose gradients keep
+    their addresses.
 
     References
     PyTorch, Performance Tuning Guide, "Use parameter.grad = None instead of model.zero_grad()".
@@ -49,7 +53,10 @@ class ZeroGradMemset(SourceRule):
     triggers = ("set_to_none",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or "grad" in context.tables.identifiers or context.amp.framework:
+        identifiers = context.tables.identifiers
+        if is_test_path(context.path) or "grad" in identifiers or identifiers & _GRAPHS:
+            return
+        if context.amp.framework:
             return
         for function, event, _ in context.program.methods("zero_grad"):
             given = keyword(event.call, "set_to_none", 0)
@@ -70,6 +77,19 @@ optimizer.zero_grad(set_to_none=True)
 optimizer.zero_grad()
 """,
             note="None",
+        ),
+        Example(
+            source="""\
+import torch
+
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    optimizer.zero_grad(set_to_none=False)
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="in a CUDA graph",
         ),
         Example(
             source="""\

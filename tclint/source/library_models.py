@@ -117,10 +117,21 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
         if "." in value.dotted and not found:
             # `args` is a parameter, but the parser stands in this file.
             found.extend(context.resolver.argparse_default(value.dotted.rpartition(".")[2]).values)
+        if "." in value.dotted and not found:
+            found.extend(_configured(context, scope, value.dotted))
     distinct = list(dict.fromkeys(item for item in found if isinstance(item, str)))
     if len(distinct) == 1 and len(distinct) == len(set(map(repr, found))):
         return distinct[0], possible.complete
     return "", False
+
+
+def _configured(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:
+    """What a configuration class of the file gives a field, where nothing else in the file does."""
+    from tclint.source import configurations  # which asks here for what is passed
+
+    if configurations.assigned(context, name.rpartition(".")[2]):
+        return ()
+    return configurations.field_values(context, scope, name)
 
 
 def arguments_of(context: SourceContext, owner: Function, name: str) -> Iterator[tuple[Expression, Function]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tclint.source.configurations import field_values
 from tclint.source.library_models import arguments_of
-from tclint.source.queries import has_star, positional
+from tclint.source.queries import has_star
 from tclint.source.tables import (
     Argument,
     Assignment,
@@ -18,7 +17,6 @@ from tclint.source.tables import (
     Function,
     Literal,
     Name,
-    Parameter,
     dotted,
     parts_of,
 )
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 _DEPTH = 6
 """Names, parameters and fields followed from an embedding to where its size is written."""
-
-_CONFIGURES = re.compile(r"config|cfg|settings|hparams|params|args|arguments", re.IGNORECASE)
 
 
 def tied_table(context: SourceContext, function: Function, event: Assignment) -> tuple[Function, Call] | None:
@@ -98,13 +94,15 @@ def _sizes(context: SourceContext, scope: Function, value: Expression, depth: in
         parameter = next((p for p in owner.parameters if p.name == (root or last)), None) if owner else None
         if owner is not None and parameter is not None and root != "self":
             if root:
-                return _field_sizes(context, owner, parameter, last)
+                return _field_sizes(context, scope, value.dotted)
             return _passed_sizes(context, owner, last, parameter.default, depth)
         if root == "self":
             found = resolver.definitions(scope, value.dotted)[0]
             if len(found) == 1 and not found[0][1].operator and not found[0][1].unpacked:
                 return _sizes(context, found[0][0], found[0][1].value, depth - 1)
             return {None}
+        if root.startswith("self."):
+            return _field_sizes(context, scope, value.dotted)
     possible = resolver.evaluate(scope, value)
     if possible.certain or (len(possible.values) == 1 and isinstance(value, Name) and "." in value.dotted):
         return {*possible.values, *_overrides(context, dotted(value))}
@@ -137,82 +135,12 @@ def _passed_sizes(
     return sizes
 
 
-def _field_sizes(context: SourceContext, owner: Function, parameter: Parameter, field: str) -> set[object]:
-    """The default of a field of a configuration class of the file, with what the project makes of it."""
-    made = _configuration(context, owner, parameter, field)
-    if made is None or any(
-        _speaks_of(context, path, field) for path in context.neighbours.importing(made.name)
-    ):
+def _field_sizes(context: SourceContext, scope: Function, name: str) -> set[object]:
+    """The default of a field of a configuration, with what the file makes of it."""
+    values = field_values(context, scope, name)
+    if len(values) != 1:
         return {None}
-    calls = context.program.callers.get(made.index, ())
-    if any(positional(event.call) or has_star(event.call) for _, event in calls):
-        return {None}
-    values = _defaults(context, made, field)
-    return {*values, *_overrides(context, f"config.{field}")} if len(values) == 1 else {None}
-
-
-def _configuration(
-    context: SourceContext, owner: Function, parameter: Parameter, field: str
-) -> Function | None:
-    """The class of the file that a parameter is an object of: by its annotation, by what is passed for it,
-    or as the only configuration with such a field."""
-    if parameter.annotation is not None:
-        named = [context.resolver.local_functions(owner, Name(dotted(parameter.annotation)))]
-    else:
-        named = [
-            context.resolver.local_functions(scope, value.function)
-            for argument, caller in arguments_of(context, owner, parameter.name)
-            for scope, value in _values(context, caller, argument)
-            if isinstance(value, Call)
-        ]
-    classes = {item.index: item for items in named for item in items if item.kind == "class"}
-    if not classes and parameter.annotation is None:
-        classes = {
-            function.index: function
-            for function in context.tables.functions
-            if function.kind == "class"
-            and _CONFIGURES.search(function.name)
-            and _defaults(context, function, field)
-        }
-    return next(iter(classes.values())) if len(classes) == 1 else None
-
-
-def _values(
-    context: SourceContext, scope: Function, value: Expression
-) -> Iterator[tuple[Function, Expression]]:
-    """An expression, or what the name that it is was assigned."""
-    if isinstance(value, Name):
-        for place, item in context.resolver.definitions(scope, value.dotted)[0]:
-            yield place, item.value
-    else:
-        yield scope, value
-
-
-def _defaults(context: SourceContext, configuration: Function, field: str) -> tuple[object, ...]:
-    """What a class gives a field: in its body, or as the default of a parameter that it stores."""
-    resolver = context.resolver
-    values: list[object] = []
-    for item in resolver.assignments(configuration, field):
-        values += resolver.evaluate(configuration, item.value).values
-    for member in context.tables.functions:
-        if member.parent != configuration.index or member.name != "__init__":
-            continue
-        stored = resolver.assignments(member, f"self.{field}")
-        for parameter in member.parameters:
-            if parameter.default is not None and any(dotted(item.value) == parameter.name for item in stored):
-                values += resolver.evaluate(member, parameter.default).values
-        values += [
-            value
-            for item in stored
-            if not isinstance(item.value, Name)
-            for value in resolver.evaluate(member, item.value).values or (None,)
-        ]
-    return tuple(dict.fromkeys(values))
-
-
-def _speaks_of(context: SourceContext, path: str, field: str) -> bool:
-    other = context.project.context_of(path)
-    return other is None or any(field in line or "**" in line for line in other.lines())
+    return {*values, *_overrides(context, f"config.{name.rpartition('.')[2]}")}
 
 
 def _overrides(context: SourceContext, name: str) -> set[object]:
