@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.layouts import Conversion, base_of, conversions, mentions
+from tclint.source.library_models import arguments_of
 from tclint.source.queries import has_star, is_test_path, root_name
 from tclint.source.tables import (
     Call,
@@ -43,7 +44,8 @@ class ModelChannelsLastInputNot(SourceRule):
             images = images.to("cuda", non_blocking=True, memory_format=torch.channels_last)
 
     When it does not apply
-    Batches converted in a collate function, a prefetcher or another file; conversions under a flag.
+    Batches converted in a collate function, a prefetcher or another file; loaders of FFCV and DALI, which
+    may write channels last; conversions under a flag.
 
     References
     PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models". Propagation of the layout
@@ -69,7 +71,7 @@ class ModelChannelsLastInputNot(SourceRule):
             for item in found
         ):
             return
-        if len(found) != 1 or program.speaks_of("prefetch", "collate", "dali"):
+        if len(found) != 1 or program.speaks_of("prefetch", "collate", "dali", "ffcv"):
             return
         if mentions(context) != 1:
             return
@@ -80,7 +82,7 @@ class ModelChannelsLastInputNot(SourceRule):
             copy = _image_copy(context, training)
             if copy is None or not _feeds(context, training, model):
                 continue
-            if context.neighbours.mention(("channels_last", "prefetch")):
+            if context.neighbours.mention(("channels_last", "prefetch", "ffcv", "nvidia.dali")):
                 return
             yield self.finding(
                 context.location(copy.site),
@@ -139,6 +141,21 @@ for images, labels in loader:
 """,
             note="the collate function may convert",
         ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from ffcv.loader import Loader
+
+model = torchvision.models.resnet18().cuda()
+model = model.to(memory_format=torch.channels_last)
+for images, labels in Loader("train.beton", batch_size=512):
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="FFCV's images are in channels last",
+        ),
     )
     invalid = (
         Example(
@@ -191,6 +208,24 @@ class Trainer:
 """,
             note="in a class",
         ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        images = images.cuda(non_blocking=True)
+        loss = criterion(model(images), labels.cuda())
+        loss.backward()
+        optimizer.step()
+
+def main():
+    net = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+    train(net, make_loader(), torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+            note="handed to a function under another name",
+        ),
     )
 
 
@@ -230,6 +265,13 @@ def _feeds(context: SourceContext, training: Training, model: Conversion) -> boo
         if getattr(event, "value").site == model.event.call.site  # noqa: B009
     }
     wanted = {name, *assigned} - {""}
+    # A function gets the model under another name.
+    wanted |= {
+        parameter.name
+        for parameter in function.parameters
+        for value, caller in arguments_of(context, function, parameter.name)
+        if caller.index == model.function.index and dotted(value) in wanted
+    }
     return any(
         isinstance(event, CallEvent)
         and dotted(event.call.function) in wanted

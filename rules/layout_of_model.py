@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.convolutional import Models
 from tclint.source.layouts import conversions, mentions
+from tclint.source.library_models import Built
 from tclint.source.queries import is_test_path
 from tclint.source.tables import (
     Call,
@@ -28,8 +30,8 @@ class InputChannelsLastModelNot(SourceRule):
     """Inputs in channels_last for a model that is not.
 
     What it does
-    Finds training loops that convert their batches to channels_last, in programs that make the model in the
-    same file and never convert it.
+    Finds training loops that convert their batches to channels_last, in programs whose model is known to be
+    convolutional, by what the file or the project's modules say, and is never converted.
 
     Why it costs
     Convolutions take channels_last when one of their operands is, so the weights of every layer are permuted
@@ -44,7 +46,7 @@ class InputChannelsLastModelNot(SourceRule):
         model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
 
     When it does not apply
-    Models that another file makes or converts.
+    Models that are not known before running, and projects that say channels_last in another file.
 
     References
     PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models".
@@ -192,6 +194,23 @@ for images, labels in loader:
 """,
             note="a model of a library",
         ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        images = images.cuda().to(memory_format=torch.channels_last)
+        loss = criterion(model(images), labels.cuda())
+        loss.backward()
+        optimizer.step()
+
+net = torchvision.models.resnet18().cuda()
+train(net, loader, torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+            note="handed to the function that trains",
+        ),
     )
 
 
@@ -199,9 +218,10 @@ RULES: tuple[type[Rule], ...] = (InputChannelsLastModelNot,)
 
 
 def _model_made_here(context: SourceContext, training: Training) -> str:
-    """The name of a model that the loop calls and the file makes."""
+    """The name of a model that the loop calls and that the file makes, or another one that is known."""
     program = context.program
     function = training.function
+    models = Models(context)
     for event in function.events:
         if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
             continue
@@ -211,6 +231,9 @@ def _model_made_here(context: SourceContext, training: Training) -> str:
         for scope, item in program.resolver.definitions(function, name)[0]:
             if isinstance(item.value, Call) and _makes_convolutions(context, scope, item.value):
                 return name
+        made = list(models.made(function, name))
+        if made and all(isinstance(item, Built) for item in made):
+            return name
     return ""
 
 
