@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
+from tclint.source.cudnn_switches import SEEDING
 from tclint.source.queries import any_word, has_star, is_test_path, keyword
 from tclint.source.tables import Assignment, Call, Function, Literal
 
@@ -46,7 +47,8 @@ class DebugApisOn(SourceRule):
         torch.autograd.set_detect_anomaly(args.debug)
 
     When it does not apply
-    Switches behind a flag, tests, scripts for profiling or debugging, programs that hide every GPU.
+    Switches behind a flag, tests, scripts for profiling or debugging, programs that hide every GPU,
+    deterministic runs, for which older versions of CUDA need CUDA_LAUNCH_BLOCKING.
 
     References
     PyTorch, Performance Tuning Guide, "Disable debugging APIs".
@@ -114,6 +116,7 @@ class DebugApisOn(SourceRule):
                     and event.value == Literal("1")
                     and _BLOCKING.search(context.excerpt(event.site))
                     and _always(context, function, event.block)
+                    and not _for_determinism(context, function)
                 ):
                     yield self.finding(
                         context.location(event.site),
@@ -182,6 +185,18 @@ import torch
 """,
             note="no GPU to wait for",
         ),
+        Example(
+            source="""\
+import os
+import torch
+
+def enable_full_determinism(seed):
+    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
+    torch.use_deterministic_algorithms(True)
+""",
+            note="for deterministic runs",
+        ),
     )
     invalid = (
         Example(
@@ -231,6 +246,15 @@ if __name__ == "__main__":
 
 
 RULES: tuple[type[Rule], ...] = (DebugApisOn,)
+
+
+def _for_determinism(context: SourceContext, function: Function) -> bool:
+    """Older CUDA needed the variable for deterministic recurrent layers, beside cuBLAS's workspace."""
+    return any(any_word(outer.name, SEEDING) for outer in context.program.outer_functions(function)) or any(
+        isinstance(event, Assignment) and "CUBLAS_WORKSPACE_CONFIG" in context.excerpt(event.site)
+        for event in function.events
+        if getattr(event, "operator", "") == "[]"
+    )
 
 
 def _always(context: SourceContext, function: Function, block: int) -> bool:
