@@ -15,7 +15,7 @@ import pickle
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,9 @@ from typing import Any
 import tclint
 from tclint.config import Settings
 from tclint.errors import UsageError
+from tclint.rule import SourceRule
 from tclint.source import tables as tables_module
+from tclint.source.outlines import asked, plausible
 from tclint.source.parse import NotPython, Parsed, parse
 from tclint.source.positions import Span
 from tclint.source.tables import Tables
@@ -41,7 +43,7 @@ _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 @dataclass(frozen=True, slots=True)
 class TablesCache:
-    """Tables and positions by text, in one folder."""
+    """Tables, positions and what outlines say by text, in one folder."""
 
     folder: Path
 
@@ -72,6 +74,18 @@ class TablesCache:
             raise
         self._store(f"{key}.tables", parsed.tables)
         return Parsed(text, parsed.tables, lambda: self._spans(key, parsed.tables.sites, lambda: parsed))
+
+    def plausible(self, rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
+        """As `tclint.source.outlines.plausible`, from the cache where it holds the answer of these rules."""
+        maker = _outline_maker(tuple(type(rule).__module__ for rule in rules)) if asked(rules) else None
+        if maker is None:
+            return plausible(rules, data)
+        name = f"{hashlib.sha256(maker + data).hexdigest()}.outline"
+        kept = self._load(name)
+        if not isinstance(kept, tuple):
+            kept = tuple(rule.code for rule in plausible(rules, data))
+            self._store(name, kept)
+        return [rule for rule in rules if rule.code in kept]
 
     def limit(self, largest_bytes: int = LARGEST_BYTES) -> None:
         """Remove what went unused longest until three quarters of the size are left."""
@@ -170,6 +184,19 @@ def _key(text: str) -> str:
     digest = hashlib.sha256(_maker())
     digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _outline_maker(modules: tuple[str, ...]) -> bytes | None:
+    """A hash of what looks at outlines: that module and those of the rules; None where one is no file."""
+    digest = hashlib.sha256(_maker() + Path(__file__).with_name("outlines.py").read_bytes())
+    for module in modules:
+        try:
+            spec = importlib.util.find_spec(module)
+            digest.update(Path((spec and spec.origin) or "").read_bytes())
+        except (ImportError, ValueError, OSError):
+            return None
+    return digest.digest()
 
 
 @lru_cache(maxsize=1)

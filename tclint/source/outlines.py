@@ -51,9 +51,14 @@ class Outline:
         return (node for node in self.nodes if isinstance(node, kind))
 
 
+def asked(rules: Sequence[SourceRule]) -> bool:
+    """Whether outlines decide on the file: no rule wants its tables in any case."""
+    return bool(rules) and all(type(rule).outline is not SourceRule.outline for rule in rules)
+
+
 def plausible(rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
     """The rules that can find something in a file, which is only looked at if no rule wants it anyway."""
-    if not rules or any(type(rule).outline is SourceRule.outline for rule in rules):
+    if not asked(rules):
         return list(rules)
     try:
         with warnings.catch_warnings():

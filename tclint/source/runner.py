@@ -74,7 +74,8 @@ def lint(
     prefilter = Prefilter.of(rules)
     # Rules are asked about the settings when a file could concern them: some have to read data for it.
     applies = cache(lambda rule: rule.applies(settings))
-    tables_cache = None
+    tables_cache: TablesCache | None = None
+    is_first = True
     findings: list[Finding] = []
     parsed_files = 0
     marked: dict[str, str] = {}
@@ -91,12 +92,13 @@ def lint(
         concerned = (
             [rule for rule in applicable(rules, data) if applies(rule)] if prefilter.passes(data) else ()
         )
-        if concerned:
-            concerned = plausible(concerned, data)
         if not concerned:
             continue
-        if not parsed_files:
-            tables_cache = _cache_of(settings)
+        if is_first:
+            tables_cache, is_first = _cache_of(settings), False
+        concerned = (tables_cache.plausible if tables_cache is not None else plausible)(concerned, data)
+        if not concerned:
+            continue
         outcome = _lint_file(path, data, concerned, settings, finish, tables_cache)
         if isinstance(outcome, Skipped):
             skipped.append(outcome)

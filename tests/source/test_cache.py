@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tclint.config import Settings
-from tclint.registry import all_rules
+from tclint.registry import all_rules, find_rule
 from tclint.rule import SourceRule
 from tclint.source import lint
 from tclint.source.cache import TablesCache, _digest, user_folder
+from tclint.source.outlines import Outline
 from tclint.source.parse import NotPython, parse
 from tclint.source.positions import Span
 
@@ -71,6 +72,29 @@ def test_positions_are_found_when_only_tables_were_kept(cache: TablesCache) -> N
     assert [path.suffix for path in entries(cache)] == [".tables"]
     assert cache.parse(TEXT).spans == parse(TEXT).spans
     assert [path.suffix for path in entries(cache)] == [".spans", ".tables"]
+
+
+def test_outlines_are_asked_once(cache: TablesCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [rule() for rule in find_rule("ARC004") if issubclass(rule, SourceRule)]
+    first = b"class A:\n    def f(self, x):\n        return self.a(x), self.b(x)\n"
+    second = (
+        first + b"    def __init__(self):\n        self.a = Linear(8, 8)\n        self.b = Linear(8, 8)\n"
+    )
+    assert (cache.plausible(rules, first), cache.plausible(rules, second)) == ([], rules)
+    monkeypatch.setattr("tclint.source.cache.plausible", None)
+    assert (cache.plausible(rules, first), cache.plausible(rules, second)) == ([], rules)
+
+
+def test_outlines_of_rules_without_a_file_are_not_kept(cache: TablesCache) -> None:
+    class Anywhere(SourceRule):
+        code = "XYZ001"
+
+        def outline(self, outline: Outline) -> bool:
+            return "x" in outline.names
+
+    Anywhere.__module__ = "no_such_module"
+    assert cache.plausible([Anywhere()], b"y") == []
+    assert not entries(cache)
 
 
 def test_text_that_is_no_python_is_kept_with_its_reason(
