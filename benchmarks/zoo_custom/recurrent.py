@@ -150,3 +150,91 @@ class CrfTagger(nn.Module):
 
 def build_crf_tagger() -> tuple[nn.Module, Tensor]:
     return CrfTagger(), torch.zeros(1, 15, 100)
+
+
+class PointerNetwork(nn.Module):
+    """Picks its inputs one after the other by attention over them, each once."""
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        self.embed = nn.Linear(2, size)
+        self.encoder = nn.LSTM(size, size, batch_first=True)
+        self.decoder = nn.LSTMCell(size, size)
+        self.of_inputs, self.of_state = nn.Linear(size, size), nn.Linear(size, size)
+        self.score = nn.Parameter(torch.rand(size))
+        self.start = nn.Parameter(torch.rand(size))
+
+    def forward(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        batch, count, _ = points.shape
+        embedded = self.embed(points)
+        encoded, (hidden, cell) = self.encoder(embedded)
+        state, given = (hidden[-1], cell[-1]), self.start.expand(batch, -1)
+        places = torch.arange(count).expand(batch, -1)
+        is_open = torch.ones(batch, count)
+        shares, picked = [], []
+        for _ in range(count):
+            state = self.decoder(given, state)
+            scores = torch.tanh(self.of_inputs(encoded) + self.of_state(state[0]).unsqueeze(1)) @ self.score
+            share = scores.masked_fill(is_open == 0, float("-inf")).softmax(-1)
+            best = share.max(1)[1]
+            is_best = (places == best.unsqueeze(1).expand(-1, count)).float()
+            is_open = is_open * (1 - is_best)
+            given = embedded[is_best.unsqueeze(2).expand_as(embedded).bool()].view(batch, -1)
+            shares.append(share)
+            picked.append(best)
+        return torch.stack(shares, 1), torch.stack(picked, 1)
+
+
+def build_pointer_network() -> tuple[nn.Module, Tensor]:
+    return PointerNetwork(), torch.rand(16, 20, 2)
+
+
+class TuringMachine(nn.Module):
+    """A controller that reads and writes a memory by content and by shifts of its last place."""
+
+    def __init__(self, width: int = 9, rows: int = 128, columns: int = 20, size: int = 100) -> None:
+        super().__init__()
+        self.controller = nn.LSTMCell(width + columns, size)
+        self.first = nn.Parameter(torch.zeros(2, size))
+        self.register_buffer("memory", torch.full((rows, columns), 1e-6))
+        self.to_read = nn.Linear(size, columns + 5)
+        self.to_write = nn.Linear(size, 3 * columns + 5)
+        self.output = nn.Linear(size + columns, width - 1)
+
+    def address(self, memory: Tensor, told: Tensor, last: Tensor) -> Tensor:
+        columns = memory.shape[2]
+        key, sharpness, gate, shift = told.split([columns, 1, 1, 3], 1)
+        by_content = torch.softmax(
+            sharpness.exp() * torch.cosine_similarity(memory, key.unsqueeze(1), dim=2), 1
+        )
+        gated = torch.lerp(last, by_content, torch.sigmoid(gate))
+        moved = [
+            nn.functional.conv1d(
+                torch.cat([row[-1:], row, row[:1]])[None, None], kernel[None, None]
+            ).flatten()
+            for row, kernel in zip(gated, shift.softmax(1), strict=True)
+        ]
+        return torch.stack(moved)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps, batch, _ = x.shape
+        memory = self.memory.clone().repeat(batch, 1, 1)
+        hidden, cell = (part.repeat(batch, 1) for part in self.first)
+        read, reading, writing = (x.new_zeros(batch, n) for n in (memory.shape[2], *[memory.shape[1]] * 2))
+        outputs = []
+        for step in range(steps):
+            hidden, cell = self.controller(torch.cat([x[step], read], 1), (hidden, cell))
+            reading = self.address(memory, self.to_read(hidden), reading)
+            read = torch.bmm(reading.unsqueeze(1), memory).squeeze(1)
+            told, erased, added = self.to_write(hidden).split(
+                [memory.shape[2] + 5, *[memory.shape[2]] * 2], 1
+            )
+            writing = self.address(memory, told, writing)
+            memory = memory * (1 - torch.einsum("br,bc->brc", writing, torch.sigmoid(erased)))
+            memory = memory + torch.einsum("br,bc->brc", writing, added)
+            outputs.append(torch.sigmoid(self.output(torch.cat([hidden, read], 1))))
+        return torch.stack(outputs)
+
+
+def build_turing_machine() -> tuple[nn.Module, Tensor]:
+    return TuringMachine(), torch.rand(10, 4, 9)

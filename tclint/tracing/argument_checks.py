@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from tclint.tracing.origin import is_traced
+
 _AUTOCAST_MIXES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _MASK_DTYPES = frozenset({torch.bool, torch.uint8})
@@ -274,6 +276,15 @@ def _embedding(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) 
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
             f"but got torch.{_type_name(indices)}Tensor instead (while checking arguments for embedding)"
         )
+
+
+def check_constant_rows(weight: torch.Tensor, indices: torch.Tensor) -> None:
+    """Raise what torch raises where constants, such as positions, look up more rows than a table has."""
+    if indices.is_meta or is_traced(indices) or not indices.numel() or indices.is_floating_point():
+        return
+    highest = int(indices.max())
+    if highest >= weight.shape[0]:
+        raise IndexError(f"index out of range in self: {highest} in a table of {weight.shape[0]} rows")
 
 
 def _attention(

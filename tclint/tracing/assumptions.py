@@ -53,6 +53,11 @@ class Assumptions:
         """Every guess with its line and how often it was made there."""
         return tuple(Assumption(what, site, count) for (what, site), count in self._counts.items())
 
+    @property
+    def are_made(self) -> bool:
+        """Whether anything was assumed so far."""
+        return bool(self._counts)
+
     def add(self, what: str) -> None:
         """Note a guess at the line that is running."""
         key = (what, self._sites.find(sys._getframe(1)).site)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,8 @@ class Clues:
     """Everything that one failure tells."""
 
     sizes: list[SizeClash] = field(default_factory=list)
+    rows: list[SizeClash] = field(default_factory=list)
+    """Those of `sizes` that are likeliest about the leading dim: nodes of a graph that the model holds."""
     ranks: list[RankClash] = field(default_factory=list)
     integers: frozenset[str] | None = None
     """Inputs that should have been indices; empty: some of them."""
@@ -58,8 +60,18 @@ class Clues:
     """Inputs that should have been lists of tensors."""
     swapped: bool = False
     """Time stands where the batch should, and the other way round."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Inputs that should have been one of some names, with the first of them."""
     missing: list[str] = field(default_factory=list)
     """Optional arguments of the forward that were None where a value was needed."""
+
+    def clash(self) -> Hashable:
+        """What does not fit what, to be compared with another failure's; None where no sizes clash."""
+        if not self.sizes and not self.ranks:
+            return None
+        sizes = sorted((clash.have, clash.want, *sorted(clash.sources)) for clash in self.sizes)
+        ranks = sorted((clash.more, *sorted(clash.sources)) for clash in self.ranks)
+        return tuple(sizes), tuple(ranks), tuple(self.divisors), self.integers, self.floats
 
 
 def clash_of(tensor: torch.Tensor, have: int, want: int) -> SizeClash:

@@ -262,6 +262,9 @@ class _Walk:
                 for name in values[1]:
                     self._uses[name].is_index = True
                 values[1] = _NOTHING
+            if function.attr == "sparse_coo_tensor" and values:
+                for name in values[0]:
+                    self._uses[name].is_index, self._uses[name].parts = True, 2
             if function.attr in ADDS_A_DIM:
                 held = frozenset().union(*values, self._value(function.value))
                 self._mark_indirect(held)

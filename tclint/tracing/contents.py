@@ -38,9 +38,11 @@ _KEEPS_CONTENTS = frozenset(
         "contiguous",
         "detach",
         "expand",
+        "expand_as",
         "flatten",
         "index",
         "permute",
+        "repeat",
         "reshape",
         "select",
         "slice",
@@ -48,8 +50,10 @@ _KEEPS_CONTENTS = frozenset(
         "t",
         "to",
         "transpose",
+        "type_as",
         "unsqueeze",
         "view",
+        "view_as",
         "where",
     }
 )
@@ -89,10 +93,13 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
     elif name == "eq" and len(args) > 1 and args[1] is args[0]:
         ensure_origin(output).is_match = False  # only NaN differs from itself
     elif name == "eq":
-        made, known = ensure_origin(output), origin_of(args[0])
+        made = ensure_origin(output)
         made.is_match = True
-        if known is not None and known.choices:
-            made.density = 1.0 / known.choices
+        for side in args[:2]:
+            known = origin_of(side) if isinstance(side, torch.Tensor) else None
+            if known is not None and known.choices:
+                made.density = 1.0 / known.choices
+                break
     elif facts.in_place:
         known = origin_of(output)
         if known is not None:

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tclint.tracing import jagged
 from tclint.tracing.contents import likely_values
 from tclint.tracing.origin import ensure_origin
 
 _CPU = torch.device("cpu")
+_META = torch.device("meta")
 _HERE = ("cpu", "meta")
 
 
@@ -40,7 +42,12 @@ class DeviceRewriter(TorchFunctionMode):
         if device is not None:
             if isinstance(device, str):
                 device = torch.device(device)
-            if isinstance(device, int) or device.type not in _HERE:
+            # What is written down in Python keeps its values, whichever tensor's device it is for.
+            if (
+                isinstance(device, int)
+                or device.type not in _HERE
+                or (func is torch.tensor and device == _META)
+            ):
                 kwargs = {**kwargs, "device": _CPU}
         return func(*args, **kwargs)
 
@@ -122,6 +129,14 @@ def _to(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return func(tensor, **kept)
 
 
+def _new_tensor(_assume: Any, _func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor, *rest = args
+    data = rest[0] if rest else kwargs.get("data")
+    if not tensor.is_meta or data is None or isinstance(data, torch.Tensor):
+        return NotImplemented
+    return torch.tensor(data, dtype=kwargs.get("dtype") or tensor.dtype)
+
+
 def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`.type("torch.cuda.HalfTensor")` -> `.type("torch.HalfTensor")`."""
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
@@ -153,11 +168,15 @@ def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str,
 _HANDLERS: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "__format__": _format,
     "__set__": _set_data,
+    "_nested_view_from_jagged": jagged.make,
     "cpu": _stay,
     "cuda": _stay,
+    "new_tensor": _new_tensor,
     "numpy": _numpy,
     "pin_memory": _stay,
+    "scaled_dot_product_attention": jagged.attend,
     "to": _to,
     "tolist": _tolist,
     "type": _type,
+    "unbind": jagged.separate,
 }

@@ -124,6 +124,8 @@ def with_batch(inputs: CallInputs, batch: int) -> CallInputs:
             return type(value)(resize(item) for item in value)
         if type(value) is dict:
             return {key: resize(item) for key, item in value.items()}
+        if isinstance(value, SimpleNamespace):
+            return SimpleNamespace(**{key: resize(item) for key, item in vars(value).items()})
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return dataclasses.replace(
                 value, **{name: resize(item) for name, item in _fields(value) if name in _settable(value)}
@@ -158,6 +160,8 @@ def _with_leading(tensor: torch.Tensor, batch: int) -> torch.Tensor:
 
 def described(value: Any) -> str:
     """'float32[8,3,224,224]' for a tensor, the same within brackets for containers of tensors."""
+    if isinstance(value, str):
+        return repr(value)
     if isinstance(value, torch.Tensor):
         sizes = ",".join(str(size) for size in value.shape)
         return f"{str(value.dtype).removeprefix('torch.')}[{sizes}]"

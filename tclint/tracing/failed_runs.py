@@ -10,7 +10,7 @@ from types import FrameType
 from torch import nn
 
 from tclint.tracing.clues import Clues, RankClash, SizeClash
-from tclint.tracing.line_clues import from_layer, from_line
+from tclint.tracing.line_clues import from_key, from_layer, from_line
 from tclint.tracing.operator_clues import from_operator
 from tclint.tracing.recorder import Recorder
 
@@ -28,6 +28,9 @@ def clues_of(error: BaseException, model: nn.Module) -> Clues:
     else:
         from_layer(frames, clues)
         from_line(frames, error, clues)
+        from_key(frames, error, clues)
+    if isinstance(error, KeyError):
+        return clues
     _from_message(message, refusing is not None, clues)
     _from_absent(frames, model, message, clues)
     return clues

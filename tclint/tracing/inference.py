@@ -22,6 +22,7 @@ from tclint.tracing.examples import CallInputs, InferenceFailed, described, inpu
 from tclint.tracing.forward_arguments import parameters_of, required_arguments
 from tclint.tracing.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
 from tclint.tracing.named_inputs import (
+    are_graphs_of_nodes,
     are_images,
     are_labels,
     are_lengths,
@@ -152,7 +153,7 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
         for name in required
         if (use := uses.get(name)) is not None
         and not (are_lengths(name) and len(required) > 1)
-        and not (are_images(name) and use.is_index)
+        and not (use.is_index and (are_images(name) or are_graphs_of_nodes(name, model)))
     }
     separate = _are_separate_indices(known, model)
     choices = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -38,6 +38,8 @@ class InputSearch:
         self._repairs = Repairs(model)
         self._waiting: dict[str, CallInputs] = {}
         self._tried = {inputs.describe()}
+        self._met: dict[str, frozenset[Hashable]] = {}
+        """The clashes that led to each proposal."""
         self._repaired = 0
         self._current = inputs
 
@@ -86,11 +88,15 @@ class InputSearch:
         return True
 
     def _add(self, clues: Clues) -> None:
+        clash, met = clues.clash(), self._met.get(self._current.describe(), frozenset())
+        if clash is not None and clash in met:
+            return  # what was changed has nothing to do with it
         found: dict[str, CallInputs] = {}
         for candidate in self._repairs.propose(self._current, clues, self._first):
             text = candidate.describe()
             if text not in self._tried:
                 found.setdefault(text, candidate)
+                self._met.setdefault(text, met | {clash})
         # What two failures point at comes first.
         self._waiting = {**found, **{text: c for text, c in self._waiting.items() if text not in found}}
 
@@ -108,7 +114,7 @@ def _doubtful(graph: Graph, model: nn.Module) -> Clues:
             clues.ranks.append(RankClash(1))
         elif len(shape) == 3 and (op.name in _RECURRENT or (op.name == "linear" and is_attention)):
             _check_order(op, shape, model, batch, clues)
-        elif op.name == "unsqueeze" and op.module_type in ("GRUCell", "LSTMCell", "RNNCell"):
+        elif op.name == "unsqueeze" and op.module_type in _RECURRENT_LAYERS:
             clues.ranks.append(RankClash(1))
         elif op.name == "unsqueeze" and is_attention and len(shape) == 2:
             attention = _module(model, op.module_path)
@@ -127,6 +133,7 @@ def _doubtful(graph: Graph, model: nn.Module) -> Clues:
 
 
 _RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
+_RECURRENT_LAYERS = frozenset({"GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"})
 
 # Ranks of the operators' inputs where the batch is left out.
 _WITHOUT_BATCH = {

@@ -38,6 +38,9 @@ def from_layer(frames: list[tuple[FrameType, int]], clues: Clues) -> None:
                 clues.ranks.append(RankClash(3 - tensor.dim(), sources_of(tensor)))
             elif tensor.shape[-1] != layer.input_size:
                 clues.sizes.append(clash_of(tensor, tensor.shape[-1], layer.input_size))
+        elif isinstance(layer, nn.RNNCellBase):
+            if tensor.dim() and tensor.shape[-1] != layer.input_size:
+                clues.sizes.append(clash_of(tensor, tensor.shape[-1], layer.input_size))
         elif isinstance(layer, nn.MultiheadAttention):
             if tensor.dim() not in (2, 3):
                 clues.ranks.append(RankClash(3 - tensor.dim(), sources_of(tensor)))
@@ -55,6 +58,27 @@ def _from_pattern(layer: nn.Module, tensor: Any, clues: Clues) -> None:
     rank = wanted_rank(layer)
     if isinstance(tensor, torch.Tensor) and rank is not None and rank != tensor.dim():
         clues.ranks.append(RankClash(rank - tensor.dim(), sources_of(tensor), is_likely=True))
+
+
+def from_key(frames: list[tuple[FrameType, int]], error: BaseException, clues: Clues) -> None:
+    """`self.heads[task]` with a tensor for a key tells that the task is the name of a head."""
+    key = error.args[0] if isinstance(error, KeyError) and error.args else None
+    sources = sources_of(key)
+    if not sources:
+        return
+    for frame, number in reversed(frames):
+        statement = _statement(frame, number)
+        for node in ast.walk(statement) if statement is not None else ():
+            if not isinstance(node, ast.Subscript):
+                continue
+            try:
+                owner, asked = _value(node.value, frame), _value(node.slice, frame)
+            except Exception:
+                continue
+            known = [name for name in owner if isinstance(name, str)] if hasattr(owner, "keys") else []
+            if asked is key and known:
+                clues.names = dict.fromkeys(sources, known[0])
+                return
 
 
 def from_line(frames: list[tuple[FrameType, int]], error: BaseException, clues: Clues) -> None:

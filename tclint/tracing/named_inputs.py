@@ -94,6 +94,12 @@ def are_images(name: str) -> bool:
     return re.fullmatch(r"imgs?|images?|frames?|videos?|pixel_values", name.lower()) is not None
 
 
+def are_graphs_of_nodes(name: str, model: nn.Module) -> bool:
+    """Whether an argument of that name holds which of several graphs each node belongs to."""
+    is_batch = re.fullmatch(r"batch(_(idx|index|ids?|vec|vector))?", name.lower()) is not None
+    return is_batch and "edge_index" in parameters_of(model)
+
+
 def are_labels(name: str) -> bool:
     """Whether an argument of that name holds one class for each example."""
     return re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", name.lower()) is not None
@@ -113,6 +119,8 @@ def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.
         return [scalars, torch.empty((batch,), dtype=floating_dtype(model), device=_META)]
     if are_labels(name) and first.is_floating_point():
         return [scalars, torch.empty_like(first)]
+    if are_graphs_of_nodes(name, model):
+        return [scalars]
     return [torch.empty_like(first)]
 
 

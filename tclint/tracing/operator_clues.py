@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.clues import Clues, RankClash, clash_of, is_weight, sources_of
+from tclint.tracing.clues import Clues, RankClash, SizeClash, clash_of, is_weight, sources_of
 from tclint.tracing.origin import tensors_in
 
-_PRODUCTS = frozenset({"addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "addbmm"})
+_PRODUCTS = frozenset({"_sparse_mm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "addbmm"})
 _INDEX_ERRORS = frozenset({"embedding", "embedding_bag", "_embedding_bag", "one_hot", "scatter", "gather"})
 _BROADCASTS = frozenset(
     {
@@ -29,6 +29,7 @@ _BROADCASTS = frozenset(
         "addcmul",
     }
 )
+_CELLS = frozenset({"gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"})
 _UNEVEN = frozenset({"cat", "add", "sub", "mul"})
 
 
@@ -43,6 +44,8 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         indices = others[0] if "embedding" in name else first
         if indices.is_floating_point():
             clues.integers = sources_of(indices)
+        elif name == "embedding" and not indices.is_meta:  # more positions than the table has
+            clues.sizes.append(SizeClash(int(indices.max()) + 1, first.shape[0]))
         return
     if others and len({tensor.dtype for tensor in tensors}) > 1 and name in (*_PRODUCTS, *_CONVOLUTIONS):
         clues.floats = frozenset().union(
@@ -52,6 +55,8 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         _from_convolution(name, first, others[0], args, clues)
     elif name in _PRODUCTS:
         _from_product(name, tensors, clues)
+    elif name in _CELLS and len(args) > 2:
+        clues.sizes.append(clash_of(first, first.shape[-1], args[2].shape[-1]))
     elif name in ("batch_norm", "group_norm", "instance_norm", "layer_norm") and others:
         axis, size = (-1, others[0].shape[-1]) if name == "layer_norm" else (1, others[0].numel())
         if first.dim() > 1 and first.shape[axis] != size:
@@ -73,6 +78,8 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         else:
             pairs = zip(written.shape, first.shape, strict=True)
             clues.sizes += [clash_of(written, one, other) for one, other in pairs if one not in (1, other)]
+    elif name in ("expand", "expand_as"):
+        _from_expand(first, others, args[-1], clues)
     elif name in ("view", "reshape", "_unsafe_view", "unflatten"):
         _from_view(first, args[-1], clues)
     elif name == "permute" and isinstance(args[-1], (list, tuple)) and len(args[-1]) != first.dim():
@@ -128,9 +135,11 @@ def _from_product(name: str, tensors: list[torch.Tensor], clues: Clues) -> None:
         clues.ranks.append(RankClash(2 - left.dim(), sources_of(left)))
     if name in ("bmm", "baddbmm") and left.dim() != 3:
         clues.ranks.append(RankClash(3 - left.dim(), sources_of(left)))
-    # A matrix product over tokens in place of features: the weight stands on the left.
-    if name in ("bmm", "matmul") and is_weight(left) and have != want:
+    # A matrix product over tokens or nodes in place of features: the weight stands on the left.
+    if name in ("_sparse_mm", "bmm", "matmul", "mm") and is_weight(left) and have != want:
         clues.sizes.insert(0, clash_of(right, want, have))
+        if right.dim() == 2:
+            clues.rows.append(clash_of(right, want, have))
 
 
 def _from_broadcast(tensors: list[torch.Tensor], clues: Clues) -> None:
@@ -149,6 +158,22 @@ def _from_broadcast(tensors: list[torch.Tensor], clues: Clues) -> None:
     if left.dim() != right.dim() and not (is_weight(left) or is_weight(right)):
         clues.ranks.append(RankClash(right.dim() - left.dim(), sources_of(left)))
         clues.ranks.append(RankClash(left.dim() - right.dim(), sources_of(right)))
+
+
+def _from_expand(tensor: torch.Tensor, others: list[torch.Tensor], sizes: Any, clues: Clues) -> None:
+    """Dims of one element alone can be expanded."""
+    wanted = list(others[0].shape if others else sizes)
+    sources = sources_of(tensor)
+    if len(wanted) < tensor.dim():
+        # A constant is as it is: what it is expanded to is too small.
+        more = len(wanted) - tensor.dim()
+        clues.ranks.append(RankClash(more if sources else -more, sources))
+        return
+    for have, want in zip(reversed(tensor.shape), reversed(wanted), strict=False):
+        if have not in (1, want) and isinstance(want, int) and want != -1:
+            # The sizes asked for are mostly those of another tensor, which is not known here.
+            clues.sizes += [clash_of(tensor, have, want)] if sources else []
+            clues.sizes.append(SizeClash(want, have))
 
 
 def _from_view(tensor: torch.Tensor, shape: Any, clues: Clues) -> None:

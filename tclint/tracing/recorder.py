@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tclint.graph import Cast, TensorSpec
-from tclint.tracing.argument_checks import check_arguments
+from tclint.tracing.argument_checks import check_arguments, check_constant_rows
 from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.call_recorder import CallRecorder, inherit_parameter
@@ -44,6 +44,7 @@ from tclint.tracing.origin import (
 )
 from tclint.tracing.sites import SiteFinder
 
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
 
@@ -97,6 +98,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if types and any(kind.__torch_dispatch__ != _NO_DISPATCH for kind in types):
+            # A tensor subclass runs the operator on the tensors that it is made of, which come here in turn.
+            return NotImplemented
         kwargs = kwargs or {}
         facts = facts_of(func)
         if facts is None:
@@ -213,6 +217,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
                 args = _integer_indices(args)
+            elif facts.full_name == "embedding" and not self.assumptions.are_made:
+                check_constant_rows(*args[:2])
             args = map_tensors(args, self._demote)
             kwargs = map_tensors(kwargs, self._demote)
             if device is not None and device.type != "meta":

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,6 +15,7 @@ from tclint.tracing.clues import Clues, RankClash, Shape, SizeClash
 from tclint.tracing.examples import CallInputs, described
 from tclint.tracing.inference import guesses_for
 from tclint.tracing.session import argument_names
+from tclint.tracing.slots import Change, Slot, exchanged, slots_of
 from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, image_sizes, sequence_length
 
 _META = torch.device("meta")
@@ -23,19 +23,14 @@ _META = torch.device("meta")
 _LISTED = 2
 _LARGEST = 1 << 20
 _MAX_ANCESTORS = 400
+_MAX_TIMES = 4
+# Of images in data sets, of games, and of what networks take.
+_CUSTOMARY = (28, 32, 64, 84, 96, 128, 160, 224, 256, 299, 384, 512)
 # A class token, a distillation token, registers.
 _EXTRA_TOKENS = (0, 1, 2, 4, 5)
 
 
-class Slot(NamedTuple):
-    """A tensor among the arguments of a call."""
-
-    name: str
-    key: int | str
-    tensor: torch.Tensor
-
-
-_Change = dict[int | str, Any]
+_Goal = tuple[Slot, list[tuple[str, int, int]]]
 
 
 class Repairs:
@@ -45,41 +40,50 @@ class Repairs:
         self._model = model
         self._seen: dict[tuple[str, int], dict[int, int]] = {}
         """(operator, axis counted from the end) -> input size -> feature size."""
-        self._goal: tuple[Slot, list[tuple[str, int, int]]] | None = None
+        self._goal: _Goal | None = None
         """The feature sizes that are being looked for."""
+        self._goals: dict[str, _Goal] = {}
+        """The same for each proposal."""
 
     def propose(self, tried: CallInputs, clues: Clues, first: CallInputs) -> Iterator[CallInputs]:
         """Inputs that differ from `tried` as the clues suggest, likeliest first."""
-        slots = _slots(tried, self._model)
+        slots = slots_of(tried, self._model)
+        self._goal = self._goals.get(tried.describe())
         for change in self._changes(slots, clues):
-            yield _changed(tried, change, self._model, first)
+            candidate = _changed(tried, change, self._model, first)
+            if self._goal is not None:
+                self._goals.setdefault(candidate.describe(), self._goal)
+            yield candidate
 
-    def _changes(self, slots: list[Slot], clues: Clues) -> Iterator[_Change]:
+    def _changes(self, slots: list[Slot], clues: Clues) -> Iterator[Change]:
         if clues.integers is not None:
             for slot in _among(slots, clues.integers):
                 if slot.tensor.is_floating_point():
-                    yield {slot.key: _like(slot.tensor, dtype=torch.int64)}
+                    yield {slot.path: _like(slot.tensor, dtype=torch.int64)}
         if clues.floats is not None:
             integers = [s for s in _among(slots, clues.floats) if not s.tensor.is_floating_point()]
             if integers:
-                yield {slot.key: _like(slot.tensor, dtype=torch.float32) for slot in integers}
+                yield {slot.path: _like(slot.tensor, dtype=torch.float32) for slot in integers}
         if clues.is_list is not None:
             for slot in _among(slots, clues.is_list):
                 if slot.tensor.dim() > 1:
                     yield {
-                        slot.key: [_like(slot.tensor, shape=slot.tensor.shape[1:]) for _ in range(_LISTED)]
+                        slot.path: [_like(slot.tensor, shape=slot.tensor.shape[1:]) for _ in range(_LISTED)]
                     }
+        if clues.names:
+            yield {slot.path: clues.names[slot.name] for slot in slots if slot.name in clues.names}
         for name in clues.missing:
             if slots and all(slot.name != name for slot in slots):
                 for value in guesses_for(name, slots[0].tensor, self._model):
-                    yield {name: value}
+                    yield {(name,): value}
         if clues.swapped:
-            yield {slot.key: _permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
+            yield {slot.path: _permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
         if clues.is_small:
             yield from self._larger(slots, clues.small_axes)
         for rank in clues.ranks:
             if rank.is_likely:
                 yield from self._reshaped(slots, rank)
+        yield from _with_rows(slots, clues.rows)
         for clash in clues.sizes:
             yield from self._resized(slots, clash)
         for rank in clues.ranks:
@@ -89,18 +93,15 @@ class Repairs:
         if clues.is_uneven:
             for multiple in (32, 64):
                 yield from _to_multiples(slots, multiple)
-        for clash in clues.sizes:
-            for slot in _among(slots, clash.sources):
-                if slot.tensor.dim() and slot.tensor.shape[0] == clash.have:
-                    yield {slot.key: _with_size(slot.tensor, {0: clash.want})}
+        yield from _with_rows(slots, clues.sizes)
         if clues.sizes:
             for slot in slots:
                 if slot.tensor.dim() == 3:
-                    yield {slot.key: _permuted(slot.tensor, 1, 2)}
+                    yield {slot.path: _permuted(slot.tensor, 1, 2)}
 
     # ------------------------------------------------------------ sizes
 
-    def _resized(self, slots: list[Slot], clash: SizeClash) -> Iterator[_Change]:
+    def _resized(self, slots: list[Slot], clash: SizeClash) -> Iterator[Change]:
         chosen = _among(slots, clash.sources)
         yield from _all_resized(slots, clash)
         for slot in chosen:
@@ -108,18 +109,28 @@ class Repairs:
             have = [axis for axis in range(1, len(shape)) if shape[axis] == clash.have]
             want = [axis for axis in range(1, len(shape)) if shape[axis] == clash.want]
             for one, other in itertools.product(have, want):
-                yield {slot.key: _permuted(slot.tensor, one, other)}
+                yield {slot.path: _permuted(slot.tensor, one, other)}
             for axis in have:
-                yield {slot.key: _with_size(slot.tensor, {axis: clash.want})}
+                yield {slot.path: _with_size(slot.tensor, {axis: clash.want})}
+            # What is repeated or joined with itself before the layer: neighbours beside points.
+            for axis, size in enumerate(shape[1:], 1):
+                times = clash.have // size
+                if 1 < times <= _MAX_TIMES and clash.have == times * size and clash.want % times == 0:
+                    yield {slot.path: _with_size(slot.tensor, {axis: clash.want // times})}
         for slot in chosen:
             for axes in _spatial_choices(slot.tensor):
                 yield from self._scaled(slot, clash, slots, axes)
         for slot in chosen:
-            yield from _shifted(slot, clash)
+            rank = slot.tensor.dim()
+            axis = rank - 3 if rank >= 4 else rank - 1
+            # A part of what was joined is larger or smaller by the difference.
+            size = slot.tensor.shape[axis] + clash.want - clash.have if axis > 0 else 0
+            if size > 0:
+                yield {slot.path: _with_size(slot.tensor, {axis: size})}
 
     def _scaled(
         self, slot: Slot, clash: SizeClash, slots: list[Slot], axes: tuple[int, ...]
-    ) -> Iterator[_Change]:
+    ) -> Iterator[Change]:
         """Another image size or length, so that a feature map has as many elements as a layer wants."""
         for name, shape in itertools.islice(clash.before, _MAX_ANCESTORS):
             for goals in _goals(shape, clash, len(axes)):
@@ -163,10 +174,10 @@ class Repairs:
             sizes[slot.tensor.dim() + back] = size
         return sizes
 
-    def _larger(self, slots: list[Slot], small_axes: tuple[int, ...]) -> Iterator[_Change]:
+    def _larger(self, slots: list[Slot], small_axes: tuple[int, ...]) -> Iterator[Change]:
         if self._goal is not None:
             for slot in slots:
-                if slot.key == self._goal[0].key and slot.tensor.dim() == self._goal[0].tensor.dim():
+                if slot.path == self._goal[0].path and slot.tensor.dim() == self._goal[0].tensor.dim():
                     for name, back, _goal in self._goal[1]:
                         if back not in small_axes:
                             continue
@@ -182,11 +193,11 @@ class Repairs:
 
     # ------------------------------------------------------------ ranks
 
-    def _reshaped(self, slots: list[Slot], clash: RankClash) -> Iterator[_Change]:
+    def _reshaped(self, slots: list[Slot], clash: RankClash) -> Iterator[Change]:
         for slot in _among(slots, clash.sources):
             rank = slot.tensor.dim() + clash.more
             for shape in self._shapes(slot.tensor, rank):
-                yield {slot.key: _like(slot.tensor, shape=shape)}
+                yield {slot.path: _like(slot.tensor, shape=shape)}
 
     def _shapes(self, tensor: torch.Tensor, rank: int) -> Iterator[Shape]:
         shape, length = tuple(tensor.shape), sequence_length(self._model)
@@ -221,10 +232,17 @@ class Repairs:
             yield (shape[0], shape[1], *([FRAMES] * more), *shape[2:])
 
 
-def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[_Change]:
+def _with_rows(slots: list[Slot], clashes: list[SizeClash]) -> Iterator[Change]:
+    for clash in clashes:
+        for slot in _among(slots, clash.sources):
+            if slot.tensor.dim() and slot.tensor.shape[0] == clash.have:
+                yield {slot.path: _with_size(slot.tensor, {0: clash.want})}
+
+
+def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[Change]:
     """Sequences that belong together, such as words and their mask, have one length."""
     sized = {
-        slot.key: (slot, axes)
+        slot.path: (slot, axes)
         for slot in slots
         if (axes := [axis for axis in range(1, slot.tensor.dim()) if slot.tensor.shape[axis] == clash.have])
     }
@@ -233,15 +251,6 @@ def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[_Change]:
             key: _with_size(slot.tensor, dict.fromkeys(axes, clash.want))
             for key, (slot, axes) in sized.items()
         }
-
-
-def _shifted(slot: Slot, clash: SizeClash) -> Iterator[_Change]:
-    """A part of what was joined is larger or smaller by the difference."""
-    rank = slot.tensor.dim()
-    axis = rank - 3 if rank >= 4 else rank - 1
-    size = slot.tensor.shape[axis] + clash.want - clash.have if axis > 0 else 0
-    if size > 0:
-        yield {slot.key: _with_size(slot.tensor, {axis: size})}
 
 
 def _goals(shape: Shape, clash: SizeClash, count: int) -> Iterator[dict[int, int]]:
@@ -295,7 +304,10 @@ def _solve(seen: dict[int, int], goal: int) -> int | None:
 
 
 def _roundest(size: int, low: int, high: int) -> int:
-    """The number near `size` that is a multiple of the largest power of two."""
+    """A customary size near `size`, else the nearby multiple of the largest power of two."""
+    customary = [side for side in _CUSTOMARY if low <= side <= high and abs(side - size) <= size // 10]
+    if customary:
+        return min(customary, key=lambda side: abs(side - size))
     near = max(1, size // 25)
     candidates = range(max(low, size - near), min(high, size + near) + 1)
     return max(candidates, key=lambda number: (number & -number, -abs(number - size)), default=size)
@@ -314,24 +326,24 @@ def _spatial_choices(tensor: torch.Tensor) -> list[tuple[int, ...]]:
     return [*axes, (1, 2)] if tensor.dim() == 3 else axes
 
 
-def _with_twins(slot: Slot, sizes: dict[int, int], slots: list[Slot]) -> _Change:
+def _with_twins(slot: Slot, sizes: dict[int, int], slots: list[Slot]) -> Change:
     """Resize a tensor, and the other inputs of its shape with it."""
     return {
-        other.key: _with_size(other.tensor, sizes)
+        other.path: _with_size(other.tensor, sizes)
         for other in slots
         if other.tensor.shape == slot.tensor.shape
     }
 
 
-def _divisible(slots: list[Slot], size: int, divisor: int) -> Iterator[_Change]:
+def _divisible(slots: list[Slot], size: int, divisor: int) -> Iterator[Change]:
     for slot in slots:
         axes = [axis for axis in range(1, slot.tensor.dim()) if slot.tensor.shape[axis] == size]
         multiple = max(1, size // divisor) * divisor
         if axes and multiple != size:
-            yield {slot.key: _with_size(slot.tensor, dict.fromkeys(axes, multiple))}
+            yield {slot.path: _with_size(slot.tensor, dict.fromkeys(axes, multiple))}
 
 
-def _to_multiples(slots: list[Slot], multiple: int) -> Iterator[_Change]:
+def _to_multiples(slots: list[Slot], multiple: int) -> Iterator[Change]:
     for slot in slots:
         if slot.tensor.dim() >= 4:
             sizes = {
@@ -350,15 +362,6 @@ def _channels_of(width: int) -> Iterator[int]:
 
 
 # ---------------------------------------------------------------- tensors
-
-
-def _slots(tried: CallInputs, model: nn.Module) -> list[Slot]:
-    names = argument_names(model, len(tried.args))
-    named: Iterable[tuple[str, int | str, Any]] = [
-        *((name, index, value) for index, (name, value) in enumerate(zip(names, tried.args, strict=True))),
-        *((name, name, value) for name, value in tried.kwargs.items()),
-    ]
-    return [Slot(name, key, value) for name, key, value in named if isinstance(value, torch.Tensor)]
 
 
 def _among(slots: list[Slot], sources: frozenset[str]) -> list[Slot]:
@@ -389,9 +392,8 @@ def _permuted(tensor: torch.Tensor, one: int, other: int) -> torch.Tensor:
     return _like(tensor, shape=shape)
 
 
-def _changed(tried: CallInputs, change: _Change, model: nn.Module, first: CallInputs) -> CallInputs:
-    args = tuple(change.get(index, value) for index, value in enumerate(tried.args))
-    kwargs = {**tried.kwargs, **{key: value for key, value in change.items() if isinstance(key, str)}}
+def _changed(tried: CallInputs, change: Change, model: nn.Module, first: CallInputs) -> CallInputs:
+    args, kwargs = exchanged(tried, change)
     names = argument_names(model, len(args))
     listed = ", ".join(
         f"{name} = {described(value)}" for name, value in (*zip(names, args, strict=True), *kwargs.items())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import importlib
 import importlib.util
 import inspect
 import os
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +19,10 @@ from typing import Any
 from tclint.errors import TargetError, closest
 from tclint.graph import Assumption, Site
 from tclint.target import LIBRARIES
+from tclint.tracing.hints import hint_for, holds_weights
 from tclint.tracing.import_roots import import_roots, package_of
 from tclint.tracing.wording import in_plain_words
 
-# Of urllib, requests, httpx and huggingface_hub.
-_NETWORK_ERRORS = frozenset(
-    {"URLError", "ConnectError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "NewConnectionError"}
-)
 _HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
 
 
@@ -165,7 +160,7 @@ def user_errors(doing: str, is_user_file: Callable[[str], bool]) -> Iterator[Non
         if is_out_of_memory(error):
             raise
         line = where_in_user_code(error, is_user_file)
-        message = f"{doing} raised {describe(error)}{line}{network_hint(error)}."
+        message = f"{doing} raised {describe(error)}{line}{hint_for(error)}."
         raise TargetError(message, details=traceback_of(error)) from None
 
 
@@ -208,29 +203,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     message = describe(error)
     return "can't allocate memory" in message or "not enough memory" in message
-
-
-def network_hint(error: BaseException) -> str:
-    """What to do about an attempt to reach the network, or other processes; else ''."""
-    message = describe(error)
-    if "process group" in message or "rendezvous" in message:
-        return "; return the model before it is spread over processes"
-    return _network_hint(error)
-
-
-def _network_hint(error: BaseException) -> str:
-    """'; models are built without network ...' for what looks like an attempt to reach it."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        is_socket_error = isinstance(cause, (ConnectionError, socket.gaierror)) or (
-            isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
-        )
-        if is_socket_error or type(cause).__name__ in _NETWORK_ERRORS:
-            return "; models are built without the network unless --network is given"
-        cause = cause.__cause__ or cause.__context__
-    return ""
 
 
 def site_of(target: Any) -> Site | None:
@@ -292,6 +264,11 @@ def _import_module(target: Target) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
+        if holds_weights(name):
+            raise TargetError(
+                f"{name} is named like a file of weights, which holds no Python; name what builds the model, "
+                "as 'path/file.py:callable'."
+            ) from None
         if name == missing or name.startswith(missing + "."):
             raise TargetError(
                 f"There is no module {missing!r} here or installed; write a file as 'path/file.py:callable'."
@@ -306,7 +283,7 @@ def _import_error(target: Target, error: BaseException) -> BaseException:
     container = target.container
     if isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
         return error
-    hint = network_hint(error)
+    hint = hint_for(error)
     details = traceback_of(error)
     if isinstance(error, SyntaxError):
         where = f"{shown_path(error.filename)}:{error.lineno}" if error.filename else container

@@ -11,8 +11,22 @@ _WORDS = (
         "--quantized int8 to check its dims for int8",
     ),
     (
-        r"NestedTensorImpl|NestedIntNode|NestedTensor\b",
-        "nested tensors cannot be traced; give the model a padded tensor",
+        r"Couldn't load custom C\+\+ ops",
+        "the compiled operators of torchvision do not fit the torch installed here; install the torchvision "
+        "that was built for it",
+    ),
+    (
+        r"Sparse(Csr)?Meta'",
+        "this use of a sparse tensor cannot be traced; give the model a dense one",
+    ),
+    (
+        r"NestedTensorImpl",
+        "nested tensors of the strided layout cannot be traced; make them with layout=torch.jagged, or give "
+        "the model a padded tensor",
+    ),
+    (
+        r"NestedIntNode|NestedTensor\b",
+        "this use of nested tensors cannot be traced; give the model a padded tensor",
     ),
 )
 

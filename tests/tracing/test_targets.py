@@ -128,6 +128,16 @@ def test_missing_module(folder: Path) -> None:
     assert "There is no module 'nowhere10'" in error_of("nowhere10.model:f")
 
 
+def test_a_file_of_weights_holds_no_callable(folder: Path) -> None:
+    (folder / "net.pt").write_bytes(b"PK")
+    assert "net.pt is named like a file of weights, which holds no Python" in error_of("net.pt:Net")
+
+
+def test_missing_weights_say_that_none_are_needed(folder: Path) -> None:
+    (folder / "m11.py").write_text("import torch\nweights = torch.load('best/model.pth')\n")
+    assert "no weights are needed, so name a callable that builds the model" in error_of("m11.py:f")
+
+
 def test_the_folder_of_the_file_is_importable(folder: Path) -> None:
     sub = folder / "sub"
     sub.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -233,6 +234,123 @@ class Unpacked(nn.Module):
         return self.project(patches.reshape(b, f * (h // side) * (w // side), side * side * c))
 
 
+class Controller(nn.Module):
+    """What the cell takes is the input and what it read from its memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(9 + 20, 32)
+        self.read = nn.Linear(32, 20)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps, batch, _ = x.shape
+        read, state = x.new_zeros(batch, 20), None
+        for step in range(min(steps, 3)):
+            state = self.cell(torch.cat([x[step], read], 1), state)
+            read = self.read(state[0])
+        return read
+
+
+class NodesOfAGraph(nn.Module):
+    """The model holds the graph, and its input as many rows as that has nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("graph", torch.eye(50).to_sparse())
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sparse.mm(self.graph, self.fc(x))
+
+
+class Neighbours(nn.Module):
+    """Points beside their differences from others: twice the channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(6, 8, 1)
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        _, _, count = points.shape
+        pairs = points.unsqueeze(3).expand(-1, -1, -1, count)
+        return self.conv(torch.cat([pairs - points.unsqueeze(2), pairs], 1))
+
+
+class Encoded(nn.Module):
+    """The dense layer tells how large an image the convolutions take: 64 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = itertools.pairwise((3, 8, 8, 8, 16))
+        self.convs = nn.Sequential(*(nn.Conv2d(inner, outer, 4, 2) for inner, outer in sizes))
+        self.fc = nn.Linear(16 * 2 * 2, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.convs(x).flatten(1))
+
+
+class TableOfPositions(nn.Module):
+    """Nothing but the table says how long a sequence may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(100, 16), nn.Embedding(20, 16)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.words(words) + self.places(torch.arange(words.shape[1], device=words.device))
+
+
+class Tasks(nn.Module):
+    """The name of a head is an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({"classes": nn.Linear(32, 10), "boxes": nn.Linear(32, 4)})
+
+    def forward(self, x: torch.Tensor, task: str) -> torch.Tensor:
+        return self.heads[task](x)
+
+
+class Modalities(nn.Module):
+    """A batch with one item for each encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleDict({"sound": nn.Linear(40, 8), "words": nn.Embedding(100, 8)})
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        parts = [layer(batch[name]).mean(1) for name, layer in self.encoders.items()]
+        return self.head(torch.cat(parts, -1))
+
+
+class Stories(nn.Module):
+    """Words are weighed by their place in a sentence; a story has several sentences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(100, 16)
+        self.weights = torch.ones(7, 16)
+
+    def forward(self, story: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        asked, told = self.words(query), self.words(story)
+        asked = (asked * self.weights[None].expand_as(asked)).sum(1)
+        told = (told * self.weights[None, None].expand_as(told)).sum(2)
+        return (told * asked[:, None]).sum(1)
+
+
+class GraphReadout(nn.Module):
+    """The nodes of several graphs, and which graph each belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(7, 5)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        x = self.fc(x.index_add(0, edge_index[1], x[edge_index[0]]))
+        return x.new_zeros(4, 5).index_add(0, batch, x)
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -254,6 +372,15 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (ByClass, [("int64", (8, 1024))]),
         (Unpacked, [("float32", (8, 16, 3, 224, 224))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
+        (Controller, [("float32", (8, 128, 9))]),
+        (NodesOfAGraph, [("float32", (50, 16))]),
+        (Neighbours, [("float32", (8, 3, 6))]),
+        (Encoded, [("float32", (8, 3, 64, 64))]),
+        (TableOfPositions, [("int64", (8, 20))]),
+        (Tasks, [("float32", (8, 32))]),
+        (Modalities, [("float32", (8, 128, 40)), ("int64", (8, 128))]),
+        (Stories, [("int64", (8, 128, 7)), ("int64", (8, 7))]),
+        (GraphReadout, [("float32", (8, 7)), ("int64", (2, 4096)), ("int64", (8,))]),
     ],
 )
 def test_inputs_are_inferred(
@@ -286,6 +413,42 @@ class Capacity(nn.Module):
 def test_the_known_size_is_taken_for_the_larger_and_the_smaller_one(pick: Callable[[Any, int], int]) -> None:
     graph = tclint.trace(lambda: Capacity(pick), torch.empty(6, 8))
     assert graph.ops[-1].outputs[0].shape == (6, 24)
+
+
+def test_positions_beyond_their_table_are_refused() -> None:
+    with pytest.raises(TargetError, match=r"index out of range in self: 29 in a table of 20 rows"):
+        tclint.trace(TableOfPositions, torch.zeros(2, 30, dtype=torch.int64))
+
+
+def test_a_one_hot_mask_selects_one_of_its_choices() -> None:
+    class Pointer(nn.Module):
+        """Picks one of the vectors by comparing their places with the best one's."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.score = nn.Linear(8, 1)
+            self.cell = nn.GRUCell(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            count = x.shape[1]
+            best = self.score(x).squeeze(-1).max(1)[1]
+            picked = torch.arange(count) == best.unsqueeze(1).expand(-1, count)
+            chosen = x[picked.float().unsqueeze(2).expand(-1, -1, 8).bool()].view(x.shape[0], -1)
+            return self.cell(chosen)
+
+    graph = tclint.trace(Pointer, torch.empty(3, 7, 8))
+    assert graph.outputs[0].shape == (3, 8)
+
+
+def test_numbers_made_for_a_traced_device_keep_their_values() -> None:
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes = torch.tensor([2, 3], device=x.device).tolist() + x.new_tensor([4.0]).tolist()
+            return x.repeat(*map(int, sizes))
+
+    graph = tclint.trace(Scales, torch.empty(1, 1, 1))
+    assert graph.outputs[0].shape == (2, 3, 4)
+    assert graph.assumptions == ()
 
 
 def test_an_exported_program_is_called_as_it_was_exported() -> None:

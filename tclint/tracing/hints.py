@@ -1,0 +1,52 @@
+"""What to do about an error of the user's code that comes from where it runs: no network, no files."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from pathlib import PurePath
+
+# Of urllib, requests, httpx and huggingface_hub.
+_NETWORK_ERRORS = frozenset(
+    {"URLError", "ConnectError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "NewConnectionError"}
+)
+_OF_WEIGHTS = frozenset(
+    {".bin", ".ckpt", ".gguf", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".t7", ".tar", ".weights"}
+)
+
+
+def holds_weights(path: str) -> bool:
+    """Whether a file of that name is one of weights, and no Python."""
+    return PurePath(path).suffix.lower() in _OF_WEIGHTS
+
+
+def hint_for(error: BaseException) -> str:
+    """The end of a sentence about the error, from its semicolon on; '' where nothing is known."""
+    try:
+        message = str(error)
+    except Exception:
+        message = ""  # user code can make even that fail
+    if "process group" in message or "rendezvous" in message:
+        return "; return the model before it is spread over processes"
+    if isinstance(error, FileNotFoundError):
+        name = error.filename if isinstance(error.filename, str) else ""
+        named = [name, *re.findall(r"[^\s'\"]+\.\w+", message)]
+        if any(map(holds_weights, named)):
+            return "; no weights are needed, so name a callable that builds the model without reading them"
+    return _network_hint(error)
+
+
+def _network_hint(error: BaseException) -> str:
+    """'; models are built without network ...' for what looks like an attempt to reach it."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        is_socket_error = isinstance(cause, (ConnectionError, socket.gaierror)) or (
+            isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+        )
+        if is_socket_error or type(cause).__name__ in _NETWORK_ERRORS:
+            return "; models are built without the network unless --network is given"
+        cause = cause.__cause__ or cause.__context__
+    return ""
