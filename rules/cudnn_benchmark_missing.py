@@ -10,8 +10,8 @@ from tclint.rule import Example, Rule, SourceRule
 from tclint.source.convolutional import Models
 from tclint.source.cudnn_switches import VARIABLE_SIZE
 from tclint.source.library_models import Built
-from tclint.source.queries import is_test_path
-from tclint.source.tables import CallEvent, dotted
+from tclint.source.queries import is_test_path, keyword
+from tclint.source.tables import CallEvent, Literal, dotted
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -104,6 +104,8 @@ class CudnnBenchmarkMissing(SourceRule):
         if not program.on_cuda or program.words & VARIABLE_SIZE:
             return
         sized = next((word for word in _FIXED_SIZE if word in identifiers), None) or _sized_elsewhere(context)
+        if sized == "Resize" and _keeps_aspect(context):
+            return
         layers = _convolutions(context)
         if sized is None or not layers:
             return
@@ -191,6 +193,22 @@ for images, labels in loader:
         Example(
             source="""\
 import torch
+from torchvision import models, transforms
+from torch.utils.data import DataLoader
+
+transform = transforms.Compose([transforms.Resize(256), transforms.ToTensor()])
+loader = DataLoader(Pictures(transform), batch_size=1, shuffle=True)
+model = models.segmentation.fcn_resnet50().cuda()
+for images, masks in loader:
+    loss = criterion(model(images.cuda())["out"], masks.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="only one side of the images is set",
+        ),
+        Example(
+            source="""\
+import torch
 import torchvision
 from torchvision.transforms import Resize
 
@@ -269,6 +287,25 @@ def _sized_elsewhere(context: SourceContext) -> str | None:
         return None
     found = next((word for word in _FIXED_ELSEWHERE if neighbours.count((f"{word}(",))), None)
     return found or ("Resize" if neighbours.count(_RESIZES) else None)
+
+
+def _keeps_aspect(context: SourceContext) -> bool:
+    """Images are resized to the length of one side, and batches of one need no common size."""
+    calls = [
+        (function, event.call)
+        for function in context.tables.functions
+        for event in function.events
+        if isinstance(event, CallEvent)
+    ]
+    resizes = [call for _, call in calls if dotted(call.function).rpartition(".")[2] == "Resize"]
+    one_side = resizes and all(
+        len(call.arguments) == 1 and isinstance(call.arguments[0].value, Literal) for call in resizes
+    )
+    return bool(one_side) and any(
+        keyword(call, "batch_size", 1) in (Literal(1), None)
+        for function, call in calls
+        if "torch.utils.data.DataLoader" in context.resolver.called(function, call)
+    )
 
 
 def _convolutions(context: SourceContext) -> str:
