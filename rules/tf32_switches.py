@@ -12,6 +12,7 @@ from tclint.source.precision_switches import (
     MATMUL,
     SETTER,
     about_determinism,
+    computes_in_float64,
     reason_given,
     set_again,
 )
@@ -42,8 +43,8 @@ class Tf32Disabled(SourceRule):
 
     When it does not apply
     Code that needs float32 accuracy or bitwise reproducibility. The rule is silent about switches under a
-    condition, in tests, in functions about determinism or seeds, where the old value is restored, and under
-    a comment that says why.
+    condition, in tests, in functions about determinism or seeds, where the old value is restored, under a
+    comment that says why, and in files that make float64 the default dtype.
 
     References
     PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
@@ -59,7 +60,7 @@ class Tf32Disabled(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path):
+        if is_test_path(context.path) or computes_in_float64(context):
             return
         for switch in program.switches:
             off = _tf32_off(switch)
@@ -90,6 +91,15 @@ torch.backends.cuda.matmul.allow_tf32 = True
 torch.backends.cudnn.allow_tf32 = True
 """,
             note="on",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.set_default_dtype(torch.float64)
+""",
+            note="float64 work has no use for TF32",
         ),
         Example(
             source="""\

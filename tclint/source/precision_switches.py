@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Related
 from tclint.source.queries import names_in, words
 from tclint.source.switches import Switch
-from tclint.source.tables import Assignment, CallEvent, Function, method_of
+from tclint.source.tables import Assignment, CallEvent, Function, dotted, method_of
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -70,6 +70,21 @@ def reason_given(context: SourceContext, switch: Switch) -> bool:
     while above >= 0 and ("torch.backends." in lines[above] or "matmul_precision" in lines[above]):
         above -= 1
     return above >= 0 and lines[above].lstrip().startswith("#") and bool(_REASON.search(lines[above]))
+
+
+def computes_in_float64(context: SourceContext) -> bool:
+    """`torch.set_default_dtype(torch.float64)` that always runs."""
+    return any(
+        "torch.set_default_dtype" in context.resolver.called(function, event.call)
+        and context.program.unconditional(function, event.block)
+        and any(
+            dotted(argument.value).rpartition(".")[2] in ("float64", "double")
+            for argument in event.call.arguments
+        )
+        for function in context.tables.functions
+        for event in function.events
+        if isinstance(event, CallEvent)
+    )
 
 
 def about_determinism(context: SourceContext, switch: Switch) -> bool:
