@@ -111,6 +111,9 @@ class Resolver:
                             Import(star, f"{item.qualified}.{star}", item.block)
                         )
                 known.setdefault(item.name, []).append(item)
+            if "torch" not in known and "*" in known and not function.index:
+                # `from common import *`: what a module of the project has imported.
+                known["torch"] = [Import("torch", "torch", known["*"][0].block)]
             self._imports[function.index] = known
         return known.get(name, [])
 

@@ -190,6 +190,13 @@ def test_imports_are_resolved_in_their_scope() -> None:
     }
 
 
+def test_torch_comes_through_a_star_import_of_the_project() -> None:
+    tables = tables_of("from common import *\ntorch.save(x, y)\nnn.Linear(1, 1)")
+    resolver = Resolver(tables)
+    assert resolver.qualified(tables.module, "torch.save") == ("torch.save",)
+    assert resolver.qualified(tables.module, "nn.Linear") == ()
+
+
 def test_tables_are_plain_data_and_survive_pickling() -> None:
     tables = tables_of(
         "import torch\nclass A(torch.nn.Module):\n    def f(self, x=1):\n        return lambda: x\n"
