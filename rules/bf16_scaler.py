@@ -189,6 +189,25 @@ else:
             source="""\
 import torch
 
+def train_epoch(model, loader, optimizer, amp_scaler):
+    for batch in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        amp_scaler.scale(loss).backward()
+        amp_scaler.step(optimizer)
+        amp_scaler.update()
+
+def main():
+    amp_scaler = torch.amp.GradScaler("cuda")
+    for epoch in range(10):
+        train_epoch(model, loader, optimizer, amp_scaler)
+""",
+            note="handed on under the same name",
+        ),
+        Example(
+            source="""\
+import torch
+
 scaler = torch.amp.GradScaler("cuda")
 for batch in loader:
     with torch.autocast("cuda", dtype=torch.bfloat16):

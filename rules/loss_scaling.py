@@ -281,6 +281,21 @@ for images, labels in loader:
     invalid = (
         Example(
             source="""\
+from torch.cuda.amp import GradScaler, autocast
+
+def train(model, loader, optimizer):
+    # scaler = GradScaler()
+    for batch in loader:
+        with autocast():
+            loss = model(batch)
+        loss.backward()  # scaler.scale(loss).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="GradScaler is imported and never used",
+        ),
+        Example(
+            source="""\
 import torch
 
 for images, labels in loader:

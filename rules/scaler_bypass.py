@@ -12,6 +12,7 @@ from tclint.source.scaler_ops import (
     scaled_by,
     scaler_evidence,
     scales_itself,
+    stepped_before,
     unscales_by_hand,
 )
 from tclint.source.tables import method_of
@@ -86,11 +87,22 @@ class StepBypassesScaler(SourceRule):
                 f"Call `{backward.scaler}.unscale_({step.optimizer})` after each backward pass, leave the "
                 f"step out where gradients are not finite, and end with `{backward.scaler}.update()`."
             )
-        return self.finding(
-            context.location(step.site),
+        message = (
             f"`{step.optimizer}.{method}()` applies gradients that `{backward.scaler}` multiplied by the "
             f"loss scale on line {context.location(backward.site).line}, without unscaling them and without "
-            "skipping steps that overflowed.",
+            "skipping steps that overflowed."
+        )
+        repeated = stepped_before(view, step)
+        if repeated is not None:
+            message = (
+                f"`{step.optimizer}.{method}()` repeats `{repeated.scaler}.step({step.optimizer})` of line "
+                f"{context.location(repeated.site).line}: the gradients are applied twice, and also where "
+                "they overflowed and the scaler skipped the step."
+            )
+            advice = f"Remove `{step.optimizer}.{method}()`: the scaler's step calls it."
+        return self.finding(
+            context.location(step.site),
+            message,
             related=(context.related(backward.site, "the loss is scaled here"),),
             evidence=scaler_evidence(context, view, step=step, backward=backward),
             fix=Fix(advice),
@@ -98,6 +110,31 @@ class StepBypassesScaler(SourceRule):
         )
 
     valid = (
+        Example(
+            source="""\
+import torch
+
+class TargetAverage:
+    def step(self):
+        average(self.target, self.model)
+
+class Learner:
+    def __init__(self, model):
+        self.optimizer = torch.optim.Adam(model.parameters())
+        self.optimizer_target = TargetAverage(model)
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def learn(self, batch):
+        with torch.autocast("cuda"):
+            loss = self.model(batch)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer_target.step()
+""",
+            note="what is stepped is no optimizer of gradients",
+        ),
         Example(
             source="""\
 import torch
@@ -229,6 +266,43 @@ for batch in loader:
         ),
     )
     invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    with torch.autocast("cuda"):
+        loss = model(batch) / 4
+    scaler.scale(loss).backward()
+    if step % 4 == 3:
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="a second step, which no overflow holds back",
+        ),
+        Example(
+            source="""\
+import torch
+
+dense = torch.optim.AdamW(model.dense_parameters())
+sparse = torch.optim.Adagrad(model.tables.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.unscale_(dense)
+    torch.nn.utils.clip_grad_norm_(model.dense_parameters(), 1.0)
+    scaler.step(dense)
+    sparse.step()
+    scaler.update()
+""",
+            note="only the other optimizer's gradients were unscaled",
+        ),
         Example(
             source="""\
 import torch

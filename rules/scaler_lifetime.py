@@ -104,7 +104,7 @@ class ScalerLifetime(SourceRule):
         related = [context.related(found.backward.site, "it scales this backward pass")]
         where = "in every round of the loop that it scales"
         if found.called_in >= 0:
-            where = f"anew by every call of `{view.function.name}`, which a loop calls"
+            where = f"anew by every call of `{view.function.name}`, which runs in a loop"
             related.append(context.related(found.called_in, "called in a loop here"))
         return self.finding(
             context.location(found.made.site),
@@ -156,6 +156,47 @@ class ScalerLifetime(SourceRule):
         yield from per_optimizer(view)
 
     valid = (
+        Example(
+            source="""\
+from torch.cuda.amp import GradScaler, autocast
+from transformers import AdamW
+
+def train_epoch(model, loader):
+    for batch in loader:
+        with autocast():
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+for fold in range(5):
+    model = build().cuda()
+    scaler = GradScaler()
+    optimizer = AdamW(model.parameters())
+    for epoch in range(10):
+        train_epoch(model, loaders[fold])
+""",
+            note="a scaler for every fold, as is the optimizer",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train_stage(stage, model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for epoch in range(100):
+        for batch in loader:
+            with torch.autocast("cuda"):
+                loss = model(batch, stage)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+for stage in range(3):
+    train_stage(stage, model, optimizer, loader)
+""",
+            note="a scaler for every training of many epochs",
+        ),
         Example(
             source="""\
 import torch
@@ -296,6 +337,35 @@ class Stages:
         ),
     )
     invalid = (
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters())
+
+    def fit(self, loader):
+        for epoch in range(10):
+            self.run_epoch(loader)
+
+    def run_epoch(self, loader):
+        if self.joint:
+            return self.joint_epoch(loader)
+        return self.separate_epoch(loader)
+
+    def joint_epoch(self, loader):
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            with torch.autocast("cuda"):
+                loss = self.model(batch)
+            scaler.scale(loss).backward()
+            scaler.step(self.optimizer)
+            scaler.update()
+""",
+            note="the loop calls the method that calls this one",
+        ),
         Example(
             source="""\
 import torch

@@ -14,6 +14,7 @@ from tclint.source.tables import (
     Attribute,
     Call,
     CallEvent,
+    Choice,
     Expression,
     Function,
     Tables,
@@ -132,12 +133,16 @@ class Amp:
         if "opt" in last or "adam" in last or "sgd" in last:
             return True
         name = dotted(receiver)
-        if name:
-            for scope, item in self.resolver.definitions(function, name)[0]:
-                if isinstance(item.value, Call):
-                    called = self.resolver.called(scope, item.value)
-                    if any(candidate.startswith("torch.optim.") for candidate in called):
-                        return True
+        return bool(name) and self.is_of_torch_optim(function, name)
+
+    def is_of_torch_optim(self, function: Function, name: str) -> bool:
+        """A class of torch.optim makes it, `optimizer = SGD(...) if weights else None` included."""
+        for scope, item in self.resolver.definitions(function, name)[0]:
+            made = (item.value.first, item.value.second) if isinstance(item.value, Choice) else (item.value,)
+            for value in made:
+                called = self.resolver.called(scope, value) if isinstance(value, Call) else ()
+                if any(candidate.startswith("torch.optim.") for candidate in called):
+                    return True
         return False
 
     def is_tensor_backward(self, function: Function, call: Call) -> bool:

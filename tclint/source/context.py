@@ -70,7 +70,7 @@ class SourceContext:
     @cached_property
     def scaling(self) -> Scaling:
         """What functions do with loss scalers, gradients and optimizers, in order."""
-        return Scaling(self.amp)
+        return Scaling(self.amp, self.project)
 
     @cached_property
     def program(self) -> Program:

@@ -11,6 +11,7 @@ from tclint.source.queries import root_name
 from tclint.source.scaler_ops import reads_of_round, tail
 from tclint.source.tables import (
     Assignment,
+    Call,
     CallEvent,
     Collection,
     Literal,
@@ -82,7 +83,7 @@ def _in_loop(context: SourceContext, function: Function, made: Made, backward: O
     for loop in function.enclosing(made.block):
         if function.blocks[loop].kind != "loop":
             continue
-        if _makes_optimizer(function, loop):
+        if _makes_optimizer(context, function, loop):
             return False
         if loop in around and not _over_phases(context, function, loop):
             return True
@@ -112,16 +113,23 @@ _OF_OPTIMIZERS = (
 """Methods of optimizers; none of them makes one."""
 
 
-def _makes_optimizer(function: Function, block: int) -> bool:
+def _makes_optimizer(context: SourceContext, function: Function, block: int) -> bool:
     """An optimizer is made in a block, not only where there is none yet."""
-    return any(
-        isinstance(event, CallEvent)
-        and block in function.enclosing(event.block)
-        and "optim" in dotted(event.call.function).lower()
-        and method_of(event.call)[1] not in _OF_OPTIMIZERS
-        and not _only_when_missing(function, event.block)
-        for event in function.events
-    )
+    for event in function.events:
+        if block not in function.enclosing(event.block) or _only_when_missing(function, event.block):
+            continue
+        if isinstance(event, CallEvent):
+            called = dotted(event.call.function).lower()
+            if "optim" in called and method_of(event.call)[1] not in _OF_OPTIMIZERS:
+                return True
+        elif isinstance(event, Assignment) and not event.unpacked and isinstance(event.value, Call):
+            # `optimizer = AdamW(...)`, however the class is imported.
+            made = dotted(event.value.function).rpartition(".")[2]
+            if made[:1].isupper() and any(
+                context.amp.is_optimizer(function, Name(target)) for target in event.targets
+            ):
+                return True
+    return False
 
 
 def _only_when_missing(function: Function, block: int) -> bool:
@@ -134,10 +142,11 @@ def _only_when_missing(function: Function, block: int) -> bool:
 
 
 def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | None:
-    """The site of a call of the function by a loop in which the optimizers stay the same ones."""
+    """The site of a call, of the function or of one that calls it, by a loop in which the optimizers stay the
+    same ones."""
     function = view.function
     steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
-    if function.kind != "function" or not steps or _makes_optimizer(function, 0):
+    if not steps or _is_whole_training(context, function, backward):
         return None
     kept: dict[str, str] = {}
     own: set[str] = set()
@@ -150,24 +159,65 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
             own.update(event.targets)
     if any(step.optimizer in own for step in steps):
         return None
+    optimizers = [{step.optimizer, kept.get(step.optimizer) or step.optimizer} for step in steps]
+    return _loop_around(context, function, optimizers, _FOLLOWED)
+
+
+_FOLLOWED = 3
+"""How many calls deep a function is below the loop."""
+
+
+def _loop_around(
+    context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
+) -> int | None:
+    if function.kind != "function" or _makes_optimizer(context, function, 0):
+        return None
     for caller, event, owner in _calls_of(context, function):
-        for loop in caller.enclosing(event.block):
-            if caller.blocks[loop].kind != "loop":
-                continue
-            if _makes_optimizer(caller, loop) or _over_phases(context, caller, loop):
-                break
-            assigned = {
-                target
-                for other in caller.events
-                if isinstance(other, Assignment) and loop in caller.enclosing(other.block)
-                for target in other.targets
-            }
-            if owner not in assigned and not any(
-                {*_named_in(context, caller, function, step.optimizer), kept.get(step.optimizer)} & assigned
-                for step in steps
-            ):
-                return event.call.site
+        passed = [
+            {owner} if owner else set().union(*(_named_in(context, caller, function, name) for name in names))
+            for names in optimizers
+        ]
+        site = _in_loop_of(context, caller, event, passed)
+        if site is None and depth > 1 and caller is not function:
+            assigned = _assigned_in(caller, 0)
+            if not any(names & assigned for names in passed):
+                site = _loop_around(context, caller, passed, depth - 1)
+        if site is not None:
+            return site
     return None
+
+
+def _in_loop_of(
+    context: SourceContext, caller: Function, event: CallEvent, optimizers: list[set[str]]
+) -> int | None:
+    """The call's site where a loop of the caller keeps at least one of the optimizers."""
+    for loop in caller.enclosing(event.block):
+        if caller.blocks[loop].kind != "loop":
+            continue
+        if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
+            return None
+        assigned = _assigned_in(caller, loop)
+        if any(not names & assigned for names in optimizers):
+            return event.call.site
+    return None
+
+
+def _assigned_in(function: Function, block: int) -> set[str]:
+    return {
+        target
+        for event in function.events
+        if isinstance(event, Assignment) and block in function.enclosing(event.block)
+        for target in event.targets
+    }
+
+
+def _is_whole_training(context: SourceContext, function: Function, backward: Op) -> bool:
+    """`for epoch in range(epochs):` is in the function itself: its callers start another training."""
+    around = function.enclosing(backward.places[0].block)
+    return any(
+        block in around and any("epoch" in target.lower() for target in header.targets)
+        for block, _, header in context.program.loops_of(function)
+    )
 
 
 def _kept(value: Expression) -> str:

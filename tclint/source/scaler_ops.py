@@ -106,7 +106,13 @@ def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
         # The optimizer may own what this one computed.
         if not either_apart(view, other, scaled) and not view.apart(other, step):
             return None
-    if view.before(step, "unscale", "rescale") or view.decided_by_precision(step, scaled):
+    again = stepped_before(view, step)
+    unscaled = [
+        op
+        for op in view.before(step, "unscale", "rescale")
+        if not _of_another(context, view, op, step) and not (again and op.optimizer == step.optimizer)
+    ]
+    if unscaled or view.decided_by_precision(step, scaled):
         return None
     for other in view.of("scaler_step"):
         if other.optimizer != step.optimizer:
@@ -117,3 +123,23 @@ def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
         if one_statement or (either_apart(view, other, step) and not either_apart(view, other, scaled)):
             return None
     return scaled
+
+
+def stepped_before(view: View, step: Op) -> Op | None:
+    """`scaler.step(optimizer)` that a plain step of the same optimizer repeats."""
+    for other in view.before(step, "scaler_step"):
+        if other.optimizer == step.optimizer and not view.between(other, step, "scaled_backward", "backward"):
+            return other
+    return None
+
+
+def _of_another(context: SourceContext, view: View, unscale: Op, step: Op) -> bool:
+    """`scaler.unscale_(dense)`, `scaler.step(dense)`, `sparse.step()`: two optimizers, each under a name of
+    its own, and the one that is stepped is PyTorch's."""
+    one, other = unscale.optimizer, step.optimizer
+    if unscale.kind != "unscale" or not (_NAME.fullmatch(one) and _NAME.fullmatch(other)):
+        return False
+    if one == other or one.startswith(f"{other}.") or other.startswith(f"{one}."):
+        return False
+    stepped = any(op.optimizer == one for op in view.of("scaler_step"))
+    return stepped and context.amp.is_of_torch_optim(view.function, other)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tclint.source.amp import Amp
 from tclint.source.frameworks import names
+from tclint.source.project import Project
 from tclint.source.queries import names_in
 from tclint.source.readers import direct_names
 from tclint.source.scaling_reader import PROTOCOL, Reader
@@ -51,8 +52,9 @@ class Made(NamedTuple):
 class Scaling:
     """Answers about loss scaling in one file."""
 
-    def __init__(self, amp: Amp) -> None:
+    def __init__(self, amp: Amp, project: Project) -> None:
         self.amp = amp
+        self.project = project
         self.resolver = amp.resolver
         self.tables = amp.tables
 
@@ -100,7 +102,8 @@ class Scaling:
         others = False
         if depth > 0 and any(parameter.name == name for parameter in function.parameters):
             for caller, argument in self.passed(function, name):
-                inner, other = self._origins_of_value(caller, argument, name, depth)
+                same = name if caller is function else ""
+                inner, other = self._origins_of_value(caller, argument, same, depth)
                 found.extend(inner)
                 others = others or other or not inner
             return found, others
@@ -261,14 +264,20 @@ class Scaling:
 
     @cached_property
     def _only_unused_parameters(self) -> bool:
-        """`def train(model, scaler, ...)` that reads no scaler: all that the file says of one."""
+        """`def train(model, scaler, ...)` that reads no scaler, and imports of GradScaler that nothing uses:
+        all that the file says of one."""
         spoken = ("GradScaler", "scaler", "grad_scaler")
-        if "GradScaler" in self.tables.identifiers:
+        imported = {item.name for function in self.tables.functions for item in function.imports}
+        if "GradScaler" in self.tables.identifiers - imported:
             return False
         for function in self.tables.functions:
             if function.name in spoken:
                 return False
             read = {name for event in function.events for name in direct_names(event)}
+            defaults = (item.default for item in function.parameters)
+            for value in (*function.decorators, *function.bases, *defaults):
+                if value is not None:
+                    read.update(names_in(value))
             for block in function.blocks:
                 values = (block.condition, *(item.value for item in block.items))
                 read.update(name for value in values if value is not None for name in names_in(value))

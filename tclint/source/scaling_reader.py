@@ -52,6 +52,9 @@ _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "masked_fill_"
 _OWN_AMOUNT = re.compile(r"randn|rand_like|normal|noise|weight_decay|\.data\b")
 """In what is added to gradients: noise, weight decay. Other gradients may carry the same scale."""
 
+_CLIPPING = re.compile(r"clip_?grad|grad(?:ient)?s?_?clip")
+"""In names of functions of other files that may clip gradients."""
+
 _READS = frozenset(("norm", "abs", "max", "mean", "std", "pow", "square"))
 
 
@@ -236,11 +239,38 @@ class Reader:
             return
         if self.scaling.made_by(frame.function, call) is not None:
             return
-        for scaler in self._scalers_in(frame, call.arguments):
+        scalers = self._scalers_in(frame, call.arguments)
+        if not scalers and _CLIPPING.search(last.lower()) and self._clips_elsewhere(frame, call):
+            self._add(frame, "clip", call, block)
+        for scaler in scalers:
             self._add(frame, "escape", call, block, scaler=self._outer(frame, scaler))
         if "unscale" in last.lower():
             # A method of a base class or a helper of another file that has the scaler itself.
             self._add(frame, "escape", call, block)
+
+    def _clips_elsewhere(self, frame: _Frame, call: Call) -> bool:
+        """`clip_gradient(optimizer, limit)`: a function of another file of the project that clips gradients
+        and has nothing to do with a scaler."""
+        for qualified in self.amp.resolver.called(frame.function, call):
+            if qualified.startswith("torch."):
+                continue
+            found = self.scaling.project.definition(qualified, (b"clamp", b"clip_grad"))
+            if found is None:
+                continue
+            context, function = found
+            methods = set()
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                receiver, method = method_of(event.call)
+                if receiver is not None and render(receiver).endswith((".grad", ".grad.data")):
+                    methods.add(method)
+                if "scal" in render(event.call.function).lower():
+                    return False
+                if any(name in names().clips for name in context.resolver.called(function, event.call)):
+                    return True
+            return bool(methods & _CUTS)
+        return False
 
     def _enter(self, frame: _Frame, helper: Function, call: Call, place: Place, block: int) -> _Frame:
         parameters = [parameter.name for parameter in helper.parameters if not parameter.star]
