@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Effect, Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.conditions import conditions_of
-from tclint.source.configurations import switched_off
 from tclint.source.convolutional import Models, compiles
 from tclint.source.layouts import batch_copy
 from tclint.source.library_models import Built
+from tclint.source.models_under_autocast import models_called
 from tclint.source.queries import is_test_path
-from tclint.source.tables import Call, CallEvent, Function, dotted
+from tclint.source.tables import Call
 from tclint.source.training_loops import functions_that_train
 
 if TYPE_CHECKING:
@@ -32,20 +31,15 @@ _WORDS = (
     "NHWC",
 )
 """Where these stand, somebody has thought about the format, or a compiler chooses it."""
-_NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
-"""In names, in lower case, of networks that run beside the one that is trained."""
-_EVALUATES = re.compile(r"eval|valid|test|infer|predict|sample|generate")
-_CALLED_INSIDE = 2
-"""Functions of the file followed from an autocast region to the call of the model."""
 
 
 class ChannelsLastMissingInSource(SourceRule):
     """A training script runs a convolutional model under autocast in NCHW.
 
     What it does
-    Finds scripts that train under autocast in float16 or bfloat16 on a GPU, whose model is a network of 2-D
-    convolutions by what the script or the project's own modules say, and where neither the script nor a file
-    of the project that runs with it says channels_last.
+    Finds scripts that train under autocast (Accelerate's mixed precision included) in float16 or bfloat16
+    on a GPU, whose model is a network of 2-D convolutions by what the script or the project's own modules
+    say, and where neither the script nor a file of the project that runs with it says channels_last.
 
     Why it costs
     cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower
@@ -86,7 +80,7 @@ class ChannelsLastMissingInSource(SourceRule):
         "PyTorch tutorial Channels Last Memory Format in PyTorch",
         "NVIDIA Convolutional Layers User's Guide, tensor layouts",
     )
-    triggers = ("autocast",)
+    triggers = ("autocast", "mixed_precision")
     # Where another file goes backward, this one still hands it the optimizer, or clears its gradients.
     pattern = re.compile(rb"\.backward\(|zero_grad\(|optim")
 
@@ -96,7 +90,7 @@ class ChannelsLastMissingInSource(SourceRule):
         if any(word in line for line in context.lines() for word in _WORDS) or compiles(context):
             return
         models = Models(context)
-        for region, function, call, name in _models_called(context):
+        for region, function, call, name in models_called(context):
             made = list(models.made(function, name))
             known = [item for item in made if isinstance(item, Built)]
             if not known or any(isinstance(item, str) for item in made):
@@ -388,6 +382,49 @@ for images, labels in loader:
 """,
             note="named in a configuration that the model keeps",
         ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from accelerate import Accelerator
+
+accelerator = Accelerator(mixed_precision="fp16")
+model = torchvision.models.resnet50()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images), labels)
+    accelerator.backward(loss)
+    optimizer.step()
+""",
+            note="Accelerate enters autocast",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 128, 3), nn.ReLU(), nn.Conv2d(128, 256, 3)
+        )
+
+    @torch.autocast("cuda")
+    def forward(self, images):
+        return self.body(images).mean((2, 3))
+
+model = Net().cuda()
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="autocast in the model's forward",
+        ),
     )
 
 
@@ -402,64 +439,3 @@ def _always_on(context: SourceContext, region: Region) -> bool:
         and not region.autocast.conditions
         and context.program.unconditional(function, region.block)
     )
-
-
-def _models_called(context: SourceContext) -> Iterator[tuple[Region, Function, Call, str]]:
-    """Calls that training code makes under autocast, with what they call, in order."""
-    training = functions_that_train(context)
-    for function in context.tables.functions:
-        for region in context.amp.autocasts.regions(function):
-            autocast = region.autocast
-            if autocast.enabled is False or not region.on_cuda or not context.program.on_cuda:
-                continue
-            if autocast.dtype not in ("float16", "bfloat16", None):
-                continue
-            asked = autocast.conditions + conditions_of(function, region.block)
-            if switched_off(context, function, asked):
-                continue
-            if not context.amp.gradients_on(function, region.block) or not _trains(
-                context, function, training
-            ):
-                continue
-            for inside, call, name in _called(context, function, region.block, _CALLED_INSIDE):
-                yield region, inside, call, name
-
-
-def _trains(context: SourceContext, function: Function, training: set[int], depth: int = 3) -> bool:
-    """The function goes backward, or is called from one that does."""
-    if function.index in training:
-        return True
-    if function.kind == "lambda" or depth <= 0 or _EVALUATES.search(function.name.lower()):
-        return False
-    return any(
-        _trains(context, caller, training, depth - 1)
-        for caller, _ in context.program.callers.get(function.index, ())
-    )
-
-
-def _only_evaluates(context: SourceContext, name: str) -> bool:
-    """The file calls `name.eval()` and never `name.train()`: a network that is used, not trained."""
-    methods = {
-        dotted(event.call.function) for _, event, _ in context.program.methods("eval", "train", "parameters")
-    }
-    return f"{name}.eval" in methods and not {f"{name}.train", f"{name}.parameters"} & methods
-
-
-def _called(
-    context: SourceContext, function: Function, block: int, depth: int
-) -> Iterator[tuple[Function, Call, str]]:
-    for event in function.events:
-        if not isinstance(event, CallEvent) or block not in function.enclosing(event.block):
-            continue
-        name = dotted(event.call.function).removesuffix(".forward").removesuffix(".module")
-        if not name or context.resolver.qualified(function, name) or _NOT_TRAINED.search(name.lower()):
-            continue
-        if _only_evaluates(context, name):
-            continue
-        local = context.resolver.local_functions(function, event.call.function)
-        if not local:
-            yield function, event.call, name
-        elif depth > 0:
-            for helper in local:
-                if helper.kind == "function" and helper.index != function.index:
-                    yield from _called(context, helper, 0, depth - 1)
