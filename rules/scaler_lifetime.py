@@ -103,8 +103,9 @@ class ScalerLifetime(SourceRule):
     def _remade(self, context: SourceContext, view: View, found: Remade) -> Finding:
         related = [context.related(found.backward.site, "it scales this backward pass")]
         where = "in every round of the loop that it scales"
-        if found.called_in >= 0:
+        if found.called_in != -1:
             where = f"anew by every call of `{view.function.name}`, which runs in a loop"
+        if found.called_in >= 0:
             related.append(context.related(found.called_in, "called in a loop here"))
         return self.finding(
             context.location(found.made.site),
@@ -337,6 +338,27 @@ class Stages:
         ),
     )
     invalid = (
+        Example(
+            source="""\
+import torch
+
+class Base:
+    def train(self):
+        for epoch in range(self.epochs):
+            self.train_epoch(epoch)
+
+class Trainer(Base):
+    def train_epoch(self, epoch):
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in self.loader:
+            with torch.autocast("cuda"):
+                loss = self.model(batch)
+            scaler.scale(loss).backward()
+            scaler.step(self.optimizer)
+            scaler.update()
+""",
+            note="the loop is in the base class",
+        ),
         Example(
             source="""\
 import torch

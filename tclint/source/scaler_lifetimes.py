@@ -38,7 +38,8 @@ class Remade(NamedTuple):
     made: Made
     backward: Op
     called_in: int
-    """Site of the call that runs in a loop; -1: the function makes it in a loop of its own."""
+    """Site of the call that runs in a loop; -1: the function makes it in a loop of its own; -2: the call is
+    in a base class."""
 
 
 class EarlyUpdate(NamedTuple):
@@ -184,7 +185,56 @@ def _loop_around(
                 site = _loop_around(context, caller, passed, depth - 1)
         if site is not None:
             return site
+    if depth > 0 and all(any(name.startswith("self.") for name in names) for names in optimizers):
+        return _in_loop_of_base(context, function, optimizers, depth)
     return None
+
+
+def _in_loop_of_base(
+    context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
+) -> int | None:
+    """`for epoch in range(epochs): self.train_epoch()` in a class that this method's class derives from."""
+    owner = context.tables.class_of(function)
+    if owner is None or function.parent != owner.index:
+        return None
+    waiting = [(context, owner)]
+    for _ in range(_FOLLOWED):
+        bases = [found for scope, derived in waiting for found in _bases(scope, derived, function.name)]
+        for scope, base in bases:
+            for member in scope.values.members(base):
+                for event in member.events:
+                    if (
+                        not isinstance(event, CallEvent)
+                        or dotted(event.call.function) != f"self.{function.name}"
+                    ):
+                        continue
+                    if (
+                        _in_loop_of(scope, member, event, optimizers) is not None
+                        or _loop_around(scope, member, optimizers, depth - 1) is not None
+                    ):
+                        return _ELSEWHERE
+        waiting = bases
+    return None
+
+
+_ELSEWHERE = -2
+"""In place of a site: the call is in a base class."""
+
+
+def _bases(context: SourceContext, owner: Function, method: str) -> Iterator[tuple[SourceContext, Function]]:
+    """Classes of the file or the project that a class derives from, with their files' contexts."""
+    scope = context.tables.functions[max(owner.parent, 0)]
+    for base in owner.bases:
+        local = [item for item in context.resolver.local_functions(scope, base) if item.kind == "class"]
+        if local:
+            yield context, local[-1]
+            continue
+        for qualified in context.resolver.qualified(scope, dotted(base)) if dotted(base) else ():
+            if qualified.startswith("torch."):
+                continue
+            found = context.project.definition(qualified, (method.encode(),))
+            if found is not None and found[1].kind == "class":
+                yield found
 
 
 def _in_loop_of(
