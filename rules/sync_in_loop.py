@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.queries import is_test_path
+from tclint.source.queries import contains, is_test_path
 from tclint.source.tables import (
     Call,
     CallEvent,
@@ -44,7 +44,8 @@ class SyncInLoop(SourceRule):
             total += loss.detach()      # a tensor: read it once per epoch, or every 100 steps
 
     When it does not apply
-    Reads behind a logging interval, checks for NaN, timing with synchronize, programs on the CPU.
+    Reads behind a logging interval, checks for NaN, values that decide whether to go backward, timing with
+    synchronize, programs on the CPU.
 
     References
     PyTorch, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
@@ -122,6 +123,19 @@ for epoch in range(10):
 """,
             note="once per epoch",
         ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images.cuda()), labels.cuda())
+    if loss.item() < limit:
+        loss.backward()
+        optimizer.step()
+""",
+            note="steps with a large loss are skipped",
+        ),
     )
     invalid = (
         Example(
@@ -188,6 +202,7 @@ def _waits(context: SourceContext, training: Training) -> list[Call]:
             continue
         on, method = method_of(event.call)
         read = method == "item" and on is not None and _is_loss(on, loss)
+        read = read and not _decides(function, training, event.call)
         shown = (
             method == "print"
             and on is None
@@ -197,6 +212,15 @@ def _waits(context: SourceContext, training: Training) -> list[Call]:
         if read or shown or waited:
             found.append(event.call)
     return found
+
+
+def _decides(function: Function, training: Training, call: Call) -> bool:
+    """The value decides whether to go backward: `if loss.item() < limit: loss.backward()`."""
+    return any(
+        contains(condition, lambda part: isinstance(part, Call) and part.site == call.site)
+        for index in function.enclosing(training.backward.block)
+        if (condition := function.blocks[index].condition) is not None
+    )
 
 
 def _is_cuda_wait(context: SourceContext, function: Function, call: Call) -> bool:
