@@ -259,6 +259,9 @@ def step_through_scaler(document: Document, finding: Finding) -> Proposal | None
     if not optimizer or call.args or call.keywords or len(scalers) != 1:
         return None
     scaler = scalers.pop()
+    if any(use.argument == optimizer for use in _steps_of(document, function, scaler)):
+        # It is stepped twice; a second step through the scaler before the update would raise.
+        return None
     changes = [Change(document.start(call), document.end(call), f"{scaler}.step({optimizer})")]
     updates = [use for use in uses(document, function, "update") if use.receiver == scaler]
     if any(document.start(use.call) < document.start(call) for use in updates):
