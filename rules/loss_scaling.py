@@ -155,6 +155,19 @@ class Fp16AutocastNoScaler(SourceRule):
     valid = (
         Example(
             source="""\
+from contextlib import nullcontext
+import torch
+
+for batch in loader:
+    with {"fp16": torch.autocast("cuda"), "fp32": nullcontext()}[args.precision]:
+        loss = model(batch)
+    loss.backward()
+    optimizer.step()
+""",
+            note="what it is is chosen at run time",
+        ),
+        Example(
+            source="""\
 import torch
 
 scaler = torch.amp.GradScaler("cuda")
@@ -279,6 +292,24 @@ for images, labels in loader:
         ),
     )
     invalid = (
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+for batch in loader:
+    optimizer.zero_grad()
+    with {
+        "bf16": torch.autocast("cuda", dtype=torch.bfloat16),
+        "fp16": torch.autocast("cuda", dtype=torch.float16),
+        "fp32": nullcontext(),
+    }["fp16"]:
+        loss = model(batch)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the entry of a table that is written out",
+        ),
         Example(
             source="""\
 from torch.cuda.amp import GradScaler, autocast

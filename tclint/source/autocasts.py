@@ -13,10 +13,13 @@ from tclint.source.tables import (
     Call,
     Choice,
     Closure,
+    Collection,
     Expression,
     Function,
+    Literal,
     Name,
     Return,
+    Subscript,
     dotted,
 )
 
@@ -145,6 +148,15 @@ class Autocasts:
                         known = autocast.enabled if len(definitions) == 1 else autocast.enabled and None
                         found.append(autocast._replace(enabled=known))
                 return found
+            case Subscript(Collection("dict", items, keys), key):
+                # `{"fp16": autocast(), "fp32": nullcontext()}["fp16"]`
+                wanted = self.resolver.evaluate(function, key)
+                chosen = [
+                    item
+                    for item, name in zip(items, keys, strict=False)
+                    if isinstance(name, Literal) and wanted.certain and name.value == wanted.values[0]
+                ]
+                return self._autocasts(function, chosen[-1], depth - 1) if chosen else []
             case _:
                 return []
 
@@ -274,7 +286,8 @@ class Autocasts:
             return True, ()
         possible = self.resolver.evaluate(function, expression)
         conditions = tuple(simple_conditions(expression, True))
-        if possible.complete:
+        # What another file holds is not known here.
+        if possible.complete and not any(isinstance(value, Symbol) for value in possible.values):
             truths = {bool(value) for value in possible.values}
             if len(truths) == 1:
                 return truths.pop(), ()
