@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.conditions import conditions_of
-from tclint.source.configurations import switched_off
+from tclint.source.configurations import imported_values, switched_off
 from tclint.source.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
 from tclint.source.queries import is_test_path, keyword, words
-from tclint.source.resolve import Possible
+from tclint.source.resolve import Possible, Symbol
 from tclint.source.tables import Call, Literal, Name
 from tclint.source.tied_tables import only_size
 
@@ -87,9 +87,12 @@ class BatchMultipleOf8(SourceRule):
             if not possible.values and isinstance(given, Name) and "." in given.dotted:
                 # `args` often comes as a parameter; the parser is in the file all the same.
                 possible = program.resolver.argparse_default(given.dotted.rpartition(".")[2])
-            if not possible.values and isinstance(given, Name):
+            if isinstance(given, Name) and all(isinstance(value, Symbol) for value in possible.values):
                 size = only_size(context, loader.function, given)
-                possible = Possible((size,), False) if size is not None else possible
+                found = (
+                    (size,) if size is not None else imported_values(context, loader.function, given.dotted)
+                )
+                possible = Possible(found, False)
             sizes = possible.values
             if len(sizes) != 1 or not isinstance(sizes[0], int) or isinstance(sizes[0], bool):
                 continue

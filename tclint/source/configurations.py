@@ -34,15 +34,43 @@ def field_values(context: SourceContext, scope: Function, name: str) -> tuple[ob
     return _defaults(context, made, field)
 
 
+def imported_values(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:
+    """What another file of the project gives a constant of its module (`config.BATCH_SIZE`) or a field of
+    its class (`CFG.batch_size`); empty where this file gives it another value."""
+    field = name.rpartition(".")[2]
+    if not name or assigned(context, field):
+        return ()
+    resolver = context.resolver
+    candidates = list(resolver.qualified(scope, name))
+    if "." not in name and not resolver.definitions(scope, name)[0]:
+        starred = (item for function in (scope, context.tables.module) for item in function.imports)
+        candidates += [f"{item.qualified}.{name}" for item in starred if item.name == "*"]
+    for qualified in candidates:
+        module, _, last = qualified.rpartition(".")
+        found = context.project.module(module) if module.strip(".") else None
+        if found is not None:
+            values = [
+                value
+                for item in found.resolver.assignments(found.tables.module, last)
+                for value in found.resolver.evaluate(found.tables.module, item.value).values or (None,)
+            ]
+            return tuple(dict.fromkeys(values))
+        owner = context.project.definition(module) if "." in module else None
+        if owner is not None and owner[1].kind == "class":
+            return _defaults(owner[0], owner[1], last)
+    return ()
+
+
 def switched_off(context: SourceContext, scope: Function, conditions: tuple[Condition, ...]) -> bool:
-    """Whether a condition asks for an option that a class of the file sets the other way, for good:
-    `class CFG: apex = False`."""
+    """Whether a condition asks for an option that a class of the project, or a constant of another file,
+    sets the other way for good: `class CFG: apex = False`."""
     for condition in conditions:
         root, _, field = condition.text.rpartition(".")
         makers = context.resolver.local_functions(scope, Name(root)) if root else ()
-        if len(makers) != 1 or makers[0].kind != "class" or assigned(context, field):
-            continue
-        values = _defaults(context, makers[0], field)
+        if len(makers) == 1 and makers[0].kind == "class" and not assigned(context, field):
+            values = _defaults(context, makers[0], field)
+        else:
+            values = () if makers else imported_values(context, scope, condition.text)
         if len(values) == 1 and isinstance(values[0], bool) and values[0] is not condition.holds:
             return True
     return False

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tclint.source.queries import keyword, words
+from tclint.source.resolve import Symbol
 from tclint.source.tables import Call, Expression, Function, Literal, Name, Subscript
 
 if TYPE_CHECKING:
@@ -117,8 +118,8 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
         if "." in value.dotted and not found:
             # `args` is a parameter, but the parser stands in this file.
             found.extend(context.resolver.argparse_default(value.dotted.rpartition(".")[2]).values)
-        if "." in value.dotted and not found:
-            found.extend(_configured(context, scope, value.dotted))
+        if all(isinstance(item, Symbol) for item in found):  # what is imported, or nothing
+            found = list(_configured(context, scope, value.dotted)) or found
     distinct = list(dict.fromkeys(item for item in found if isinstance(item, str)))
     if len(distinct) == 1 and len(distinct) == len(set(map(repr, found))):
         return distinct[0], possible.complete
@@ -126,12 +127,14 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
 
 
 def _configured(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:
-    """What a configuration class of the file gives a field, where nothing else in the file does."""
+    """What a configuration class gives a field, or another file a constant, where nothing else in the file
+    does."""
     from tclint.source import configurations  # which asks here for what is passed
 
     if configurations.assigned(context, name.rpartition(".")[2]):
         return ()
-    return configurations.field_values(context, scope, name)
+    found = configurations.field_values(context, scope, name)
+    return found or configurations.imported_values(context, scope, name)
 
 
 def arguments_of(context: SourceContext, owner: Function, name: str) -> Iterator[tuple[Expression, Function]]:

@@ -70,6 +70,11 @@ class Project:
                     return handed_on
         return None
 
+    def module(self, name: str) -> SourceContext | None:
+        """A module of the project by its name, relative ones with their dots; None when it has none such."""
+        path = self._file_of(name)
+        return self.context_of(path) if path is not None else None
+
     def context_of(self, path: str) -> SourceContext | None:
         """What a source rule sees of another file; None where it is too large or not Python."""
         from tclint.source.context import SourceContext

@@ -1,0 +1,4 @@
+"""Constants of the project."""
+
+PER_STEP = 20
+MIXED = False
