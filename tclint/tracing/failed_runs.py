@@ -56,6 +56,9 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]), is_likely=True))
     if found := re.search(r"Shape mismatch, (\d+) != (\d+)", message):  # einops
         clues.sizes.append(SizeClash(int(found[1]), int(found[2])))
+    # A recurrent layer's state that was made for another batch.
+    if found := re.search(r"hidden(?:\[\d\])? size \(\d+, (\d+), \d+\), got \[\d+, (\d+), \d+\]", message):
+        clues.sizes.append(SizeClash(int(found[1]), int(found[2])))
     # einsum
     if found := re.search(r"has size (\d+) for operand \d+ which does not .* seen size (\d+)", message):
         new, seen = int(found[1]), int(found[2])

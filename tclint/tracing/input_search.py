@@ -123,7 +123,8 @@ def _doubtful(graph: Graph, model: nn.Module) -> Clues:
         elif op.name in ("view", "reshape") and shape in maps and len(op.outputs[0].shape) == 2:
             rows, width = op.outputs[0].shape
             # More rows than examples: the flattened maps were larger than the layer behind them takes.
-            if shape[0] == batch < rows and width not in shape:
+            is_mixed = width not in shape or (len(shape) == 4 and width == shape[1])
+            if shape[0] == batch < rows and is_mixed:
                 clues.sizes.append(SizeClash(math.prod(shape[1:]), width, before=(("view", shape),)))
         elif "conv" in op.name or "pool" in op.name or op.name == "relu":
             maps.add(op.outputs[0].shape)

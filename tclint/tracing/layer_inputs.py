@@ -20,6 +20,7 @@ SIGNAL_LENGTH = 1024
 
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.
 _OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
+_LARGEST_WINDOW = 31
 _OTHER_SIGNAL_LENGTHS = (16000, 128)
 
 _CONVOLUTIONS = (
@@ -54,20 +55,33 @@ def from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
 
 
 def from_parameters(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
-    """Inputs for the first weight of each rank in layers of the user's own, laid out as torch's are."""
+    """Inputs for the first weight of each rank in layers of the user's own, laid out as torch's are.
+
+    In a model without parameters, fixed filters tell the same.
+    """
     ranks: set[int] = set()
+    has_parameters = next(model.parameters(), None) is not None
     for name, owner in model.named_modules():
         if type(owner).__module__.startswith("torch.nn."):
             continue
-        for own_name, weight in owner.named_parameters(recurse=False):
+        weights = owner.named_parameters if has_parameters else owner.named_buffers
+        for own_name, weight in weights(recurse=False):
             rank = weight.dim()
-            if rank in ranks or not 2 <= rank <= 5 or not weight.is_floating_point() or 1 in weight.shape[:2]:
+            if rank in ranks or not 2 <= rank <= 5 or not weight.is_floating_point():
                 continue
+            if 1 in weight.shape[:2] and not _is_filter_of_one_channel(weight):
+                continue  # positions, tokens and biases with a dim for the batch
             ranks.add(rank)
             full_name = f"{name}.{own_name}" if name else own_name
             for shape in _shapes_for_weight(weight, model):
                 tensor = torch.empty((BATCH, *shape), dtype=weight.dtype, device=_META)
-                yield tensor, f"inferred from the first parameter of so many dims ({full_name!r})"
+                kind = "parameter" if has_parameters else "buffer"
+                yield tensor, f"inferred from the first {kind} of so many dims ({full_name!r})"
+
+
+def _is_filter_of_one_channel(weight: torch.Tensor) -> bool:
+    count, channels, *window = weight.shape
+    return count > 1 == channels and len(window) > 1 and max(window) <= _LARGEST_WINDOW
 
 
 def _shapes_for_weight(weight: torch.Tensor, model: nn.Module) -> Iterator[tuple[int, ...]]:

@@ -351,6 +351,41 @@ class GraphReadout(nn.Module):
         return x.new_zeros(4, 5).index_add(0, batch, x)
 
 
+class Edges(nn.Module):
+    """Fixed filters, and nothing to train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("filters", torch.zeros(2, 1, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, self.filters)
+
+
+class StateOfABatch(nn.Module):
+    """Its state was made for a batch of 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(10, 32)
+        self.hidden = torch.zeros(1, 16, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rnn(x, self.hidden)[0]
+
+
+class PooledToAPoint(nn.Module):
+    """The window covers the map of the images that it was made for, of which one row each remains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 64, 4, 2)
+        self.fc = nn.Linear(64, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(F.avg_pool2d(self.conv(x), 15).view(-1, 64))
+
+
 def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     return [(spec.dtype, spec.shape) for spec in graph.inputs]
 
@@ -373,6 +408,9 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (Unpacked, [("float32", (8, 16, 3, 224, 224))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
         (Controller, [("float32", (8, 128, 9))]),
+        (Edges, [("float32", (8, 1, 224, 224))]),
+        (StateOfABatch, [("float32", (128, 16, 10))]),
+        (PooledToAPoint, [("float32", (8, 1, 32, 32))]),
         (NodesOfAGraph, [("float32", (50, 16))]),
         (Neighbours, [("float32", (8, 3, 6))]),
         (Encoded, [("float32", (8, 3, 64, 64))]),
