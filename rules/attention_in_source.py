@@ -85,7 +85,8 @@ class ManualAttentionInSource(SourceRule):
         seen: Counter[str] = Counter()
         for attention in written_attentions(context):
             function = attention.function
-            if not _has_heads(context, function):
+            callers = [caller for caller, _ in context.program.callers.get(function.index, ())]
+            if not any(_has_heads(context, place) for place in (function, *callers)):
                 continue
             seen[function.qualified_name] += 1
             number = seen[function.qualified_name]
@@ -238,6 +239,47 @@ class Attention(nn.Module):
         return torch.einsum("b h i j, b h j d -> b h i d", self.softmax(similar), v)
 """,
             note="as sums over named axes, with a softmax layer",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.width, self.heads = width, heads
+
+    def forward(self, q, k, v, mask):
+        energy = torch.einsum("bqhc,bkhc->bhqk", [q, k])
+        energy = energy.masked_fill(mask == 0, -1e20)
+        weights = torch.softmax(energy / self.width ** (1 / 2), dim=3)
+        return torch.einsum("bhqk,bkhc->bqhc", [weights, v])
+""",
+            note="operands in a list, the last dim by its number, scaled by a root",
+        ),
+        Example(
+            source="""import torch
+from torch import nn
+from torch.nn import functional as F
+
+def attend(q, k, v, mask=None):
+    scores = torch.matmul(q, k.transpose(-2, -1)) / k.shape[-1] ** 0.5
+    if mask is not None:
+        scores.masked_fill_(mask, -1e12)
+    scores = F.softmax(scores, -1)
+    return torch.matmul(scores, v)
+
+class Attention(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x):
+        q, k, v = x.unflatten(-1, (3, self.heads, -1)).movedim(2, 0).transpose(2, 3)
+        return attend(q, k, v).transpose(1, 2).flatten(2)
+""",
+            note="in a function of its own, whose caller has the heads",
         ),
     )
 

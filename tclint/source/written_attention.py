@@ -15,6 +15,7 @@ from tclint.source.tables import (
     Call,
     CallEvent,
     Closure,
+    Collection,
     Expression,
     Function,
     Literal,
@@ -77,7 +78,8 @@ class _Reading:
         self.read_otherwise: set[int] = set()
         self.masked: set[int] = set()
         self.dropped: set[int] = set()
-        self.of_bmm: set[int] = set()
+        self.dims: dict[int, int] = {}
+        """Of products whose number of dims is known."""
         self.numbers = 0
 
     def found(self) -> Iterator[Attention]:
@@ -195,7 +197,9 @@ class _Reading:
         """Scores scaled by a number or with a mask added are still scores."""
         if other is None and not tag.weights:
             said = " ".join(names_in(operand)).lower()
-            number = isinstance(operand, Literal) or (_SCALES.search(said) and not self._is_learned(operand))
+            number = isinstance(operand, Literal) or (
+                (_SCALES.search(said) or _is_root(operand)) and not self._is_learned(operand)
+            )
             if operator in ("*", "/") and number:
                 return tag
             if operator == "+" and any(part in said for part in _MASKS) and "bias" not in said:
@@ -206,15 +210,15 @@ class _Reading:
         return None
 
     def _product(
-        self, query: Expression, first: _Between | None, second: _Between | None, *, bmm: bool = False
+        self, query: Expression, first: _Between | None, second: _Between | None, *, dims: int = 0
     ) -> _Between | None:
         if second is None and first is not None and first.weights:
             self.finished.append(first.number)
             return None
         if first is None and second is None:
             self.numbers += 1
-            if bmm:
-                self.of_bmm.add(self.numbers)
+            if dims:
+                self.dims[self.numbers] = dims
             if self._is_one_token(query):
                 self.read_otherwise.add(self.numbers)
             return _Between(self.numbers, weights=False)
@@ -230,7 +234,7 @@ class _Reading:
             return self._einsum(given)
         if called & _PRODUCTS and len(given) == 2:
             first, second = self._tag(given[0]), self._tag(given[1])
-            return self._product(given[0], first, second, bmm="torch.bmm" in called)
+            return self._product(given[0], first, second, dims=3 if "torch.bmm" in called else 0)
         if called & _SOFTMAX:
             return self._softmax(call, keyword(call, "input", 0), keyword(call, "dim", 1))
         if "torch.where" in called and len(given) == 3:
@@ -243,7 +247,8 @@ class _Reading:
         tag = self._tag(receiver) if receiver is not None and not called else None
         if tag is None:
             if method in ("matmul", "bmm") and receiver is not None and not called and len(given) == 1:
-                return self._product(receiver, None, self._tag(given[0]), bmm=method == "bmm")
+                dims = 3 if method == "bmm" else 0
+                return self._product(receiver, None, self._tag(given[0]), dims=dims)
             for part in given:
                 self._poison(self._tag(part))
             if receiver is None:
@@ -280,7 +285,7 @@ class _Reading:
         if tag is None:
             return None
         possible = self.resolver.evaluate(self.function, axis) if axis is not None else None
-        last = (-1, 2) if tag.number in self.of_bmm else (-1,)
+        last = (-1, self.dims.get(tag.number, 0) - 1)
         if tag.weights or possible is None or not possible.certain or possible.values[0] not in last:
             self._poison(tag)
             return None
@@ -307,6 +312,8 @@ class _Reading:
         return None
 
     def _einsum(self, given: list[Expression]) -> _Between | None:
+        if len(given) == 2 and isinstance(given[1], Collection) and given[1].kind in ("list", "tuple"):
+            given = [given[0], *given[1].items]
         tags = [self._tag(part) for part in given[1:]]
         equation = given[0].value if given and isinstance(given[0], Literal) else ""
         inputs, arrow, output = str(equation).replace(" ", "").partition("->")
@@ -318,7 +325,7 @@ class _Reading:
             if tags == [None, None] and len(summed) == 1 and len(output) > 1:
                 rows, columns = output[-2], output[-1]
                 if rows not in second and columns not in first:
-                    return self._product(given[1], None, None)
+                    return self._product(given[1], None, None, dims=len(output))
         for tag in tags:
             self._poison(tag)
         return None
@@ -366,6 +373,14 @@ class _Reading:
     def _is_dropout(self, call: Call) -> bool:
         last = dotted(call.function).rpartition(".")[2].lower()
         return "drop" in last or self._layer(call, "Dropout") is not None
+
+
+def _is_root(operand: Expression) -> bool:
+    """`size ** 0.5`, `size ** (1 / 2)`, `size ** -0.5`."""
+    match operand:
+        case Operation("**", (_, exponent)):
+            return render(exponent).strip("()- ") in ("0.5", "1 / 2", ".5")
+    return False
 
 
 def _beginnings(name: str) -> Iterator[str]:
