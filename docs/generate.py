@@ -49,12 +49,15 @@ def pages() -> dict[Path, str]:
 
 def _rule_page(sides: list[type[Rule]]) -> str:
     rule = sides[0]
-    state = "on by default" if rule.enabled_by_default else "off by default"
-    kind = " and ".join(_kind(side) for side in sides)
-    head = (
-        f"# {rule.code} {rule.name}\n\n{rule.level}, {rule.confidence} confidence, for {kind}, {state}.\n\n"
-    )
+    kind = " and ".join(_kind(side) for side in sides) + f", {_state(rule)}"
+    if len({side.enabled_by_default for side in sides}) > 1:
+        kind = " and ".join(f"{_kind(side)} ({_state(side)})" for side in sides)
+    head = f"# {rule.code} {rule.name}\n\n{rule.level}, {rule.confidence} confidence, for {kind}.\n\n"
     return head + rule_markdown(sides)
+
+
+def _state(rule: type[Rule]) -> str:
+    return "on by default" if rule.enabled_by_default else "off by default"
 
 
 def _kind(rule: type[Rule]) -> str:

@@ -220,7 +220,8 @@ class _LookedAt:
             return False
         if known.code.startswith("TCL"):
             return True
-        sample = Finding(known.code, known.name, "info", "high", "", self._location(path, 1))
+        location = self._location(path, 1)
+        sample = Finding(known.code, known.name, "info", "high", "", location, target=known.target or None)
         return known.code in self._codes and self._selection.allows(sample)
 
 

@@ -268,11 +268,11 @@ def _say_details(report: Report) -> None:
 def rules(format_name: str, config: str | None, isolated: bool) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.registry import all_rules, load_rules
-    from tclint.report.catalogue import rules_json, rules_text
+    from tclint.report.catalogue import rule_kind, rules_json, rules_text
 
     settings, _ = read_settings(config, isolated, {})
     known = all_rules(settings.rules)
-    active = {rule.code for rule in load_rules(settings)}
+    active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
     text = rules_json(known, active) if _is_json(format_name) else rules_text(known, active)
     write_stdout(text)
     return 0

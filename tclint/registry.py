@@ -84,7 +84,7 @@ class Selection:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._codes_by_settings: dict[Settings, frozenset[str]] = {}
+        self._sides_by_settings: dict[Settings, frozenset[tuple[str, bool]]] = {}
         chosen = {_order(type(rule)): rule for rule in load_rules(settings)}
         for override in settings.overrides:
             on_path = settings.selecting(override.select, override.extend_select, override.ignore)
@@ -93,13 +93,19 @@ class Selection:
         self._known = frozenset(code for code, _ in chosen)
 
     def allows(self, finding: Finding) -> bool:
-        """True if the finding's rule is selected for the finding's path; tclint's own findings always are."""
+        """True if the finding's rule is selected for the finding's path; tclint's own findings always are.
+
+        Of a rule's two sides, one may be off by default: a finding without a target is that for sources.
+        """
         if finding.code not in self._known:
             return True
         on_path = self._settings.for_path(finding.location.path)
-        if on_path not in self._codes_by_settings:
-            self._codes_by_settings[on_path] = frozenset(rule.code for rule in load_rules(on_path))
-        return finding.code in self._codes_by_settings[on_path]
+        if on_path not in self._sides_by_settings:
+            rules = load_rules(on_path)
+            self._sides_by_settings[on_path] = frozenset(
+                (rule.code, isinstance(rule, SourceRule)) for rule in rules
+            )
+        return (finding.code, finding.target is None) in self._sides_by_settings[on_path]
 
 
 def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule], ...]:

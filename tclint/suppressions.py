@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tclint.finding import Edit, Effect, Finding, Fix, Location
-from tclint.rule import CRASH_CODE, Rule
+from tclint.rule import CRASH_CODE, GraphRule, Rule
 
 _DIRECTIVE = re.compile(
     r"#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*(?:\[(?P<rules>[^\]]*)\])?", re.IGNORECASE
@@ -181,13 +181,14 @@ def apply_suppressions(
         if any(finding.target is not None for finding in found):
             ran += graph_rules
         crashed = {finding.identity for finding in found if finding.code == CRASH_CODE}
-        ran = [rule for rule in ran if rule.code not in crashed and allows(_at(rule.code, rule.name, path))]
+        ran = [rule for rule in ran if rule.code not in crashed and allows(_at(rule, path))]
         standing.extend(_unused(path, suppressions, ran))
     return standing, silenced
 
 
-def _at(code: str, name: str, path: str) -> Finding:
-    return Finding(code, name, "info", "high", "", Location(path, 1))
+def _at(rule: Rule, path: str) -> Finding:
+    target = "" if isinstance(rule, GraphRule) else None
+    return Finding(rule.code, rule.name, "info", "high", "", Location(path, 1), target=target)
 
 
 def _read(path: str) -> str:

@@ -33,14 +33,14 @@ _PROSE = ("What it does", "Why it costs", "When it does not apply")
 """Sections that may be wrapped again; the others are code and lists."""
 
 
-def rules_text(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
-    """A row per rule and its summary beneath; `active` are the codes that the settings select."""
+def rules_text(rules: Sequence[type[Rule]], active: Collection[tuple[str, str]]) -> str:
+    """A row per rule and its summary beneath; `active`: code and kind of those that the settings select."""
     if not rules:
         return "No rules are installed.\n"
     width = max(len(rule.name) for rule in rules)
     lines = []
     for rule in rules:
-        state = "on" if rule.code in active else "off"
+        state = "on" if (rule.code, rule_kind(rule)) in active else "off"
         head = f"{rule.code:<7} {rule.name:<{width}}  {rule.level:<7}  {rule_kind(rule):<6}  {state}"
         lines.append(head.rstrip())
         lines += _wrap(rule.summary(), " " * 8)
@@ -48,9 +48,10 @@ def rules_text(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rules_json(rules: Sequence[type[Rule]], active: Collection[str]) -> str:
+def rules_json(rules: Sequence[type[Rule]], active: Collection[tuple[str, str]]) -> str:
     """`{"rules": [...]}`, sorted as given."""
-    return _dump({"rules": [{**_rule(rule), "selected": rule.code in active} for rule in rules]})
+    listed = [{**_rule(rule), "selected": (rule.code, rule_kind(rule)) in active} for rule in rules]
+    return _dump({"rules": listed})
 
 
 SOURCE_SIDE = "In sources that are only read"
