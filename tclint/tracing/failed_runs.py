@@ -41,6 +41,11 @@ _RECORDING = frozenset(
 )
 
 
+def place_of(error: BaseException) -> tuple[tuple[str, int], ...]:
+    """File and line of every frame that led to it: the last one may be a helper's that checks all sizes."""
+    return tuple((frame.f_code.co_filename, line) for frame, line in _frames(error))
+
+
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
     found, traceback = [], error.__traceback__
     while traceback is not None:

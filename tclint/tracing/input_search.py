@@ -12,7 +12,7 @@ from torch import nn
 
 from tclint.tracing.clues import Clues, RankClash, SizeClash
 from tclint.tracing.examples import CallInputs
-from tclint.tracing.failed_runs import clues_of
+from tclint.tracing.failed_runs import clues_of, place_of
 from tclint.tracing.repairs import Repairs
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class InputSearch:
     def failed(self, error: BaseException) -> None:
         """Learn from what the forward raised on the inputs that were tried last."""
         if self._is_guess:
-            self._add(clues_of(error, self._model))
+            self._add(clues_of(error, self._model), place_of(error))
 
     def doubts(self, graph: Graph) -> bool:
         """Whether the forward ran on inferred inputs, but hardly as meant; then others are tried."""
@@ -87,9 +87,11 @@ class InputSearch:
         self._add(clues)
         return True
 
-    def _add(self, clues: Clues) -> None:
-        clash, met = clues.clash(), self._met.get(self._current.describe(), frozenset())
-        if clash is not None and clash in met:
+    def _add(self, clues: Clues, place: Hashable = None) -> None:
+        sizes, met = clues.clash(), self._met.get(self._current.describe(), frozenset())
+        # The next line may say of the width what this one said of the height.
+        clash = (sizes, place)
+        if sizes is not None and clash in met:
             return  # what was changed has nothing to do with it
         found: dict[str, CallInputs] = {}
         for candidate in self._repairs.propose(self._current, clues, self._first):

@@ -22,6 +22,8 @@ _META = torch.device("meta")
 
 _LISTED = 2
 _LARGEST = 1 << 20
+_MOST_ELEMENTS = 1 << 36
+"""Of an input: more than any batch of videos has."""
 _MAX_ANCESTORS = 400
 _MAX_TIMES = 4
 # Of images in data sets, of games, and of what networks take.
@@ -373,6 +375,8 @@ def _like(
     tensor: torch.Tensor, *, shape: Iterable[int] | None = None, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     sizes = tuple(tensor.shape if shape is None else shape)
+    if math.prod(sizes) > _MOST_ELEMENTS:
+        return tensor  # tried already
     if tensor.is_meta or math.prod(sizes) > 4096:
         return torch.empty(sizes, dtype=dtype or tensor.dtype, device=_META)
     return torch.ones(sizes, dtype=dtype or tensor.dtype)

@@ -552,3 +552,42 @@ def test_archives_and_quantized_weights_say_what_to_do(tmp_path: Path) -> None:
         tclint.trace(lambda: torch.jit.load(tmp_path / "model.pt"))
     with pytest.raises(TargetError, match=r"quantized weights cannot be traced.*--quantized int8"):
         tclint.trace(lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(512, 512))))
+
+
+def _same(what: str, have: int, want: int) -> None:
+    assert have == want, f"Input {what} ({have}) doesn't match model ({want})."
+
+
+class Sized(nn.Module):
+    """Checks height and width, one after the other, by the same helper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _same("height", x.shape[2], 336)
+        _same("width", x.shape[3], 336)
+        return self.conv(x)
+
+
+def test_one_side_of_an_image_after_the_other() -> None:
+    graph = tclint.trace(Sized)
+    assert graph.inputs[0].shape[1:] == (3, 336, 336)
+
+
+class Swelling(nn.Module):
+    """Whatever the size of an axis, a million is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = min(x.shape[1:])
+        raise RuntimeError(f"The size of tensor a ({size}) must match the size of tensor b ({1 << 20})")
+
+
+def test_inputs_do_not_grow_without_end() -> None:
+    with pytest.raises(TargetError, match="must match the size"):
+        tclint.trace(Swelling)
