@@ -109,7 +109,7 @@ class _Flow:
         if op.kind == "view" and op.inputs and op.inputs[0].producer is not None:
             source = op.inputs[0].producer
             self._bases[op.index] = self._bases.get(source, source)
-        if op.name == _WRITE and op.inputs[0].parameter in self._trainable:
+        if op.name == _WRITE and op.inputs and op.inputs[0].parameter in self._trainable:
             # `weight.data *= mask`: the parameter stays a leaf that trains, whatever was written into it.
             self._requires[op.index] = True
             return (False,) * len(op.inputs)

@@ -66,3 +66,10 @@ def test_any_call_gives_kernels_or_a_gap(op: Op, known: tuple[str, str], data: s
         assert len(gaps) <= 1
         assert all(kernel.flops >= 0 for kernel in kernels)
     assert forward_flops(graph) >= 0
+
+
+def test_a_call_without_tensors_gives_kernels_or_a_gap() -> None:
+    for name, kind in NAMES:
+        op = make_op(name, "copy" if kind == "view_or_copy" else kind, {}, spec(2, 3))
+        for mode in ("train", "infer"):
+            assert len(lower(Graph((op,)), mode)[1]) <= 1, name
