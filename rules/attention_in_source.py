@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.outlines import writes_attention
+from tclint.source.outline_attention import writes_attention
 from tclint.source.queries import is_test_path, names_in
 from tclint.source.tables import Assignment, CallEvent, Function
 from tclint.source.written_attention import written_attentions

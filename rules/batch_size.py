@@ -10,9 +10,9 @@ from tclint.rule import Example, Rule, SourceRule
 from tclint.source.conditions import conditions_of
 from tclint.source.configurations import imported_values, switched_off
 from tclint.source.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
-from tclint.source.queries import is_test_path, keyword, words
+from tclint.source.queries import is_test_path, keyword, unpacks_positions, words
 from tclint.source.resolve import Possible, Symbol
-from tclint.source.tables import Call, Literal, Name
+from tclint.source.tables import Literal, Name
 from tclint.source.tied_tables import only_size
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class BatchMultipleOf8(SourceRule):
             if feeds_evaluation(context, loader) or not _trains(context, loader):
                 continue
             # What `**options` may hold besides, a batch sampler, excludes a batch size.
-            if keyword(loader.call, "batch_sampler") is not None or _unpacks(loader.call):
+            if keyword(loader.call, "batch_sampler") is not None or unpacks_positions(loader.call):
                 continue
             given = keyword(loader.call, "batch_size", 1)
             if given is None:
@@ -311,10 +311,6 @@ for images, labels in loader_of(Config(), dataset):
 
 
 RULES: tuple[type[Rule], ...] = (BatchMultipleOf8,)
-
-
-def _unpacks(call: Call) -> bool:
-    return any(argument.star == "*" for argument in call.arguments)
 
 
 def _trains(context: SourceContext, loader: Called) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.queries import is_test_path, keyword
+from tclint.source.queries import is_test_path, keyword, unpacks_positions
 from tclint.source.tables import Call, CallEvent, Collection, Function, Literal, render
 
 if TYPE_CHECKING:
@@ -162,9 +162,7 @@ RULES: tuple[type[Rule], ...] = (DepthwiseConvInSource,)
 
 
 def _is_depthwise(context: SourceContext, function: Function, call: Call) -> bool:
-    if any(argument.star == "*" for argument in call.arguments) or not _CONVOLUTIONS & set(
-        context.resolver.called(function, call)
-    ):
+    if unpacks_positions(call) or not _CONVOLUTIONS & set(context.resolver.called(function, call)):
         return False
     inputs, groups = keyword(call, "in_channels", 0), keyword(call, "groups", _GROUPS)
     if inputs is None or groups is None or groups == Literal(1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,13 +51,7 @@ class ChannelsLastDiscarded(SourceRule):
     triggers = ("memory_format",)
 
     def outline(self, outline: Outline) -> bool:
-        statements = (node.value for node in outline.of(ast.Expr))
-        return any(
-            keyword.arg == "memory_format"
-            for call in statements
-            if isinstance(call, ast.Call)
-            for keyword in call.keywords
-        )
+        return outline.discards("memory_format")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

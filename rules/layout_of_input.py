@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.layouts import Conversion, base_of, conversions, mentions
-from tclint.source.library_models import arguments_of
+from tclint.source.passing import arguments_of
 from tclint.source.queries import has_star, is_test_path, root_name
 from tclint.source.tables import (
     Call,

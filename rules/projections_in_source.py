@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tclint.config import Settings
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.outlines import shares_inputs
+from tclint.source.outline_projections import shares_inputs
 from tclint.source.queries import is_test_path
 from tclint.source.shared_inputs import Projection, SharedInput, layers_of_one_input
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.scaler_lifetimes import early_updates, per_optimizer, remade
+from tclint.source.early_updates import early_updates, per_optimizer
+from tclint.source.scaler_lifetimes import remade
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.scaler_lifetimes import EarlyUpdate, Remade
+    from tclint.source.early_updates import EarlyUpdate
+    from tclint.source.scaler_lifetimes import Remade
     from tclint.source.scaling_view import Op, View
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
@@ -103,10 +105,10 @@ class ScalerLifetime(SourceRule):
     def _remade(self, context: SourceContext, view: View, found: Remade) -> Finding:
         related = [context.related(found.backward.site, "it scales this backward pass")]
         where = "in every round of the loop that it scales"
-        if found.called_in != -1:
+        if found.call is not None:
             where = f"anew by every call of `{view.function.name}`, which runs in a loop"
-        if found.called_in >= 0:
-            related.append(context.related(found.called_in, "called in a loop here"))
+            if found.call.site is not None:
+                related.append(context.related(found.call.site, "called in a loop here"))
         return self.finding(
             context.location(found.made.site),
             f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
-from tclint.source.library_models import parameters
+from tclint.source.passing import parameters
 from tclint.source.queries import contains, names_in, words
 from tclint.source.tables import (
     Assignment,

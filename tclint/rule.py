@@ -126,7 +126,7 @@ class GraphRule(Rule):
 
 
 class SourceRule(Rule):
-    """A rule on the tables that the source pass made of one file. It finds nothing by a syntax tree."""
+    """A rule on the tables that the source pass made of one file. It never walks a syntax tree."""
 
     triggers: ClassVar[tuple[str, ...]]
     """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""

@@ -188,8 +188,10 @@ def _key(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _outline_maker(modules: tuple[str, ...]) -> bytes | None:
-    """A hash of what looks at outlines: that module and those of the rules; None where one is no file."""
-    digest = hashlib.sha256(_maker() + Path(__file__).with_name("outlines.py").read_bytes())
+    """A hash of what looks at outlines: their modules and those of the rules; None where one is no file."""
+    digest = hashlib.sha256(_maker())
+    for path in sorted(Path(__file__).parent.glob("outline*.py")):
+        digest.update(path.read_bytes())
     for module in modules:
         try:
             spec = importlib.util.find_spec(module)

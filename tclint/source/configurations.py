@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tclint.source.library_models import arguments_of
+from tclint.source.passing import arguments_of
 from tclint.source.queries import has_star, positional
 from tclint.source.tables import Call, Expression, Function, Name, dotted
 
@@ -17,6 +17,14 @@ _CONFIGURES = re.compile(r"config|cfg|settings|hparams|params|args|arguments", r
 """In names of classes that hold options."""
 _DEPTH = 5
 """Names and parameters followed from an object to the class it is made of."""
+
+
+def known_values(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:
+    """What a configuration class gives a field, or another file a constant, where nothing else in the file
+    does."""
+    if assigned(context, name.rpartition(".")[2]):
+        return ()
+    return field_values(context, scope, name) or imported_values(context, scope, name)
 
 
 def field_values(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:

@@ -7,14 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tclint.source.layer_counts import CLASS_DEPTH, LayerCounts, through_star
-from tclint.source.library_models import (
-    Built,
-    arguments_of,
-    library_model,
-    only_text,
-    parameters,
-    passed_for,
-)
+from tclint.source.library_models import Built, library_model, only_text
+from tclint.source.passing import arguments_of, parameters, passed_for
 from tclint.source.queries import keyword, words
 from tclint.source.tables import (
     Assignment,

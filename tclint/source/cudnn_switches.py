@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from tclint.source.queries import words
+from tclint.source.switches import Switch, comment_says
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.program import Program
-    from tclint.source.switches import Switch
 
 VARIABLE_SIZE = words(
     "detection bbox bboxes boxes coco speech audio mel wav waveform asr tts vocoder pad_sequence collate "
@@ -29,16 +29,7 @@ _LINES_ABOVE = 3
 
 def reason_given(context: SourceContext, switch: Switch) -> bool:
     """A comment beside the switch, or shortly above it, says what is wrong otherwise."""
-    lines = context.lines()
-    number = context.location(switch.site).line - 1
-    if _REASON.search(lines[number]):
-        return True
-    for line in reversed(lines[max(0, number - _LINES_ABOVE) : number]):
-        if not _BEFORE.match(line):
-            return False
-        if line.lstrip().startswith("#") and _REASON.search(line):
-            return True
-    return False
+    return comment_says(context, switch, _REASON, over=_BEFORE, lines_above=_LINES_ABOVE)
 
 
 def in_any_with(switch: Switch) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.queries import has_star, keyword, positional
+from tclint.source.queries import has_star, keyword, positional, unpacks_positions
 from tclint.source.tables import (
     Assignment,
     Call,
@@ -99,7 +99,7 @@ def sizes_of(
     ):
         return None
     given = tuple(argument.value for argument in positional(expression))
-    if any(argument.star == "*" for argument in expression.arguments) or not given:
+    if unpacks_positions(expression) or not given:
         return None
     if len(given) == 1:
         if not isinstance(given[0], Collection) or given[0].kind not in ("tuple", "list"):

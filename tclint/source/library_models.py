@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from tclint.source.configurations import known_values
+from tclint.source.passing import arguments_of
 from tclint.source.queries import keyword, words
 from tclint.source.resolve import Symbol
 from tclint.source.tables import Call, Expression, Function, Literal, Name, Subscript
@@ -119,53 +120,11 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
             # `args` is a parameter, but the parser stands in this file.
             found.extend(context.resolver.argparse_default(value.dotted.rpartition(".")[2]).values)
         if all(isinstance(item, Symbol) for item in found):  # what is imported, or nothing
-            found = list(_configured(context, scope, value.dotted)) or found
+            found = list(known_values(context, scope, value.dotted)) or found
     distinct = list(dict.fromkeys(item for item in found if isinstance(item, str)))
     if len(distinct) == 1 and len(distinct) == len(set(map(repr, found))):
         return distinct[0], possible.complete
     return "", False
-
-
-def _configured(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:
-    """What a configuration class gives a field, or another file a constant, where nothing else in the file
-    does."""
-    from tclint.source import configurations  # which asks here for what is passed
-
-    if configurations.assigned(context, name.rpartition(".")[2]):
-        return ()
-    found = configurations.field_values(context, scope, name)
-    return found or configurations.imported_values(context, scope, name)
-
-
-def arguments_of(context: SourceContext, owner: Function, name: str) -> Iterator[tuple[Expression, Function]]:
-    """(argument, caller) of what functions of the file pass for a parameter."""
-    listed = parameters(context, owner)
-    if name not in {item.name for item in owner.parameters}:
-        return
-    called = owner
-    if owner.name == "__init__" and owner.parent >= 0:
-        called = context.tables.functions[owner.parent]
-    for caller, event in context.program.callers.get(called.index, ()):
-        value = passed_for(event.call, listed, name)
-        if value is not None:
-            yield value, caller
-
-
-def parameters(context: SourceContext, owner: Function) -> list[str]:
-    """The names that a call's positional arguments fill, in order."""
-    listed = [item.name for item in owner.parameters if not item.star]
-    is_method = owner.parent >= 0 and context.tables.functions[owner.parent].kind == "class"
-    return listed[1:] if is_method else listed
-
-
-def passed_for(call: Call, listed: list[str], name: str) -> Expression | None:
-    """What a call passes for a parameter."""
-    for position, argument in enumerate(call.arguments):
-        if argument.star:
-            continue
-        if (argument.keyword or (listed[position] if position < len(listed) else "")) == name:
-            return argument.value
-    return None
 
 
 def _family(context: SourceContext, shown: str, name: str, site: int) -> Built | str | None:

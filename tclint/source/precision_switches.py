@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.finding import Related
 from tclint.source.queries import names_in, words
-from tclint.source.switches import Switch
+from tclint.source.switches import Switch, comment_says
 from tclint.source.tables import Assignment, CallEvent, Function, dotted, method_of
 
 if TYPE_CHECKING:
@@ -58,32 +58,21 @@ _REASON = re.compile(
     r"#.*(?:determin|reprod|accura|exact|precis|numeric|parity|match|compare|stab)", re.IGNORECASE
 )
 """A comment that says why float32 has to be exact."""
+_SWITCHES = re.compile(r".*(?:torch\.backends\.|matmul_precision)")
 
 
 def reason_given(context: SourceContext, switch: Switch) -> bool:
     """A comment beside the switch, or above it and the switches before it, says why it is set."""
-    lines = context.lines()
-    number = context.location(switch.site).line
-    if _REASON.search(lines[number - 1]):
-        return True
-    above = number - 2
-    while above >= 0 and ("torch.backends." in lines[above] or "matmul_precision" in lines[above]):
-        above -= 1
-    return above >= 0 and lines[above].lstrip().startswith("#") and bool(_REASON.search(lines[above]))
+    return comment_says(context, switch, _REASON, over=_SWITCHES)
 
 
 def computes_in_float64(context: SourceContext) -> bool:
     """`torch.set_default_dtype(torch.float64)` that always runs."""
     return any(
-        "torch.set_default_dtype" in context.resolver.called(function, event.call)
-        and context.program.unconditional(function, event.block)
-        and any(
-            dotted(argument.value).rpartition(".")[2] in ("float64", "double")
-            for argument in event.call.arguments
-        )
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, CallEvent)
+        context.program.unconditional(switch.function, switch.block)
+        and switch.expression is not None
+        and dotted(switch.expression).rpartition(".")[2] in ("float64", "double")
+        for switch in context.program.switches_of("torch.set_default_dtype")
     )
 
 

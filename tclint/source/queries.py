@@ -56,6 +56,11 @@ def contains(expression: Expression, test: Callable[[Expression], bool]) -> bool
     return test(expression) or any(contains(part, test) for part in parts_of(expression))
 
 
+def unpacks_positions(call: Call) -> bool:
+    """`*args` may fill any position; `**kwargs` names nothing that the call gives itself."""
+    return any(argument.star == "*" for argument in call.arguments)
+
+
 def names_in(expression: Expression) -> set[str]:
     """Dotted names that an expression reads."""
     found: set[str] = set()

@@ -74,8 +74,8 @@ def lint(
     prefilter = Prefilter.of(rules)
     # Rules are asked about the settings when a file could concern them: some have to read data for it.
     applies = cache(lambda rule: rule.applies(settings))
+    open_cache = cache(lambda: _cache_of(settings))
     tables_cache: TablesCache | None = None
-    is_first = True
     findings: list[Finding] = []
     parsed_files = 0
     marked: dict[str, str] = {}
@@ -94,8 +94,7 @@ def lint(
         )
         if not concerned:
             continue
-        if is_first:
-            tables_cache, is_first = _cache_of(settings), False
+        tables_cache = open_cache()
         concerned = (tables_cache.plausible if tables_cache is not None else plausible)(concerned, data)
         if not concerned:
             continue

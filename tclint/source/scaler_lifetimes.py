@@ -1,14 +1,12 @@
-"""How long a loss scaler lives and when it is updated, followed through a function and its callers."""
+"""How long a loss scaler lives, followed through a function and its callers."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.conditions import apart, conditions_of
+from tclint.source.conditions import conditions_of
 from tclint.source.queries import root_name
-from tclint.source.scaler_ops import reads_of_round, tail
 from tclint.source.tables import (
     Assignment,
     Call,
@@ -19,7 +17,6 @@ from tclint.source.tables import (
     Subscript,
     dotted,
     method_of,
-    render,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +25,27 @@ if TYPE_CHECKING:
     from tclint.source.scaling_view import Op, View
     from tclint.source.tables import Expression, Function
 
-_MAY_STEP = re.compile(r"(?:^|_)(?:step|optimi[sz]e|unscale|clip)")
-"""In names of functions that are not seen and may step through the scaler."""
+_OF_OPTIMIZERS = (
+    "step",
+    "first_step",
+    "second_step",
+    "zero_grad",
+    "state_dict",
+    "load_state_dict",
+    "add_param_group",
+    "train",
+    "eval",
+)
+"""Methods of optimizers; none of them makes one."""
+_FOLLOWED = 3
+"""How many calls deep a function is below the loop."""
+
+
+class Repeated(NamedTuple):
+    """A call that a loop makes in every round."""
+
+    site: int | None
+    """None: in another class than the function's, a base of it."""
 
 
 class Remade(NamedTuple):
@@ -37,18 +53,8 @@ class Remade(NamedTuple):
 
     made: Made
     backward: Op
-    called_in: int
-    """Site of the call that runs in a loop; -1: the function makes it in a loop of its own; -2: the call is
-    in a base class."""
-
-
-class EarlyUpdate(NamedTuple):
-    """An update that no inf check comes before."""
-
-    update: Op
-    backward: Op
-    rarer: Op | None
-    """A step before it that some rounds leave out."""
+    call: Repeated | None
+    """What runs the function again and again; None: the function makes it in a loop of its own."""
 
 
 def remade(context: SourceContext, view: View) -> Iterator[Remade]:
@@ -63,7 +69,7 @@ def remade(context: SourceContext, view: View) -> Iterator[Remade]:
             if not any(origin.site == made.site for origin in origins):
                 continue
             if _in_loop(context, function, made, backward):
-                yield Remade(made, backward, -1)
+                yield Remade(made, backward, None)
                 break
             call = _called_in_loop(context, view, backward)
             if call is not None:
@@ -100,20 +106,6 @@ def _over_phases(context: SourceContext, function: Function, loop: int) -> bool:
     return False
 
 
-_OF_OPTIMIZERS = (
-    "step",
-    "first_step",
-    "second_step",
-    "zero_grad",
-    "state_dict",
-    "load_state_dict",
-    "add_param_group",
-    "train",
-    "eval",
-)
-"""Methods of optimizers; none of them makes one."""
-
-
 def _makes_optimizer(context: SourceContext, function: Function, block: int) -> bool:
     """An optimizer is made in a block, not only where there is none yet."""
     for event in function.events:
@@ -142,8 +134,8 @@ def _only_when_missing(function: Function, block: int) -> bool:
     )
 
 
-def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | None:
-    """The site of a call, of the function or of one that calls it, by a loop in which the optimizers stay the
+def _called_in_loop(context: SourceContext, view: View, backward: Op) -> Repeated | None:
+    """A call, of the function or of one that calls it, by a loop in which the optimizers stay the
     same ones."""
     function = view.function
     steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
@@ -164,13 +156,9 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
     return _loop_around(context, function, optimizers, _FOLLOWED)
 
 
-_FOLLOWED = 3
-"""How many calls deep a function is below the loop."""
-
-
 def _loop_around(
     context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
-) -> int | None:
+) -> Repeated | None:
     if function.kind != "function" or _makes_optimizer(context, function, 0):
         return None
     for caller, event, owner in _calls_of(context, function):
@@ -178,13 +166,13 @@ def _loop_around(
             {owner} if owner else set().union(*(_named_in(context, caller, function, name) for name in names))
             for names in optimizers
         ]
-        site = _in_loop_of(context, caller, event, passed)
-        if site is None and depth > 1 and caller is not function:
+        call = _in_loop_of(context, caller, event, passed)
+        if call is None and depth > 1 and caller is not function:
             assigned = _assigned_in(caller, 0)
             if not any(names & assigned for names in passed):
-                site = _loop_around(context, caller, passed, depth - 1)
-        if site is not None:
-            return site
+                call = _loop_around(context, caller, passed, depth - 1)
+        if call is not None:
+            return call
     if depth > 0 and all(any(name.startswith("self.") for name in names) for names in optimizers):
         return _in_loop_of_base(context, function, optimizers, depth)
     return None
@@ -192,7 +180,7 @@ def _loop_around(
 
 def _in_loop_of_base(
     context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
-) -> int | None:
+) -> Repeated | None:
     """`for epoch in range(epochs): self.train_epoch()` in a class that this method's class derives from."""
     owner = context.tables.class_of(function)
     if owner is None or function.parent != owner.index:
@@ -212,13 +200,9 @@ def _in_loop_of_base(
                         _in_loop_of(scope, member, event, optimizers) is not None
                         or _loop_around(scope, member, optimizers, depth - 1) is not None
                     ):
-                        return _ELSEWHERE
+                        return Repeated(None)
         waiting = bases
     return None
-
-
-_ELSEWHERE = -2
-"""In place of a site: the call is in a base class."""
 
 
 def _bases(context: SourceContext, owner: Function, method: str) -> Iterator[tuple[SourceContext, Function]]:
@@ -239,8 +223,8 @@ def _bases(context: SourceContext, owner: Function, method: str) -> Iterator[tup
 
 def _in_loop_of(
     context: SourceContext, caller: Function, event: CallEvent, optimizers: list[set[str]]
-) -> int | None:
-    """The call's site where a loop of the caller keeps at least one of the optimizers."""
+) -> Repeated | None:
+    """The call where a loop of the caller keeps at least one of the optimizers."""
     for loop in caller.enclosing(event.block):
         if caller.blocks[loop].kind != "loop":
             continue
@@ -248,7 +232,7 @@ def _in_loop_of(
             return None
         assigned = _assigned_in(caller, loop)
         if any(not names & assigned for names in optimizers):
-            return event.call.site
+            return Repeated(event.call.site)
     return None
 
 
@@ -301,130 +285,3 @@ def _named_in(context: SourceContext, caller: Function, function: Function, name
             for part in (dotted(value), root_name(value))
         }
     return {root, name}
-
-
-def early_updates(context: SourceContext, view: View) -> Iterator[EarlyUpdate]:
-    """Updates that every run, or some rounds of a loop, get to without a step or an unscale_ before."""
-    if view.of("escape"):
-        return
-    for update in view.of("update"):
-        backward = next(iter(view.before(update, "scaled_backward")), None)
-        skipped = None if backward is not None else _skipped(view, update)
-        backward = backward or skipped
-        if backward is None or update.call.arguments or tail(backward.scaler) != tail(update.scaler):
-            continue
-        if context.scaling.is_off(view, update) or not _is_torchs(context, view, update):
-            continue
-        if skipped is not None:
-            yield EarlyUpdate(update, skipped, None)
-            continue
-        checks = view.before(update, "scaler_step", "unscale")
-        if not checks:
-            unseen = view.before(update, "step", "rescale", "other_backward")
-            if not unseen and not _may_step_between(context, view, backward, update):
-                yield EarlyUpdate(update, backward, None)
-            continue
-        rarer = next((op for op in checks if _left_out(view, op, update)), None)
-        if rarer is not None and all(_left_out(view, op, update) for op in checks):
-            yield EarlyUpdate(update, backward, rarer)
-
-
-def _skipped(view: View, update: Op) -> Op | None:
-    """The backward pass of a loop whose other rounds end with an update as well, where a round that updates
-    here leaves it out: `if not isfinite(loss): scaler.update(); continue`."""
-    loops = view.loops(update)
-    if not loops or view.before(update, "scaler_step", "unscale", "step", "other_backward", "rescale"):
-        return None
-    inside = [
-        op for op in view.of("scaled_backward", "scaler_step", "unscale") if loops[0] in view.around(op)
-    ]
-    changing = view.changes_in(loops[0])
-    for op in inside:
-        ends = [end for end in view.after(op, "update") if loops == view.loops(end)]
-        if not view.apart(update, op) or view.decided_by_precision(update, op):
-            return None
-        if op.kind != "scaled_backward" and not any(not view.extra(end, op) for end in ends):
-            return None
-        if not any(reads_of_round(condition, changing) for condition in view.extra(update, op)):
-            return None
-    if not {"scaled_backward", "scaler_step"} <= {op.kind for op in inside}:
-        return None
-    return next(op for op in inside if op.kind == "scaled_backward")
-
-
-def _is_torchs(context: SourceContext, view: View, update: Op) -> bool:
-    """The scaler is a GradScaler that the file makes, or goes through its protocol here; and no other
-    function can step it in between."""
-    made, others = context.scaling.origins_of(view, update)
-    if others or not (made or view.of("scaler_step", "unscale")):
-        return False
-    owner = context.resolver.owner(view.function, update.scaler) if "." not in update.scaler else None
-    if owner is view.function and owner.kind == "function":
-        return True
-    return not any(
-        tail(op.scaler) == tail(update.scaler)
-        and all(place.function != view.function.index for place in op.places)
-        for other in context.scaling.views
-        for op in other.of("scaler_step", "unscale")
-    )
-
-
-def _may_step_between(context: SourceContext, view: View, backward: Op, update: Op) -> bool:
-    """A call between the two that is not seen may step: a method of a base class, `engine.step()`."""
-    function = view.function
-    for event in function.events:
-        if not isinstance(event, CallEvent):
-            continue
-        if not backward.places[0].site < event.call.site < update.places[0].site:
-            continue
-        name = dotted(event.call.function)
-        known = context.resolver.called(function, event.call)
-        if any(qualified.startswith("torch.") for qualified in known):
-            continue
-        if context.resolver.local_functions(function, event.call.function):
-            continue
-        if apart(function, event.block, update.places[0].block):
-            continue
-        if name.startswith(("self.", "cls.", "super")) and name.count(".") == 1:
-            return True
-        text = render(event.call.function).lower()
-        if "sched" not in text and _MAY_STEP.search(method_of(event.call)[1].lower()):
-            return True
-    return False
-
-
-def _left_out(view: View, step: Op, update: Op) -> bool:
-    """Some rounds of a loop leave the step out, while the update runs in all of them."""
-    loops = view.loops(update)
-    if not loops or loops != view.loops(step) or view.extra(update, step):
-        # A step in a loop inside may run in its last round, before the update.
-        return False
-    extra = view.extra(step, update)
-    changing = view.changes_in(loops[0])
-    return (
-        view.encloses(update, step)
-        and not view.decided_by_precision(step, update)
-        and any(reads_of_round(condition, changing) for condition in extra)
-    )
-
-
-def per_optimizer(view: View) -> Iterator[tuple[Op, Op, Op]]:
-    """(update, step, backward) where one backward pass serves several optimizers in a loop, and the scaler
-    is updated after each of them."""
-    for update in view.of("update"):
-        for step in view.before(update, "scaler_step")[:1]:
-            backward = next(iter(view.before(step, "scaled_backward")), None)
-            loops = view.loops(step)
-            if backward is None or not loops or not view.bound_by(loops[0], step.optimizer):
-                continue
-            inside = [
-                op
-                for op in view.of("scaled_backward", "backward", "other_backward", "escape")
-                if loops[0] in view.around(op)
-            ]
-            changing = view.changes_in(loops[0])
-            if any(reads_of_round(condition, changing) for condition in view.conditions(step)):
-                continue  # `if index != chosen: continue`: only one of them steps
-            same_rounds = loops == view.loops(update) and not view.extra(update, step)
-            if same_rounds and not inside and tail(step.scaler) == tail(update.scaler):
-                yield update, step, backward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,7 @@ from tclint.source.tables import (
 )
 
 if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
     from tclint.source.program import Program
 
 _SWITCH_ATTRIBUTES = frozenset(
@@ -76,6 +78,32 @@ def find_switches(program: Program) -> tuple[Switch, ...]:
             )
         )
     return tuple(sorted(found, key=lambda switch: switch.site))
+
+
+def comment_says(
+    context: SourceContext,
+    switch: Switch,
+    says: re.Pattern[str],
+    *,
+    over: re.Pattern[str],
+    lines_above: int | None = None,
+) -> bool:
+    """Whether a comment beside a switch, or above it and the lines that may lie between, says something.
+
+    Args:
+        over: what lines between the comment and the switch begin with.
+        lines_above: how many lines are looked at; None: as many as there are.
+    """
+    lines = context.lines()
+    number = context.location(switch.site).line - 1
+    if says.search(lines[number]):
+        return True
+    for line in reversed(lines[:number][-lines_above if lines_above else None :]):
+        if line.lstrip().startswith("#") and says.search(line):
+            return True
+        if not over.match(line):
+            return False
+    return False
 
 
 def _assigned_switches(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tclint.source.configurations import field_values
-from tclint.source.library_models import arguments_of
+from tclint.source.passing import arguments_of
 from tclint.source.queries import has_star
 from tclint.source.tables import (
     Argument,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from tclint.source.outline_attention import MASKS
 from tclint.source.queries import keyword, names_in, words
 from tclint.source.readers import METADATA
 from tclint.source.tables import (
@@ -39,7 +40,6 @@ _MASKING = words("masked_fill masked_fill_")
 _SCALING = {"mul": "*", "mul_": "*", "div": "/", "div_": "/", "add": "+", "add_": "+"}
 _SCALES = re.compile(r"scal|sqrt|temperature|norm_fact|\bdim|_dim|\bd_k|d_head|head_size|\bq\.")
 _ONE_TOKEN = re.compile(r"<slice 0, 1\b|\.(?:reshape|view)\([^,()]+, 1,|\.unsqueeze\(")
-_MASKS = ("mask", "causal")
 
 
 class Attention(NamedTuple):
@@ -202,7 +202,7 @@ class _Reading:
             )
             if operator in ("*", "/") and number:
                 return tag
-            if operator == "+" and any(part in said for part in _MASKS) and "bias" not in said:
+            if operator == "+" and any(part in said for part in MASKS) and "bias" not in said:
                 self.masked.add(tag.number)
                 return tag
         self._poison(tag)
