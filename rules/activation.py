@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.advice.activations import NOT_FUSABLE
 from tclint.advice.layers import (
     costliest,
     indices_of,
@@ -18,25 +19,6 @@ from tclint.context import GraphContext
 from tclint.finding import Effect, Finding, Fix
 from tclint.graph import Graph, Op
 from tclint.rule import Example, GraphRule
-
-_NOT_FUSABLE = frozenset(
-    {
-        "leaky_relu",
-        "hardswish",
-        "hardsigmoid",
-        "mish",
-        "prelu",
-        "selu",
-        "celu",
-        "rrelu",
-        "glu",
-        "log_sigmoid",
-        "hardshrink",
-        "softshrink",
-        "threshold",
-    }
-)
-"""Activations outside cuDNN's list: relu (clipped too), tanh, sigmoid, elu, gelu, softplus, swish (silu)."""
 
 _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
@@ -181,7 +163,7 @@ def example_inputs():
             return
         found: dict[str, list[Op]] = {}
         for op in context.graph.ops:
-            if op.name in _NOT_FUSABLE and _follows_product(op, context.graph):
+            if op.name in NOT_FUSABLE and _follows_product(op, context.graph):
                 found.setdefault(op.name, []).append(op)
         for name, ops in found.items():
             concerned = indices_of(ops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tclint.advice.activations import NOT_FUSABLE
 from tclint.finding import Finding, Fix
 from tclint.rule import Example, Rule, SourceRule
 from tclint.source.layer_order import Layer, LayerOrder
@@ -13,12 +14,7 @@ from tclint.source.queries import is_test_path, words
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
 
-_NOT_FUSABLE = words(
-    "LeakyReLU Hardswish Hardsigmoid Mish PReLU SELU CELU RReLU GLU LogSigmoid Hardshrink Softshrink "
-    "Threshold"
-)
-"""As in rules/activation.py, by the names of their layers."""
-
+_NOT_FUSABLE = frozenset(NOT_FUSABLE.values())
 _PRODUCTS = words("Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear Bilinear")
 _NORMS = words("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm GroupNorm LayerNorm")
 _COMPILERS = frozenset({"compile", "torch_tensorrt"})

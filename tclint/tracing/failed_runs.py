@@ -30,7 +30,7 @@ def clues_of(error: BaseException, model: nn.Module) -> Clues:
         from_line(frames, error, clues)
         from_key(frames, error, clues)
     if isinstance(error, KeyError):
-        return clues
+        return clues  # its message is the key, in which numbers mean nothing
     _from_message(message, refusing is not None, clues)
     _from_absent(frames, model, message, clues)
     return clues

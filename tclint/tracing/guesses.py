@@ -111,16 +111,6 @@ def _unique(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: 
     return _empty((count,), tensor.dtype), _empty(tensor.shape), _empty((count,))
 
 
-@_guesses("_coalesce")
-def _coalesce(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    tensor = args[0]
-    if not tensor.is_meta:
-        return NotImplemented
-    recorder.assumptions.add("coalesce of traced indices: none of them assumed to occur twice")
-    indices, values = tensor._indices(), tensor._values()
-    return torch.sparse_coo_tensor(indices, values, tensor.shape, is_coalesced=True)
-
-
 @_guesses("repeat_interleave")
 def _repeat_interleave(
     recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -10,7 +10,14 @@ from torch import nn
 
 from tclint.tracing.einops_layers import is_einops, shapes_for
 from tclint.tracing.named_inputs import floating_dtype, tokens
-from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, SEQUENCE_LENGTH, image_sizes, sequence_length
+from tclint.tracing.stated_sizes import (
+    FRAMES,
+    IMAGE_SIZE,
+    OTHER_IMAGE_SIZES,
+    SEQUENCE_LENGTH,
+    image_sizes,
+    sequence_length,
+)
 
 _META = torch.device("meta")
 
@@ -18,9 +25,8 @@ BATCH = 8
 VIDEO_SIZE = (FRAMES, 112, 112)
 SIGNAL_LENGTH = 1024
 
-# Tried in this order where 224 does not fit: sizes of common data sets and networks.
-_OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
 _LARGEST_WINDOW = 31
+"""Of a fixed filter, such as a blur's: what is wider is a table or a map."""
 _OTHER_SIGNAL_LENGTHS = (16000, 128)
 
 _CONVOLUTIONS = (
@@ -128,7 +134,7 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
         for side in (1, 4, 7, 16):
             yield _floats(layer, BATCH, channels, side, side)
     elif rank == 2:
-        others = [(size, size) for size in (IMAGE_SIZE, *_OTHER_IMAGE_SIZES)]
+        others = [(size, size) for size in (IMAGE_SIZE, *OTHER_IMAGE_SIZES)]
         for size in (*image_sizes(model), *others):
             yield _floats(layer, BATCH, channels, *size)
         if channels % 3 == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -15,19 +15,16 @@ from tclint.tracing.clues import Clues, RankClash, Shape, SizeClash
 from tclint.tracing.examples import CallInputs, described
 from tclint.tracing.inference import guesses_for
 from tclint.tracing.session import argument_names
-from tclint.tracing.slots import Change, Slot, exchanged, slots_of
-from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, image_sizes, sequence_length
-
-_META = torch.device("meta")
+from tclint.tracing.slots import LARGEST, Change, Slot, exchanged, like, permuted, slots_of, with_size
+from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, OTHER_IMAGE_SIZES, image_sizes, sequence_length
 
 _LISTED = 2
-_LARGEST = 1 << 20
-_MOST_ELEMENTS = 1 << 36
-"""Of an input: more than any batch of videos has."""
+"""Tensors in a list that is asked for instead of one: the fewest that are a list."""
 _MAX_ANCESTORS = 400
 _MAX_TIMES = 4
-# Of images in data sets, of games, and of what networks take.
-_CUSTOMARY = (28, 32, 64, 84, 96, 128, 160, 224, 256, 299, 384, 512)
+"""How often a model is taken to join a tensor with itself."""
+# Those that are tried, and Atari's frames as agents see them and MobileNets' small images.
+_CUSTOMARY = tuple(sorted({IMAGE_SIZE, *OTHER_IMAGE_SIZES, 84, 160}))
 # A class token, a distillation token, registers.
 _EXTRA_TOKENS = (0, 1, 2, 4, 5)
 
@@ -61,16 +58,16 @@ class Repairs:
         if clues.integers is not None:
             for slot in _among(slots, clues.integers):
                 if slot.tensor.is_floating_point():
-                    yield {slot.path: _like(slot.tensor, dtype=torch.int64)}
+                    yield {slot.path: like(slot.tensor, dtype=torch.int64)}
         if clues.floats is not None:
             integers = [s for s in _among(slots, clues.floats) if not s.tensor.is_floating_point()]
             if integers:
-                yield {slot.path: _like(slot.tensor, dtype=torch.float32) for slot in integers}
+                yield {slot.path: like(slot.tensor, dtype=torch.float32) for slot in integers}
         if clues.is_list is not None:
             for slot in _among(slots, clues.is_list):
                 if slot.tensor.dim() > 1:
                     yield {
-                        slot.path: [_like(slot.tensor, shape=slot.tensor.shape[1:]) for _ in range(_LISTED)]
+                        slot.path: [like(slot.tensor, shape=slot.tensor.shape[1:]) for _ in range(_LISTED)]
                     }
         if clues.names:
             yield {slot.path: clues.names[slot.name] for slot in slots if slot.name in clues.names}
@@ -79,7 +76,7 @@ class Repairs:
                 for value in guesses_for(name, slots[0].tensor, self._model):
                     yield {(name,): value}
         if clues.swapped:
-            yield {slot.path: _permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
+            yield {slot.path: permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
         if clues.is_small:
             yield from self._larger(slots, clues.small_axes)
         for rank in clues.ranks:
@@ -99,7 +96,7 @@ class Repairs:
         if clues.sizes:
             for slot in slots:
                 if slot.tensor.dim() == 3:
-                    yield {slot.path: _permuted(slot.tensor, 1, 2)}
+                    yield {slot.path: permuted(slot.tensor, 1, 2)}
 
     # ------------------------------------------------------------ sizes
 
@@ -111,24 +108,19 @@ class Repairs:
             have = [axis for axis in range(1, len(shape)) if shape[axis] == clash.have]
             want = [axis for axis in range(1, len(shape)) if shape[axis] == clash.want]
             for one, other in itertools.product(have, want):
-                yield {slot.path: _permuted(slot.tensor, one, other)}
+                yield {slot.path: permuted(slot.tensor, one, other)}
             for axis in have:
-                yield {slot.path: _with_size(slot.tensor, {axis: clash.want})}
+                yield {slot.path: with_size(slot.tensor, {axis: clash.want})}
             # What is repeated or joined with itself before the layer: neighbours beside points.
             for axis, size in enumerate(shape[1:], 1):
                 times = clash.have // size
                 if 1 < times <= _MAX_TIMES and clash.have == times * size and clash.want % times == 0:
-                    yield {slot.path: _with_size(slot.tensor, {axis: clash.want // times})}
+                    yield {slot.path: with_size(slot.tensor, {axis: clash.want // times})}
         for slot in chosen:
             for axes in _spatial_choices(slot.tensor):
                 yield from self._scaled(slot, clash, slots, axes)
         for slot in chosen:
-            rank = slot.tensor.dim()
-            axis = rank - 3 if rank >= 4 else rank - 1
-            # A part of what was joined is larger or smaller by the difference.
-            size = slot.tensor.shape[axis] + clash.want - clash.have if axis > 0 else 0
-            if size > 0:
-                yield {slot.path: _with_size(slot.tensor, {axis: size})}
+            yield from _shifted(slot, clash)
 
     def _scaled(
         self, slot: Slot, clash: SizeClash, slots: list[Slot], axes: tuple[int, ...]
@@ -199,7 +191,7 @@ class Repairs:
         for slot in _among(slots, clash.sources):
             rank = slot.tensor.dim() + clash.more
             for shape in self._shapes(slot.tensor, rank):
-                yield {slot.path: _like(slot.tensor, shape=shape)}
+                yield {slot.path: like(slot.tensor, shape=shape)}
 
     def _shapes(self, tensor: torch.Tensor, rank: int) -> Iterator[Shape]:
         shape, length = tuple(tensor.shape), sequence_length(self._model)
@@ -238,7 +230,7 @@ def _with_rows(slots: list[Slot], clashes: list[SizeClash]) -> Iterator[Change]:
     for clash in clashes:
         for slot in _among(slots, clash.sources):
             if slot.tensor.dim() and slot.tensor.shape[0] == clash.have:
-                yield {slot.path: _with_size(slot.tensor, {0: clash.want})}
+                yield {slot.path: with_size(slot.tensor, {0: clash.want})}
 
 
 def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[Change]:
@@ -250,9 +242,18 @@ def _all_resized(slots: list[Slot], clash: SizeClash) -> Iterator[Change]:
     }
     if len(sized) > 1 and any(slot.name in clash.sources for slot, _ in sized.values()):
         yield {
-            key: _with_size(slot.tensor, dict.fromkeys(axes, clash.want))
+            key: with_size(slot.tensor, dict.fromkeys(axes, clash.want))
             for key, (slot, axes) in sized.items()
         }
+
+
+def _shifted(slot: Slot, clash: SizeClash) -> Iterator[Change]:
+    """A part of what was joined is larger or smaller by the difference."""
+    rank = slot.tensor.dim()
+    axis = rank - 3 if rank >= 4 else rank - 1
+    size = slot.tensor.shape[axis] + clash.want - clash.have if axis > 0 else 0
+    if size > 0:
+        yield {slot.path: with_size(slot.tensor, {axis: size})}
 
 
 def _goals(shape: Shape, clash: SizeClash, count: int) -> Iterator[dict[int, int]]:
@@ -296,7 +297,7 @@ def _solve(seen: dict[int, int], goal: int) -> int | None:
     low_feature = seen.get(below, 0)
     if above is None:
         guess = below * goal / low_feature if low_feature else 2.0 * below
-        low, high = below + 1, _LARGEST
+        low, high = below + 1, LARGEST
     else:
         guess = below + (above - below) * (goal - low_feature) / (seen[above] - low_feature)
         low, high = below + 1, above - 1
@@ -331,7 +332,7 @@ def _spatial_choices(tensor: torch.Tensor) -> list[tuple[int, ...]]:
 def _with_twins(slot: Slot, sizes: dict[int, int], slots: list[Slot]) -> Change:
     """Resize a tensor, and the other inputs of its shape with it."""
     return {
-        other.path: _with_size(other.tensor, sizes)
+        other.path: with_size(other.tensor, sizes)
         for other in slots
         if other.tensor.shape == slot.tensor.shape
     }
@@ -342,7 +343,7 @@ def _divisible(slots: list[Slot], size: int, divisor: int) -> Iterator[Change]:
         axes = [axis for axis in range(1, slot.tensor.dim()) if slot.tensor.shape[axis] == size]
         multiple = max(1, size // divisor) * divisor
         if axes and multiple != size:
-            yield {slot.path: _with_size(slot.tensor, dict.fromkeys(axes, multiple))}
+            yield {slot.path: with_size(slot.tensor, dict.fromkeys(axes, multiple))}
 
 
 def _to_multiples(slots: list[Slot], multiple: int) -> Iterator[Change]:
@@ -363,37 +364,9 @@ def _channels_of(width: int) -> Iterator[int]:
     yield 3
 
 
-# ---------------------------------------------------------------- tensors
-
-
 def _among(slots: list[Slot], sources: frozenset[str]) -> list[Slot]:
     """The slots that are named; all of them, where none is."""
     return [slot for slot in slots if slot.name in sources] or slots
-
-
-def _like(
-    tensor: torch.Tensor, *, shape: Iterable[int] | None = None, dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    sizes = tuple(tensor.shape if shape is None else shape)
-    if math.prod(sizes) > _MOST_ELEMENTS:
-        return tensor  # tried already
-    if tensor.is_meta or math.prod(sizes) > 4096:
-        return torch.empty(sizes, dtype=dtype or tensor.dtype, device=_META)
-    return torch.ones(sizes, dtype=dtype or tensor.dtype)
-
-
-def _with_size(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
-    shape = list(tensor.shape)
-    for axis, size in sizes.items():
-        if 0 < size <= _LARGEST:
-            shape[axis] = size
-    return _like(tensor, shape=shape)
-
-
-def _permuted(tensor: torch.Tensor, one: int, other: int) -> torch.Tensor:
-    shape = list(tensor.shape)
-    shape[one], shape[other] = shape[other], shape[one]
-    return _like(tensor, shape=shape)
 
 
 def _changed(tried: CallInputs, change: Change, model: nn.Module, first: CallInputs) -> CallInputs:

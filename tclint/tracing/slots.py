@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -11,6 +12,14 @@ from torch import nn
 
 from tclint.tracing.examples import CallInputs
 from tclint.tracing.session import argument_names
+
+LARGEST = 1 << 20
+"""Of one dim of an input that is tried."""
+_MOST_ELEMENTS = 1 << 36
+"""Of an input: more than any batch of videos has."""
+_MOST_REAL = 4096
+"""Elements of a copy that holds numbers, as the original does."""
+_META = torch.device("meta")
 
 Path = tuple[int | str, ...]
 """Where a tensor is: the argument's index or name, then the keys of dicts and attributes that lead to it."""
@@ -68,3 +77,32 @@ def _with(owner: Any, path: list[int | str], value: Any) -> Any:
     if isinstance(owner, SimpleNamespace):
         return SimpleNamespace(**{**vars(owner), str(key): _with(getattr(owner, str(key)), rest, value)})
     return {**owner, key: _with(owner[key], rest, value)}
+
+
+def like(
+    tensor: torch.Tensor, *, shape: Iterable[int] | None = None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A tensor of that shape and type, with numbers where the given one has some and it is small; the given
+    one itself for a shape that no input has."""
+    sizes = tuple(tensor.shape if shape is None else shape)
+    if math.prod(sizes) > _MOST_ELEMENTS:
+        return tensor
+    if tensor.is_meta or math.prod(sizes) > _MOST_REAL:
+        return torch.empty(sizes, dtype=dtype or tensor.dtype, device=_META)
+    return torch.ones(sizes, dtype=dtype or tensor.dtype)
+
+
+def with_size(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+    """The same with other sizes, by axis; those that no input has are left out."""
+    shape = list(tensor.shape)
+    for axis, size in sizes.items():
+        if 0 < size <= LARGEST:
+            shape[axis] = size
+    return like(tensor, shape=shape)
+
+
+def permuted(tensor: torch.Tensor, one: int, other: int) -> torch.Tensor:
+    """The same with two axes exchanged."""
+    shape = list(tensor.shape)
+    shape[one], shape[other] = shape[other], shape[one]
+    return like(tensor, shape=shape)

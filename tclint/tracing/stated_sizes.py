@@ -9,6 +9,8 @@ from torch import nn
 
 SEQUENCE_LENGTH = 128
 IMAGE_SIZE = 224
+# Tried in this order where 224 does not fit: sizes of common data sets and networks.
+OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
 FRAMES = 16
 """Of a video clip, as action recognition mostly takes them."""
 
