@@ -54,6 +54,7 @@ def main() -> int:
     done = _done(out)
     importlib.import_module("tclint.tracing.in_process")
     importlib.import_module("torch.utils.flop_counter")
+    importlib.import_module("tclint.tracing.warm").warm_up()  # as tclint's own worker does
     chosen = [
         case
         for position, case in enumerate(source.cases())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tclint.graph.op import Op
 from tclint.graph.spec import Site, TensorSpec, itemsize_bytes, numel
+
+if TYPE_CHECKING:
+    import torch
 
 GRAPH_SCHEMA_VERSION = "1"
 
@@ -108,6 +111,24 @@ class Graph:
         from tclint.graph.lowering import forward_flops
 
         return forward_flops(self)
+
+    def to_fx(self) -> torch.fx.Graph:
+        """The same operators as nodes of a torch.fx.Graph, for tools that work on those.
+
+        Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names,
+        call_function nodes the operators (OpOverload targets); of an operator written as its parts, the
+        parts. `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the
+        model made while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`,
+        their values are not known. Without such constants `torch.fx.GraphModule(model, graph.to_fx())`
+        computes what the model does, as a tuple.
+
+        Raises:
+            LookupError: an operator of a library that is not imported here.
+            ImportError: torch is not installed.
+        """
+        from tclint.tracing.fx_graph import to_fx
+
+        return to_fx(self)
 
     def to_json(self) -> str:
         """One JSON document; `Graph.from_json` gives an equal graph back."""

@@ -97,6 +97,8 @@ class Op:
     checkpoint: Checkpoint | None = None
     autocast_disabled: bool = False
     """The model takes it out of autocast: `autocast(enabled=False)`, `custom_fwd(cast_inputs=float32)`."""
+    operator: str = ""
+    """torch's full name of the operator, with namespace and overload: 'aten::add_.Tensor'."""
     casts: tuple[Cast, ...] = ()
     """What autocast converts before this op; filled in by tclint.cost.precision, empty as traced."""
 
@@ -132,6 +134,8 @@ class Op:
         for key in ("construct_site", "construct_library_site", "call_site", "call_library_site"):
             site: Site | None = getattr(self, key)
             data[key] = None if site is None else site.to_json()
+        if self.operator:
+            data["operator"] = self.operator
         if self.parent is not None:
             data["parent"] = self.parent
         if self.in_place:
@@ -168,6 +172,7 @@ class Op:
             construct_library_site=Site.from_json(data["construct_library_site"]),
             call_site=Site.from_json(data["call_site"]),
             call_library_site=Site.from_json(data["call_library_site"]),
+            operator=data.get("operator", ""),
             parent=data.get("parent"),
             in_place=data.get("in_place", False),
             differentiable=data.get("differentiable", True),

@@ -13,8 +13,7 @@ from tclint.graph import Assumption, Site
 from tclint.tracing.constants import RANDOM_FACTORIES
 from tclint.tracing.contents import likely_values
 from tclint.tracing.exits import extremum_at, guard_at
-from tclint.tracing.operators import facts_of
-from tclint.tracing.origin import origin_of
+from tclint.tracing.origin import origin_of, spec_of
 from tclint.tracing.sites import SiteFinder
 
 Instruction = tuple[str, int, int]
@@ -130,28 +129,25 @@ def _picks_the_known(tensor: torch.Tensor, extremum: str) -> bool | None:
     a tensor.
     """
     origin = origin_of(tensor)
-    node = None if origin is None else origin.node
-    facts = None if node is None else facts_of(node.target)
-    if not extremum or node is None or facts is None or len(node.all_input_nodes) != 1:
+    op = None if origin is None else origin.maker
+    if not extremum or op is None or len(op.inputs) != 1:
         return None
     turned = {"max": "lt", "min": "gt"}[extremum]
-    return facts.name == turned if facts.name in ("lt", "gt") else None
+    return op.name == turned if op.name in ("lt", "gt") else None
 
 
 def _is_chance(tensor: torch.Tensor) -> bool:
     """Whether all that the tensor was computed from was drawn at random."""
     origin = origin_of(tensor)
-    waiting = [] if origin is None or origin.node is None else [origin.node]
+    if origin is None:
+        return False
+    waiting = [spec_of(tensor)]
     for _ in range(_CHANCE_STEPS):
         if not waiting:
-            return origin is not None and origin.node is not None
-        node = waiting.pop()
-        if node.all_input_nodes:
-            waiting += node.all_input_nodes
-        elif node.op != "call_function":
+            return True
+        spec = waiting.pop()
+        op = None if spec.producer is None else origin.written[spec.producer]
+        if op is None or (not op.inputs and op.name not in RANDOM_FACTORIES):
             return False
-        else:
-            facts = facts_of(node.target)
-            if facts is None or facts.full_name not in RANDOM_FACTORIES:
-                return False
+        waiting += op.inputs
     return False

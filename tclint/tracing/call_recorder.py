@@ -11,9 +11,9 @@ import torch
 from tclint.graph import Cast, Op, TensorSpec
 from tclint.graph.op import Checkpoint
 from tclint.tracing.dtypes import DTYPE_NAMES
-from tclint.tracing.fx_graph import Call, FxWriter
 from tclint.tracing.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.memory import WrittenMemory, shares_memory
+from tclint.tracing.op_writer import Call, OpWriter
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import ensure_origin, spec_of, tensors_in
 from tclint.tracing.sites import NOWHERE, Caller, SiteFinder, SitePair
@@ -44,7 +44,7 @@ class CallRecorder:
         writer: receives the operators; None while the model is being built.
     """
 
-    def __init__(self, sites: SiteFinder, writer: FxWriter | None) -> None:
+    def __init__(self, sites: SiteFinder, writer: OpWriter | None) -> None:
         self.sites = sites
         self.writer = writer
         self.modules: list[ModuleFrame] = [_ROOT]
@@ -65,7 +65,6 @@ class CallRecorder:
 
     def record(
         self,
-        function: Any,
         facts: OperatorFacts,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -86,8 +85,7 @@ class CallRecorder:
         writer = self.writer
         if writer is None:
             return
-        in_list = isinstance(output, (list, tuple))
-        made = output if in_list else (output,)
+        made = output if isinstance(output, (list, tuple)) else (output,)
         if given is None:
             given = tensors_in(args, kwargs)
         if not any(isinstance(tensor, torch.Tensor) for tensor in made):
@@ -96,14 +94,15 @@ class CallRecorder:
             return  # dropout in eval mode, `.to` without a change
         if writer.count >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
-        call = written or writer.write(function, facts, args, kwargs, before)
-        outputs = self._bind_outputs(call, facts, made, given, in_list, rebinds=written is None)
+        call = written or writer.write(facts, args, kwargs, before)
+        outputs = self._bind_outputs(writer, call, facts, made, given, rebinds=written is None)
         name = facts.name
         module, depth = self.modules[-1], len(self.modules) - 1
         construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
         op = Op(
             index=call.index,
             name=name,
+            operator=facts.operator,
             kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
             inputs=call.inputs,
             outputs=outputs,
@@ -127,18 +126,18 @@ class CallRecorder:
 
     def _bind_outputs(
         self,
+        writer: OpWriter,
         call: Call,
         facts: OperatorFacts,
         made: Sequence[Any],
         given: list[torch.Tensor],
-        in_list: bool,
         *,
         rebinds: bool,
     ) -> tuple[TensorSpec, ...]:
         """Describe what a call made, and, if it `rebinds`, leave on the tensors that it made them."""
         parameter = _parameter_of_all(call.inputs)
         specs: list[TensorSpec] = []
-        for index, tensor in enumerate(made):
+        for tensor in made:
             if not isinstance(tensor, torch.Tensor):
                 continue
             origin = ensure_origin(tensor)
@@ -156,7 +155,7 @@ class CallRecorder:
             )
             specs.append(spec)
             if rebinds and (facts.mutates or not is_given):
-                origin.made_by(call.node, index if in_list else 0, spec, in_list=in_list)
+                origin.made_by(writer.written, spec)
                 if self._written.writes and not is_given:
                     self._written.forget(tensor, origin)
         return tuple(specs)

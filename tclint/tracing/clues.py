@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.fx import Node
 
-from tclint.tracing.origin import origin_of
+from tclint.graph import TensorSpec
+from tclint.tracing.origin import origin_of, spec_of
 
 Shape = tuple[int, ...]
 
@@ -76,7 +76,10 @@ class Clues:
 
 def clash_of(tensor: torch.Tensor, have: int, want: int) -> SizeClash:
     """One of the tensor's sizes should be another."""
-    before = tuple((node.name, shape) for node, shape in _ancestors(tensor))
+    before = tuple(
+        (f"op_{spec.producer}" if spec.producer is not None else str(spec.input_name), spec.shape)
+        for spec in _ancestors(tensor)
+    )
     return SizeClash(have, want, sources_of(tensor), before)
 
 
@@ -84,35 +87,33 @@ def is_weight(tensor: torch.Tensor) -> bool:
     """Whether the tensor is a parameter, a buffer, or made from them alone."""
     origin = origin_of(tensor)
     return origin is not None and (
-        origin.parameter is not None or (origin.node is not None and origin.node.op == "get_attr")
+        origin.parameter is not None or (origin.producer is None and origin.input_name is None)
     )
 
 
-def _ancestors(tensor: torch.Tensor) -> Iterator[tuple[Node, Shape]]:
-    """What the tensor was computed from, itself included, nearest first."""
+def _ancestors(tensor: torch.Tensor) -> Iterator[TensorSpec]:
+    """What the tensor was computed from, nearest first: the first outputs of operators, and the inputs."""
     origin = origin_of(tensor)
-    if origin is None or origin.node is None:
+    if origin is None:
         return
-    waiting, seen = deque([origin.node]), {origin.node}
+    waiting, seen = deque([spec_of(tensor)]), set[int | str]()
     while waiting:
-        node = waiting.popleft()
-        op = node.meta.get("tclint")
-        if op is not None and op.outputs:
-            yield node, op.outputs[0].shape
-        elif node.op == "placeholder":
-            yield node, node.meta["spec"].shape
-        for producer in node.all_input_nodes:
-            if producer not in seen:
-                seen.add(producer)
-                waiting.append(producer)
+        spec = waiting.popleft()
+        key = spec.input_name if spec.producer is None else spec.producer
+        if key is None or key in seen:
+            continue
+        seen.add(key)
+        if spec.producer is None:
+            yield spec
+        elif (op := origin.written[spec.producer]) is not None:
+            yield op.outputs[0]
+            waiting.extend(op.inputs)
 
 
 def sources_of(tensor: Any) -> frozenset[str]:
     """Names of the model's inputs that a tensor was computed from."""
     if not isinstance(tensor, torch.Tensor):
         return frozenset()
-    names = {str(node.target) for node, _ in _ancestors(tensor) if node.op == "placeholder"}
-    origin = origin_of(tensor)
-    if not names and origin is not None and origin.input_name:
-        names = {origin.input_name}
-    return frozenset(names)
+    return frozenset(
+        spec.input_name for spec in _ancestors(tensor) if spec.producer is None and spec.input_name
+    )

@@ -1,195 +1,145 @@
-"""Writes recorded operator calls as nodes of a torch.fx.Graph, and what they say as Ops.
-
-Placeholders are the model's inputs, get_attr nodes its parameters, buffers and constants, call_function
-nodes the operators (OpOverload targets), `operator.getitem` picks from operators with several outputs.
-`node.meta["tclint"]` of an operator's node is its Op: where it ran and on what.
-"""
+"""A traced Graph as a torch.fx.Graph, for tools that work on those."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
-from tclint.graph import Op, TensorSpec
-from tclint.tracing.operators import OperatorFacts, json_value
-from tclint.tracing.origin import Origin, ensure_origin, spec_of
+from tclint.graph import Graph, Op, TensorSpec
 
-# What fx accepts as a node argument besides nodes and containers of them.
-_PLAIN = (
-    str,
-    int,
-    float,
-    bool,
-    complex,
-    slice,
-    range,
-    torch.dtype,
-    torch.device,
-    torch.memory_format,
-    torch.layout,
-)
+_TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 
 
-@dataclass(slots=True)
-class Call:
-    """A written operator call: its node, and what its arguments tell an Op."""
-
-    node: Node
-    index: int
-    inputs: tuple[TensorSpec, ...]
-    input_names: tuple[str, ...]
-    attributes: dict[str, Any]
+def to_fx(graph: Graph) -> FxGraph:
+    """See `Graph.to_fx`."""
+    return _Writer(graph).write()
 
 
-def _set_arguments_of(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    node.args = args
-    if kwargs:
-        node.kwargs = kwargs
-
-
-# The properties do the same, each after taking the node out of the graph's index and before putting it back.
-_set_arguments: Callable[[Node, tuple[Any, ...], dict[str, Any]], None] = getattr(
-    Node, "_update_args_kwargs", _set_arguments_of
-)
-
-
-class FxWriter:
-    """Appends nodes to a torch.fx.Graph and marks the tensors that they make."""
-
-    def __init__(self) -> None:
-        self.graph = FxGraph()
-        self._ops: list[Op | None] = []
+class _Writer:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._fx = FxGraph()
+        self._made: dict[int, Node] = {}
+        """By index of the operator."""
+        self._inputs: dict[str | None, Node] = {}
         self._attributes: dict[str, Node] = {}
-        self._items: dict[tuple[Node, int], Node] = {}
-        self._constants = 0
+        self._shapes = {parameter.name: parameter.shape for parameter in graph.parameters}
 
-    @property
-    def count(self) -> int:
-        """Operators written so far."""
-        return len(self._ops)
+    def write(self) -> FxGraph:
+        for spec in self._graph.inputs:
+            node = self._fx.placeholder(re.sub(r"\W+", "_", spec.input_name or "input").strip("_"))
+            node.meta["spec"] = spec
+            self._inputs[spec.input_name] = node
+        read = {spec.producer for op in self._graph.ops for spec in op.inputs}
+        read |= {spec.producer for spec in self._graph.outputs}
+        composite = {op.parent for op in self._graph.ops}
+        for op in self._graph.ops:
+            # What a composite operator did stands in its parts, which made its outputs.
+            if op.index not in composite or op.index in read:
+                self._made[op.index] = self._call(op)
+        self._fx.output(tuple(self._node_of(spec) for spec in self._graph.outputs))
+        return self._fx
 
-    def add_input(self, name: str, tensor: torch.Tensor) -> TensorSpec:
-        """Declare a model input; `name` is the forward's argument name ('x', 'batch[0]')."""
-        node = self.graph.placeholder(name)
-        node.meta["spec"] = spec = spec_of(tensor)
-        ensure_origin(tensor).node = node
-        return spec
+    def _call(self, op: Op) -> Node:
+        target = _target_of(op)
+        args, kwargs = self._arguments(op, target)
+        node = self._fx.call_function(target, args, kwargs)
+        node.meta["tclint"] = op
+        site = op.call_site
+        if site is not None:
+            node.meta["stack_trace"] = f'File "{site.path}", line {site.line}, in {site.function}'
+        return node
 
-    def write(
-        self,
-        function: Any,
-        facts: OperatorFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        before: Mapping[int, TensorSpec] | None = None,
-    ) -> Call:
-        """Write the node of an operator call; `complete` has to follow.
-
-        Args:
-            before: by id, tensor arguments as they were before an operator that changed their shapes.
-        """
-        index = len(self._ops)
-        self._ops.append(None)
-        # With a short name fx need not make one of the target; given to create_node, the arguments would be
-        # searched for SymInts, which takes longer than the rest.
-        node = self.graph.create_node("call_function", function, (), {}, f"op_{index}")
-        names: list[str] = []
-        specs: list[TensorSpec] = []
-        attributes: dict[str, Any] = {}
-        given: list[Any] = []
-        given_by_name: dict[str, Any] = {}
-        count = len(args)
-        for position, (name, is_placement, has_default, default) in enumerate(facts.arguments):
-            if position < count:
-                value = args[position]
-            elif name in kwargs:
-                value = kwargs[name]
-            else:
-                if has_default and not is_placement:
-                    attributes[name] = default
+    def _arguments(self, op: Op, target: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        given = {name: self._node_of(spec) for name, spec in zip(op.input_names, op.inputs, strict=True)}
+        schema = getattr(target, "_schema", None)
+        if schema is None:
+            return tuple(given.values()), {}
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        is_positional = True
+        for argument in schema.arguments:
+            name = argument.name
+            value: Any
+            if name in given:
+                value = given[name]
+            elif f"{name}[" in {key[: len(name) + 1] for key in given}:
+                value = _listed(name, given)
+            elif name in op.attributes and not (
+                argument.has_default_value() and op.attributes[name] == argument.default_value
+            ):
+                value = _as_torch_has_it(op.attributes[name], str(argument.type))
+            elif argument.has_default_value():
+                is_positional = False
                 continue
-            argument: Any
-            if isinstance(value, torch.Tensor):
-                names.append(name)
-                specs.append(spec_of(value) if before is None else before[id(value)])
-                argument = self._node_of(value)
-            elif isinstance(value, (list, tuple)):
-                argument = []
-                first = len(names)
-                for place, item in enumerate(value):
-                    if isinstance(item, torch.Tensor):
-                        names.append(f"{name}[{place}]")
-                        specs.append(spec_of(item) if before is None else before[id(item)])
-                        argument.append(self._node_of(item))
-                    else:
-                        argument.append(self._argument(item))
-                if len(names) == first and not is_placement:
-                    attributes[name] = [json_value(item) for item in value]
             else:
-                argument = self._argument(value)
-                if not is_placement:
-                    attributes[name] = json_value(value)
-            if position < count:
-                given.append(argument)
+                value = None
+            if is_positional and not argument.kwarg_only:
+                args.append(value)
             else:
-                given_by_name[name] = argument
-        _set_arguments(node, tuple(given), given_by_name)
-        return Call(node, index, tuple(specs), tuple(names), attributes)
+                kwargs[name] = value
+        return tuple(args), kwargs
 
-    def complete(self, call: Call, op: Op) -> None:
-        """Say what a written call is."""
-        self._ops[call.index] = op
-        call.node.meta["tclint"] = op
+    def _node_of(self, spec: TensorSpec) -> Node:
+        if spec.producer is not None:
+            node = self._made[spec.producer]
+            place = _place_of(spec, node.meta["tclint"], node.target)
+            return node if place is None else self._fx.call_function(operator.getitem, (node, place))
+        if spec.input_name in self._inputs:
+            return self._inputs[spec.input_name]
+        name = spec.parameter
+        if name is None or self._shapes.get(name) != spec.shape:
+            # Each its own: which of them are the same is not known.
+            name = f"_constant_{sum(1 for known in self._attributes if known.startswith('_constant_')) + 1}"
+        node_or_none = self._attributes.get(name)
+        if node_or_none is None:
+            # get_attr() would look for the attribute on a module, which the graph does not have.
+            create: Callable[..., Node] = self._fx.create_node
+            node_or_none = self._attributes[name] = create("get_attr", name, (), {})
+            node_or_none.meta["spec"] = spec
+        return node_or_none
 
-    def finish(self, outputs: list[torch.Tensor]) -> tuple[TensorSpec, ...]:
-        """Write the output node; the specs of what the model returned."""
-        node = self.graph.output(tuple(self._node_of(tensor) for tensor in outputs))
-        node.meta["specs"] = specs = tuple(spec_of(tensor) for tensor in outputs)
-        return specs
 
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """The written operators in order."""
-        return tuple(op for op in self._ops if op is not None)
+def _target_of(op: Op) -> Any:
+    namespace, _, name = op.operator.partition("::")
+    name, _, overload = name.partition(".")
+    try:
+        found = getattr(getattr(torch.ops, namespace), name)
+        return found if namespace == "higher_order" else getattr(found, overload or "default")
+    except (AttributeError, RuntimeError):
+        raise LookupError(
+            f"torch has no operator {op.operator or op.name!r} here: import the library that defines it"
+        ) from None
 
-    def _argument(self, value: Any) -> Any:
-        if value is None or isinstance(value, _PLAIN):
-            return value
-        if isinstance(value, (list, tuple)):
-            return [self._argument(item) for item in value]
-        return str(value)
 
-    def _node_of(self, tensor: torch.Tensor) -> Node:
-        origin = ensure_origin(tensor)
-        node = origin.node
-        if node is None:
-            node = origin.node = self._attribute_of(origin, tensor)
-        if origin.in_list:
-            key = (node, origin.output_index)
-            item = self._items.get(key)
-            if item is None:
-                with self.graph.inserting_after(node):
-                    item = self.graph.call_function(operator.getitem, key)
-                self._items[key] = item
-            return item
-        return node
+def _listed(name: str, given: dict[str, Node]) -> list[Node | None]:
+    """Tensors of a list argument, with None for the places between them that have none."""
+    places = {int(key[len(name) + 1 : -1]): node for key, node in given.items() if key.startswith(f"{name}[")}
+    return [places.get(place) for place in range(max(places) + 1)]
 
-    def _attribute_of(self, origin: Origin, tensor: torch.Tensor) -> Node:
-        target = origin.parameter
-        if target is None:
-            self._constants += 1
-            target = f"_constant_{self._constants}"
-        node = self._attributes.get(target)
-        if node is None:
-            # The attribute lives on the user's model, which the graph does not own: hence no get_attr().
-            create: Callable[..., Node] = self.graph.create_node
-            name = f"attribute_{len(self._attributes)}"
-            node = self._attributes[target] = create("get_attr", target, (), {}, name)
-            node.meta["spec"] = spec_of(tensor)
-        return node
+
+def _place_of(spec: TensorSpec, op: Op, target: Any) -> int | None:
+    """Where among the results of an operator a tensor is; None where it is the only result."""
+    schema = getattr(target, "_schema", None)
+    returns = [str(result.type) for result in schema.returns] if schema is not None else []
+    if len(returns) == 1 and not returns[0].startswith("List"):
+        return None
+    if len(returns) > 1:
+        return [place for place, kind in enumerate(returns) if "Tensor" in kind][spec.output_index]
+    return spec.output_index if returns or len(op.outputs) > 1 else None
+
+
+def _as_torch_has_it(value: Any, kind: str) -> Any:
+    """An attribute of an Op (JSON types only) as the operator takes it; `kind` is the schema's type."""
+    if isinstance(value, str) and "str" not in kind:
+        found = getattr(torch, value, None)
+        if isinstance(found, _TORCH_CONSTANTS):
+            return found
+        return complex(value)
+    return value

@@ -141,9 +141,10 @@ def _flex_attention(recorder: Recorder, *args: Any, **_: Any) -> Any:
     logsumexp = torch.empty(query.shape[:-1], dtype=torch.float32, device=_META)
     function = torch.ops.higher_order.flex_attention
     name = name_of(function)
-    arguments = tuple(Argument(given, False, False, None) for given in ("query", "key", "value"))
-    facts = OperatorFacts(name, name, False, False, False, False, False, arguments)
-    recorder.record(function, facts, (query, key, value), {}, (output, logsumexp), ())
+    arguments = tuple(Argument(given, False) for given in ("query", "key", "value"))
+    operator = f"higher_order::{name}"
+    facts = OperatorFacts(name, name, False, False, False, False, False, arguments, {}, operator)
+    recorder.record(facts, (query, key, value), {}, (output, logsumexp), ())
     # Who can ask for the scores' maximum as well is handed it always.
     if hasattr(torch.nn.attention.flex_attention, "AuxRequest"):
         return output, logsumexp, torch.empty_like(logsumexp)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -44,21 +44,78 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return found
 
 
-@contextlib.contextmanager
-def remembered_construction(sites: SiteFinder) -> Iterator[None]:
-    """Note on every module made inside the block the line that constructed it (copies keep it)."""
+class _Watched:
+    """What the wrapped methods of nn.Module tell, and whom."""
+
+    sites: SiteFinder | None = None
+    """Finds the line that constructs a module, while that is asked for."""
+    calls: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    """Calls a module, while calls are tracked."""
+    methods: tuple[Any, Any] | None = None
+    """torch's own __init__ and __call__, while they are wrapped."""
+
+
+_watched = _Watched()
+
+
+def wrap_modules() -> None:
+    """Wrap nn.Module's methods for good, in a process that only builds and traces models.
+
+    To set a method of nn.Module is to visit every class that is derived from it, thousands with the large
+    libraries, whose memory a forked process then has to copy.
+    """
+    if _watched.methods is not None:
+        return
     initialise: Any = nn.Module.__init__
+    call: Any = nn.Module.__call__
+    _watched.methods = initialise, call
 
     def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        sites = _watched.sites
+        if sites is None:
+            initialise(self, *args, **kwargs)
+            return
         pair = sites.find_constructor(sys._getframe(1), self)
         initialise(self, *args, **kwargs)
         self.__dict__[_SITE_ATTRIBUTE] = pair
 
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        calls = _watched.calls
+        return call(self, *args, **kwargs) if calls is None else calls(self, args, kwargs)
+
     nn.Module.__init__ = __init__
+    nn.Module.__call__ = __call__
+
+
+def _unwrap_modules() -> None:
+    assert _watched.methods is not None
+    nn.Module.__init__, nn.Module.__call__ = _watched.methods
+    _watched.methods = None
+
+
+@contextlib.contextmanager
+def _wrapped_modules() -> Iterator[None]:
+    """For the length of the block, where that was not done for good or by a block around this one."""
+    if _watched.methods is not None:
+        yield
+        return
+    wrap_modules()
     try:
         yield
     finally:
-        nn.Module.__init__ = initialise
+        _unwrap_modules()
+
+
+@contextlib.contextmanager
+def remembered_construction(sites: SiteFinder) -> Iterator[None]:
+    """Note on every module made inside the block the line that constructed it (copies keep it)."""
+    before = _watched.sites
+    with _wrapped_modules():
+        _watched.sites = sites
+        try:
+            yield
+        finally:
+            _watched.sites = before
 
 
 @contextlib.contextmanager
@@ -68,10 +125,9 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     for name, module in named_modules(model):
         if module not in frames:
             frames[module] = ModuleFrame(name, type(module).__name__, construct_site_of(module))
-    call: Any = nn.Module.__call__
     stack, callers = recorder.modules, recorder.callers
 
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         frame = frames.get(self)
         if frame is None:
             # Made inside a forward, or kept outside the module tree.
@@ -87,9 +143,11 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             stack.pop()
             callers.pop()
 
-    recorder.sites.mark_module_call(__call__.__code__)
-    nn.Module.__call__ = __call__
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = call
+    recorder.sites.mark_module_call(call.__code__)
+    before = _watched.calls
+    with _wrapped_modules():
+        _watched.calls = call
+        try:
+            yield
+        finally:
+            _watched.calls = before

@@ -40,9 +40,6 @@ class Argument(NamedTuple):
 
     name: str
     is_placement: bool
-    has_default: bool
-    default: Any
-    """As Op.attributes has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,11 @@ class OperatorFacts:
     is_factory: bool
     arguments: tuple[Argument, ...]
     """In schema order."""
+    defaults: dict[str, Any]
+    """What Op.attributes has for arguments that are not given. Those that have to be given and are no tensors
+    stand here too, as None, for their place in the order."""
+    operator: str
+    """As Op.operator has it: 'aten::add_.Tensor'."""
 
 
 # By identity, because overloads hash themselves in Python; the overload beside the facts keeps its id in use.
@@ -102,15 +104,14 @@ def _read_facts(schema: Any) -> OperatorFacts:
         ),
         mutates=schema.is_mutable,
         is_factory=full_name in FACTORIES,
-        arguments=tuple(
-            Argument(
-                argument.name,
-                argument.name in _PLACEMENT,
-                argument.has_default_value(),
-                json_value(argument.default_value),
-            )
+        arguments=tuple(Argument(argument.name, argument.name in _PLACEMENT) for argument in arguments),
+        defaults={
+            argument.name: json_value(argument.default_value)
             for argument in arguments
-        ),
+            if argument.name not in _PLACEMENT
+            and (argument.has_default_value() or "Tensor" not in str(argument.type))
+        },
+        operator=f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name,
     )
 
 

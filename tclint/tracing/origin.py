@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from tclint.graph import TensorSpec
+from tclint.graph import Op, TensorSpec
 from tclint.tracing.dtypes import DTYPE_NAMES
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 _ATTRIBUTE = "_tclint_origin"
 
@@ -21,16 +19,12 @@ class Origin:
     Mostly defaults, so that making one sets nothing.
     """
 
-    node: Node | None = None
-    """The fx node that made the tensor; None for constants that were never recorded."""
-    output_index: int = 0
-    """Which of the node's outputs the tensor is, where it has several."""
-    in_list: bool = False
-    """The node returns a list or tuple of tensors."""
+    written: Sequence[Op | None] = ()
+    """The operators of the run in which the tensor was made."""
     producer: int | None = None
-    """Index of the op that the node is."""
+    """Which of them made the tensor; None for inputs, weights and constants."""
     position: int = 0
-    """As output_index, among those outputs that are tensors."""
+    """Which of its outputs that are tensors it is."""
     spec: TensorSpec | None = None
     """The tensor as an operator's input, made when first asked for (`spec_of`)."""
     parameter: str | None = None
@@ -63,9 +57,14 @@ class Origin:
         self.parameter = name
         self.spec = None
 
-    def made_by(self, node: Node, output_index: int, spec: TensorSpec, *, in_list: bool) -> None:
+    @property
+    def maker(self) -> Op | None:
+        """The operator that made the tensor."""
+        return None if self.producer is None else self.written[self.producer]
+
+    def made_by(self, written: Sequence[Op | None], spec: TensorSpec) -> None:
         """An operator made the tensor, or wrote to it."""
-        self.node, self.output_index, self.in_list = node, output_index, in_list
+        self.written = written
         self.producer, self.position = spec.producer, spec.output_index
         # What was written to is the model's input no more, though the operator's output it still is.
         self.spec = spec if spec.input_name is None else None
@@ -73,8 +72,8 @@ class Origin:
 
     def take_maker(self, other: Origin) -> None:
         """From now on the tensor is what made another one."""
-        self.node, self.output_index, self.in_list = other.node, other.output_index, other.in_list
-        self.producer, self.position = other.producer, other.position
+        self.written, self.producer, self.position = other.written, other.producer, other.position
+        self.input_name = other.input_name
         self.spec = None
 
 
@@ -87,7 +86,7 @@ def origin_of(tensor: torch.Tensor) -> Origin | None:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether the tensor is, or is computed from, an input of the model or what the model computed."""
     origin = origin_of(tensor)
-    return origin is not None and origin.node is not None and origin.node.op != "get_attr"
+    return origin is not None and (origin.producer is not None or origin.input_name is not None)
 
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:

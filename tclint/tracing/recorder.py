@@ -28,10 +28,10 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
-from tclint.tracing.fx_graph import FxWriter
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
+from tclint.tracing.op_writer import OpWriter
 from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice, required_facts
 from tclint.tracing.origin import (
     ensure_origin,
@@ -57,9 +57,10 @@ _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_uns
 _CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
 
-_SCATTER = torch.ops.aten.as_strided_scatter.default
 # Not a factory, view or in-place operator; it "mutates" in that it gives its first argument a new origin.
-_SCATTER_FACTS = replace(required_facts(_SCATTER), returns_view=True, mutates=True)
+_SCATTER_FACTS = replace(
+    required_facts(torch.ops.aten.as_strided_scatter.default), returns_view=True, mutates=True
+)
 
 
 class Recorder(CallRecorder, TorchDispatchMode):
@@ -82,7 +83,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
     def __init__(
         self,
         sites: SiteFinder,
-        writer: FxWriter | None = None,
+        writer: OpWriter | None = None,
         *,
         keep_constants: bool = True,
         flipped: Mapping[Instruction, bool] | None = None,
@@ -138,7 +139,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         kwargs.pop("pin_memory", None)
         output = function(*args, **kwargs)
         if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
-            self.record(function, facts, args, kwargs, output, ())
+            self.record(facts, args, kwargs, output, ())
         return output
 
     def _run_real(
@@ -174,7 +175,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if from_inputs and _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
         elif from_inputs:
-            self.record(function, facts, args, kwargs, output, (), before=before)
+            self.record(facts, args, kwargs, output, (), before=before)
             if facts.in_place:
                 self._written.add(args[0], args[0])
         elif self.writer is not None and tensors:
@@ -211,7 +212,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if facts.full_name in GUESSES:
             output = GUESSES[facts.full_name](self, function, args, kwargs)
             if output is not NotImplemented:
-                self.record(function, facts, args, kwargs, output, casts, given=tensors)
+                self.record(facts, args, kwargs, output, casts, given=tensors)
                 note_contents(facts, args, kwargs, output)
                 return output
         if not all(tensor.is_meta for tensor in tensors):
@@ -241,7 +242,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
             return output
-        self.record(function, facts, args, kwargs, output, casts, given=tensors, before=before)
+        self.record(facts, args, kwargs, output, casts, given=tensors, before=before)
         note_contents(facts, args, kwargs, output)
         return output
 
@@ -257,7 +258,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         others = tensors_in(args[1:], kwargs)
         if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
             self._check_write(function, facts, (written, *args[1:]), kwargs)
-        self.record(function, facts, (written, *args[1:]), kwargs, written, ())
+        self.record(facts, (written, *args[1:]), kwargs, written, ())
         note_contents(facts, args, kwargs, written)
         self._written.add(written, written)
 
@@ -281,7 +282,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         error: Exception | None = None,
     ) -> Any:
         """Run a composite operator as its parts, recorded as its children; `error` if that fails too."""
-        written = None if self.writer is None else self.writer.write(function, facts, args, kwargs)
+        written = None if self.writer is None else self.writer.write(facts, args, kwargs)
         before, self._parent = self._parent, written
         try:
             with self:
@@ -292,7 +293,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             raise error from None
         finally:
             self._parent = before
-        self.record(function, facts, args, kwargs, output, casts, written=written)
+        self.record(facts, args, kwargs, output, casts, written=written)
         return output
 
     def current(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -309,7 +310,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
             if origin_of(source) is origin_of(tensor):
                 continue
             self.record(
-                _SCATTER,
                 _SCATTER_FACTS,
                 (tensor, source, list(source.shape), list(source.stride()), source.storage_offset()),
                 {},
@@ -338,7 +338,8 @@ def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
     """
     if facts.full_name == "detach":
         origin = origin_of(args[0])
-        return bool(origin and origin.node and origin.node.target is torch.ops.aten.detach.default)
+        maker = None if origin is None else origin.maker
+        return maker is not None and maker.operator == facts.operator
     return is_whole_slice(facts, args)
 
 

@@ -21,11 +21,11 @@ from tclint.tracing.constants import MAX_REAL_INPUT
 from tclint.tracing.custom_functions import watched_by
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.environment import without_garbage_collection, without_gpu
-from tclint.tracing.fx_graph import FxWriter
 from tclint.tracing.higher_order import register_mode
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import remembered_construction, tracked_calls
-from tclint.tracing.origin import Origin, set_origin
+from tclint.tracing.op_writer import OpWriter
+from tclint.tracing.origin import Origin, set_origin, spec_of
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
 
@@ -34,9 +34,8 @@ _MAX_ATTEMPTS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """The torch.fx graph of one run, and what the run had to assume."""
+    """The operators of one run, and what the run had to assume."""
 
-    fx_graph: torch.fx.Graph
     ops: tuple[Op, ...]
     outputs: tuple[TensorSpec, ...]
     inputs: tuple[TensorSpec, ...]
@@ -114,7 +113,7 @@ def record(
     adjustments: list[str] = []
     first: Exception | None = None
     for _ in range(_MAX_ATTEMPTS):
-        writer = FxWriter()
+        writer = OpWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
         try:
             return _record_once(model, args, kwargs, recorder, writer, inference, tuple(adjustments))
@@ -153,7 +152,7 @@ def _record_once(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     recorder: Recorder,
-    writer: FxWriter,
+    writer: OpWriter,
     inference: bool,
     adjustments: tuple[str, ...],
 ) -> Recording:
@@ -161,7 +160,7 @@ def _record_once(
     with contextlib.ExitStack() as stack:
         stack.enter_context(weights_on_meta(model, inference=inference))
         name_weights(model)
-        named = _Inputs(writer)
+        named = _Inputs()
         positional = tuple(
             named.declare(value, name)
             for value, name in zip(args, argument_names(model, len(args)), strict=True)
@@ -181,10 +180,8 @@ def _record_once(
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
-        returned_tensors = [recorder.current(tensor) for tensor in _tensors(returned)]
-        outputs = writer.finish(returned_tensors)
+        outputs = tuple(spec_of(recorder.current(tensor)) for tensor in _tensors(returned))
     return Recording(
-        writer.graph,
         writer.ops,
         outputs,
         tuple(named.specs),
@@ -196,8 +193,7 @@ def _record_once(
 class _Inputs:
     """Turns the caller's inputs into placeholders: meta tensors, except for a few integers given as such."""
 
-    def __init__(self, writer: FxWriter) -> None:
-        self._writer = writer
+    def __init__(self) -> None:
         self.specs: list[TensorSpec] = []
         self._declared: dict[int, torch.Tensor] = {}
 
@@ -209,7 +205,7 @@ class _Inputs:
                 tensor = value.detach().clone() if _has_values(value) else to_meta(value)
                 self._declared[id(value)] = tensor
                 set_origin(tensor, Origin(input_name=name))
-                self.specs.append(self._writer.add_input(name, tensor))
+                self.specs.append(spec_of(tensor))
             return self._declared[id(value)]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(

@@ -45,11 +45,12 @@ def main(argv: list[str]) -> int:
         return 0
     started = time.perf_counter()
     problem = _import_torch()
+    if problem is None:
+        _prepare_for_forks()
     seconds = time.perf_counter() - started
     send(answers, {"ready": problem is None, "problem": problem, "seconds": seconds})
     if problem is not None:
         return 1
-    _prepare_for_forks()
     Zygote(answers, run_target).serve()
     return 0
 
@@ -152,10 +153,11 @@ def _import_torch() -> str | None:
 
 def _prepare_for_forks() -> None:
     import tclint.tracing.entry  # noqa: F401  children inherit it imported
-    from tclint.tracing import kinds, light_imports
+    from tclint.tracing import light_imports
+    from tclint.tracing.warm import warm_up
 
     light_imports.install()
-    kinds.kind_of("add", aliases_input=False)  # reads the table
+    warm_up()
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
 

@@ -1,0 +1,67 @@
+"""Does once in a process what the first trace would otherwise do in every process forked from it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tclint.tracing.build import on_meta
+from tclint.tracing.modules import wrap_modules
+from tclint.tracing.session import trace_model
+from tclint.tracing.sites import SiteFinder
+
+_WIDTH = 8
+
+
+def warm_up() -> None:
+    """Trace a small model, so that torch has looked up its usual operators and Python has run the tracer.
+
+    For processes that do nothing but build and trace models: nn.Module stays wrapped. It takes about as long
+    as it spares the first trace.
+    """
+    wrap_modules()
+    sites = SiteFinder()
+    with contextlib.suppress(Exception):  # a version of torch without one of the operators: no harm done
+        model = on_meta(_Small, sites)
+        inputs = torch.empty(2, 3, 16, 16, device="meta"), torch.zeros(2, 4, dtype=torch.int64)
+        trace_model(model, inputs, {}, sites)
+
+
+class _Small(nn.Module):
+    """A few of the operators of image and language models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, _WIDTH, 3, padding=1, bias=False),
+            nn.BatchNorm2d(_WIDTH),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+        )
+        self.words = nn.Embedding(16, _WIDTH)
+        self.norm = nn.LayerNorm(_WIDTH)
+        self.project = nn.Linear(_WIDTH, 3 * _WIDTH)
+        self.activation = nn.GELU()
+        self.drop = nn.Dropout(0.1)
+        self.head = nn.Linear(_WIDTH, 2)
+
+    def forward(self, images: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        maps = self.stem(images)
+        maps = maps + functional.silu(maps) * torch.sigmoid(maps.mean((2, 3), keepdim=True))
+        tokens = torch.cat([maps.flatten(2).transpose(1, 2), self.words(words)], dim=1)
+        batch, length, width = tokens.shape
+        positions = torch.arange(length, device=tokens.device)[None].expand(batch, -1)
+        mask = positions[:, None, :] <= positions[:, :, None]
+        query, key, value = self.project(self.norm(tokens)).chunk(3, dim=-1)
+        scores = (query @ key.transpose(-2, -1)) / width**0.5
+        scores = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+        heads = value.reshape(batch, length, 2, -1).permute(0, 2, 1, 3).contiguous()
+        attended = functional.scaled_dot_product_attention(heads, heads, heads)
+        tokens = tokens + self.drop(attended.transpose(1, 2).reshape(batch, length, -1) + scores @ value)
+        scale = torch.rsqrt(tokens.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+        tokens = self.activation(tokens * scale.to(tokens.dtype))
+        pooled: torch.Tensor = self.head(tokens[:, 0]).unsqueeze(1).squeeze(1)
+        return pooled + functional.adaptive_avg_pool2d(maps, 1).flatten(1)[..., :2]

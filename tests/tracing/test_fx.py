@@ -1,0 +1,111 @@
+"""Graph.to_fx: the torch.fx.Graph of a trace computes what the model computes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tclint
+from tclint.graph import Graph
+
+
+class Convolutional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        maps = functional.relu(self.norm(self.first(images)), inplace=True)
+        pooled = functional.max_pool2d(maps, 2).mean((2, 3))
+        return self.head(pooled).to(torch.float64)
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 16)
+        self.project = nn.Linear(16, 48)
+        self.recurrent = nn.GRU(16, 6, batch_first=True, bidirectional=True)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        words = self.words(batch["words"])
+        query, key, value = self.project(words).chunk(3, dim=-1)
+        hidden = (batch["words"] == 0)[:, None, :]
+        scores = torch.einsum("bqd,bkd->bqk", query, key).masked_fill(hidden, -1e4)
+        made = torch.cat([scores.softmax(-1) @ value, words], dim=-1)[..., 16:]
+        made[:, 0] += made[:, 1]
+        states, last = self.recurrent(made, batch["state"])
+        best, where = states.max(dim=-1)
+        return best + last.sum(), where
+
+
+class TwoResults(nn.Module):
+    def forward(self, scores: torch.Tensor) -> list[torch.Tensor]:
+        values, indices = scores.topk(2, dim=1)
+        return [values, indices, scores[:, indices[0]], *torch.split(scores.t(), [1, 3])]
+
+
+_CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...]]] = {
+    "convolutional": (Convolutional, (torch.rand(2, 3, 16, 16),)),
+    "attending": (Attending, ({"words": torch.arange(10).view(2, 5), "state": torch.rand(2, 2, 6)},)),
+    "two_results": (TwoResults, (torch.rand(2, 4),)),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+@pytest.mark.parametrize("through_json", [False, True])
+def test_computes_the_same(name: str, through_json: bool) -> None:
+    build, inputs = _CASES[name]
+    graph = tclint.trace(lambda: build().eval(), inputs)
+    if through_json:
+        graph = Graph.from_json(graph.to_json())
+    torch.manual_seed(0)
+    model = build().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fx would rather have inserted the attributes itself
+        module = torch.fx.GraphModule(model, graph.to_fx())
+    flat = [*inputs[0].values()] if isinstance(inputs[0], dict) else [*inputs]
+    with torch.no_grad():
+        found, expected = module(*flat), model(*inputs)
+    expected = expected if isinstance(expected, (list, tuple)) else (expected,)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_nodes_tell_where() -> None:
+    build, inputs = _CASES["convolutional"]
+    graph = tclint.trace(build, inputs)
+    calls = [node for node in graph.to_fx().nodes if node.op == "call_function"]
+    convolution = next(node for node in calls if node.target is torch.ops.aten.conv2d.default)
+    op = convolution.meta["tclint"]
+    assert op.module_path == "first"
+    assert Path(op.call_site.path).name == Path(__file__).name
+    assert f'test_fx.py", line {op.call_site.line}, in forward' in convolution.meta["stack_trace"]
+    assert [node.target for node in convolution.args[1:3]] == ["first.weight", "first.bias"]
+
+
+def test_unknown_constants_are_said_to_be_unknown() -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.tensor([1.0, 2.0])
+
+    fx = tclint.trace(Shifted, (torch.rand(3, 2),)).to_fx()
+    constants = [node for node in fx.nodes if node.op == "get_attr"]
+    assert [node.target for node in constants] == ["_constant_1"]
+    assert constants[0].meta["spec"].shape == (2,)
+
+
+def test_operator_of_a_missing_library() -> None:
+    graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
+    text = graph.to_json().replace('"aten::topk"', '"missing::topk"')
+    with pytest.raises(LookupError, match="'missing::topk' here: import the library"):
+        Graph.from_json(text).to_fx()
