@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from tclint.graph.spec import Site, TensorSpec, numel
+from tclint.graph.value_class import value_class
 
 OpKind = Literal[
     "linear",
@@ -55,7 +56,7 @@ class Checkpoint(NamedTuple):
     """The older kind runs all of the region again; the other stops once it has what backward needs."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Op:
     """One operator call at functional granularity (linear, conv2d, scaled_dot_product_attention, add ...).
 

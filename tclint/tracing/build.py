@@ -15,7 +15,12 @@ from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.dtypes import dtype_name
 from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
 from tclint.tracing.meta_kernels import to_meta
-from tclint.tracing.modules import construct_site_of, named_modules, remembered_construction
+from tclint.tracing.modules import (
+    NamedModules,
+    construct_site_of,
+    named_modules,
+    remembered_construction,
+)
 from tclint.tracing.origin import ensure_origin
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
@@ -38,8 +43,8 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
 
 
 @contextlib.contextmanager
-def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[None]:
-    """Swap the model's weights for meta tensors of the same strides, and put them back on exit.
+def weights_on_meta(modules: NamedModules, *, inference: bool = False) -> Iterator[None]:
+    """Swap a model's weights for meta tensors of the same strides, and put them back on exit.
 
     Tied tensors stay tied, requires_grad is kept. Integer and small float buffers keep their values, as
     copies, because a forward may write into them.
@@ -48,21 +53,10 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[No
         inference: the run is in inference mode, where a view of a buffer must not be tracked by autograd.
     """
     replaced: list[_Slot] = []
-    swapped: dict[int, Any] = {}
-    for module in {id(module): module for _, module in named_modules(model)}.values():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None and not is_lazy(parameter):
-                replaced.append((module._parameters, name, parameter))
-                if id(parameter) not in swapped:
-                    swapped[id(parameter)] = _meta_parameter(parameter)
-                module._parameters[name] = swapped[id(parameter)]
-        for name, buffer in list(module._buffers.items()):
-            if buffer is not None and not is_lazy(buffer):
-                replaced.append((module._buffers, name, buffer))
-                if id(buffer) not in swapped:
-                    with torch.inference_mode(inference):
-                        swapped[id(buffer)] = _buffer_copy(buffer)
-                module._buffers[name] = swapped[id(buffer)]
+    distinct = list({id(module): module for _, module in modules}.values())
+    _swap([module._parameters for module in distinct], _meta_parameter, replaced)
+    with torch.inference_mode(inference):
+        _swap([module._buffers for module in distinct], _buffer_copy, replaced)
     try:
         yield
     finally:
@@ -70,9 +64,23 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[No
             slots[name] = tensor
 
 
-def name_weights(model: nn.Module) -> None:
+def _swap(owners: list[dict[str, Any]], stand_in: Callable[[Any], Any], replaced: list[_Slot]) -> None:
+    """Put something in the place of each tensor, the same wherever the tensor is, and note what was there."""
+    swapped: dict[int, Any] = {}
+    for slots in owners:
+        for name, tensor in list(slots.items()) if slots else ():
+            if tensor is None or is_lazy(tensor):
+                continue
+            replaced.append((slots, name, tensor))
+            made = swapped.get(id(tensor))
+            if made is None:
+                made = swapped[id(tensor)] = stand_in(tensor)
+            slots[name] = made
+
+
+def name_weights(model: nn.Module, modules: NamedModules) -> None:
     """Mark parameters and buffers with their first qualified name."""
-    parameters, buffers = _named_tensors(model, named_modules(model))
+    parameters, buffers = _named_tensors(model, modules)
     for named in (parameters, buffers):
         seen: set[int] = set()
         for name, tensor in named:
@@ -114,7 +122,7 @@ def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
 _Named = Iterable[tuple[str, torch.Tensor]]
 
 
-def _named_tensors(model: nn.Module, modules: list[tuple[str, nn.Module]]) -> tuple[_Named, _Named]:
+def _named_tensors(model: nn.Module, modules: NamedModules) -> tuple[_Named, _Named]:
     """The model's parameters and buffers by each of their names, in torch's order."""
     kind = type(model)
     parameters: _Named = (

@@ -88,9 +88,10 @@ class CallRecorder:
         made = output if isinstance(output, (list, tuple)) else (output,)
         if given is None:
             given = tensors_in(args, kwargs)
-        if not any(isinstance(tensor, torch.Tensor) for tensor in made):
-            return
-        if not facts.mutates and _hands_back(made, given):
+        if facts.mutates:
+            if not any(isinstance(tensor, torch.Tensor) for tensor in made):
+                return
+        elif _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
         if writer.count >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
@@ -163,9 +164,14 @@ class CallRecorder:
 
 def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
     """Whether all that an operator returned are tensors that it was given."""
-    return all(
-        any(result is tensor for tensor in given) for result in made if isinstance(result, torch.Tensor)
-    )
+    for result in made:
+        if isinstance(result, torch.Tensor):
+            for tensor in given:
+                if tensor is result:
+                    break
+            else:
+                return False
+    return True
 
 
 def inherit_parameter(tensors: list[torch.Tensor], output: Any) -> None:

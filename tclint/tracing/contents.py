@@ -26,6 +26,25 @@ _TRUTHS = {
 # Joined with something that is rarely true everywhere, the result is rarely true everywhere.
 _JOINS_MATCHES = frozenset({"bitwise_and", "bitwise_or", "logical_and", "logical_or"})
 
+# Operators of which more is told than what they keep of their first argument.
+_TELLING = frozenset(
+    {
+        *_TRUTHS,
+        *_JOINS_MATCHES,
+        "amax",
+        "argmax",
+        "argmin",
+        "bincount",
+        "eq",
+        "histc",
+        "max",
+        "min",
+        "scatter",
+        "sum",
+        "topk",
+    }
+)
+
 _ABOVE = frozenset({"gt", "greater", "ne", "not_equal"})
 _ROUNDING = 1.0 + 1e-9
 
@@ -64,7 +83,9 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
     name = facts.name
     if not args or not isinstance(args[0], torch.Tensor):
         return
-    if name in _TRUTHS:
+    if name not in _TELLING:
+        _note_kept_contents(facts, args, output)
+    elif name in _TRUTHS:
         # "Have all sequences ended?" is no; "are all values valid?" is yes.
         known = origin_of(args[0])
         ensure_origin(output).truth = _TRUTHS[name] and not (known is not None and known.is_match)
@@ -100,14 +121,19 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
             if known is not None and known.choices:
                 made.density = 1.0 / known.choices
                 break
-    elif facts.in_place:
+    else:
+        _note_kept_contents(facts, args, output)
+
+
+def _note_kept_contents(facts: OperatorFacts, args: tuple[Any, ...], output: Any) -> None:
+    if facts.in_place:
         known = origin_of(output)
         if known is not None:
             known.density = known.choices = known.mean = known.used = None
-    else:
-        known = origin_of(args[0])
-        if known is not None and (known.density or known.choices or known.is_match or known.mean is not None):
-            _note_from_contents(name, args, known, output)
+        return
+    known = origin_of(args[0])
+    if known is not None and (known.density or known.choices or known.is_match or known.mean is not None):
+        _note_from_contents(facts.name, args, known, output)
 
 
 def _mean_of(tensor: torch.Tensor) -> float | None:

@@ -15,6 +15,9 @@ from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
 _SITE_ATTRIBUTE = "_tclint_site"
 
+NamedModules = list[tuple[str, nn.Module]]
+"""A model's modules with their qualified names, those with several names once for each."""
+
 
 def construct_site_of(module: nn.Module) -> SitePair:
     """Where the module was constructed, if that happened under `remembered_construction`."""
@@ -22,14 +25,14 @@ def construct_site_of(module: nn.Module) -> SitePair:
     return pair
 
 
-def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def named_modules(model: nn.Module) -> NamedModules:
     """Every module by qualified name, in torch's order; those with several names come with each of them.
 
     torch's own generators nest as deep as the modules do. A module inside itself is not entered again.
     """
     if type(model).named_modules is not nn.Module.named_modules:
         return list(model.named_modules(remove_duplicate=False))
-    found: list[tuple[str, nn.Module]] = []
+    found: NamedModules = []
     waiting: list[tuple[str, nn.Module, frozenset[int]]] = [("", model, frozenset())]
     while waiting:
         name, module, owners = waiting.pop()
@@ -45,17 +48,16 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 class _Watched:
-    """What the wrapped methods of nn.Module tell, and whom."""
+    """Who is told what the wrapped methods of nn.Module see."""
 
     sites: SiteFinder | None = None
     """Finds the line that constructs a module, while that is asked for."""
-    calls: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
     """Calls a module, while calls are tracked."""
-    methods: tuple[Any, Any] | None = None
-    """torch's own __init__ and __call__, while they are wrapped."""
 
 
 _watched = _Watched()
+_MARK = "_wrapped_by_tclint"
 
 
 def wrap_modules() -> None:
@@ -64,11 +66,8 @@ def wrap_modules() -> None:
     To set a method of nn.Module is to visit every class that is derived from it, thousands with the large
     libraries, whose memory a forked process then has to copy.
     """
-    if _watched.methods is not None:
-        return
     initialise: Any = nn.Module.__init__
     call: Any = nn.Module.__call__
-    _watched.methods = initialise, call
 
     def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
         sites = _watched.sites
@@ -80,30 +79,27 @@ def wrap_modules() -> None:
         self.__dict__[_SITE_ATTRIBUTE] = pair
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        calls = _watched.calls
-        return call(self, *args, **kwargs) if calls is None else calls(self, args, kwargs)
+        watched = _watched.call
+        return call(self, *args, **kwargs) if watched is None else watched(self, args, kwargs)
 
+    for wrapper in (__init__, __call__):
+        setattr(wrapper, _MARK, True)
     nn.Module.__init__ = __init__
     nn.Module.__call__ = __call__
 
 
-def _unwrap_modules() -> None:
-    assert _watched.methods is not None
-    nn.Module.__init__, nn.Module.__call__ = _watched.methods
-    _watched.methods = None
-
-
 @contextlib.contextmanager
 def _wrapped_modules() -> Iterator[None]:
-    """For the length of the block, where that was not done for good or by a block around this one."""
-    if _watched.methods is not None:
+    """For the length of the block, where they are not wrapped, or somebody exchanged them since."""
+    before: tuple[Any, Any] = nn.Module.__init__, nn.Module.__call__
+    if all(hasattr(method, _MARK) for method in before):
         yield
         return
     wrap_modules()
     try:
         yield
     finally:
-        _unwrap_modules()
+        nn.Module.__init__, nn.Module.__call__ = before
 
 
 @contextlib.contextmanager
@@ -119,10 +115,10 @@ def remembered_construction(sites: SiteFinder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
-    """Tell the recorder which module of `model` runs, by its qualified name."""
+def tracked_calls(recorder: Recorder, modules: NamedModules) -> Iterator[None]:
+    """Tell the recorder which module of a model runs, by its qualified name."""
     frames: dict[nn.Module, ModuleFrame] = {}
-    for name, module in named_modules(model):
+    for name, module in modules:
         if module not in frames:
             frames[module] = ModuleFrame(name, type(module).__name__, construct_site_of(module))
     stack, callers = recorder.modules, recorder.callers
@@ -144,10 +140,10 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             callers.pop()
 
     recorder.sites.mark_module_call(call.__code__)
-    before = _watched.calls
+    before = _watched.call
     with _wrapped_modules():
-        _watched.calls = call
+        _watched.call = call
         try:
             yield
         finally:
-            _watched.calls = before
+            _watched.call = before

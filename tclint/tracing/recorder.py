@@ -201,9 +201,13 @@ class Recorder(CallRecorder, TorchDispatchMode):
             tensors = tensors_in(args, kwargs)
         target = args[0] if args else None
         if self._written.writes and self.writer is not None:
-            args = map_tensors(args, self.current)
-            kwargs = map_tensors(kwargs, self.current)
-            tensors = tensors_in(args, kwargs)
+            for tensor in tensors:
+                if self._written.has_given_up(tensor):
+                    args = map_tensors(args, self.current)
+                    kwargs = map_tensors(kwargs, self.current)
+                    tensors = tensors_in(args, kwargs)
+                    break
+                self._learn_of_writes(tensor)
         if facts.in_place and not facts.reshapes_in_place:
             self._write_in_place(function, facts, args, kwargs)
             return target
