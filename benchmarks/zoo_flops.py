@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -25,7 +27,9 @@ def count_on_meta(model: Any, inputs: Any) -> tuple[int | None, str]:
         args, kwargs = split_inputs(inputs)
         counter = FlopCounterMode(display=False)
         with without_gpu(), torch.no_grad(), torch.device("meta"), counter:
-            model(*args, **kwargs)
+            returned = model(*args, **kwargs)
+            if isinstance(returned, Generator):
+                deque(returned, maxlen=0)  # a forward that yields runs only now
     except BaseException as error:
         lines = str(error).strip().splitlines()
         return None, f"{type(error).__name__}: {lines[0][:120] if lines else ''}"

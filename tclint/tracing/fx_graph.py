@@ -34,6 +34,7 @@ class _Writer:
     def write(self) -> FxGraph:
         for spec in self._graph.inputs:
             node = self._fx.placeholder(re.sub(r"\W+", "_", spec.input_name or "input").strip("_"))
+            node.target = node.name  # which fx made unique, and a name that Python allows
             node.meta["spec"] = spec
             self._inputs[spec.input_name] = node
         read = {spec.producer for op in self._graph.ops for spec in op.inputs}

@@ -89,6 +89,11 @@ def are_lengths(name: str) -> bool:
     return re.search(r"length|(^|_)lens?($|_)", name.lower()) is not None
 
 
+def is_mask(name: str) -> bool:
+    """Whether an argument of that name says which elements of another count."""
+    return "mask" in name.lower()
+
+
 def are_images(name: str) -> bool:
     """Whether an argument of that name holds pictures, which select nothing."""
     return re.fullmatch(r"imgs?|images?|frames?|videos?|pixel_values", name.lower()) is not None
@@ -110,9 +115,9 @@ def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
     if are_lengths(name):
         return [torch.full((batch,), length, dtype=torch.int64)]
-    if "mask" in word and first.dim() == 4 and first.is_floating_point():
+    if is_mask(name) and first.dim() == 4 and first.is_floating_point():
         return [first.new_empty((batch, 1, *first.shape[2:])), torch.empty_like(first)]
-    if "mask" in word:
+    if is_mask(name):
         kinds = (torch.bool, torch.int64, floating_dtype(model))
         return [torch.ones((batch, length), dtype=kind) for kind in kinds]
     if re.fullmatch(r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_levels?", word):

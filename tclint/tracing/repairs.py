@@ -14,6 +14,7 @@ from tclint.graph import Assumption
 from tclint.tracing.clues import Clues, RankClash, Shape, SizeClash
 from tclint.tracing.examples import CallInputs, described
 from tclint.tracing.inference import guesses_for
+from tclint.tracing.named_inputs import is_mask
 from tclint.tracing.session import argument_names
 from tclint.tracing.slots import LARGEST, Change, Slot, exchanged, like, permuted, slots_of, with_size
 from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, OTHER_IMAGE_SIZES, image_sizes, sequence_length
@@ -191,7 +192,13 @@ class Repairs:
         for slot in _among(slots, clash.sources):
             rank = slot.tensor.dim() + clash.more
             for shape in self._shapes(slot.tensor, rank):
-                yield {slot.path: like(slot.tensor, shape=shape)}
+                made = like(slot.tensor, shape=shape)
+                masks = [other for other in slots if is_mask(other.name) and other.tensor.dim() > 2]
+                if rank == 3 and slot not in masks and masks:
+                    # Taken for an image, and its mask for an image's; that of a sequence has its steps.
+                    steps = {mask.path: torch.ones(shape[:2], dtype=torch.bool) for mask in masks}
+                    yield {slot.path: made, **steps}
+                yield {slot.path: made}
 
     def _shapes(self, tensor: torch.Tensor, rank: int) -> Iterator[Shape]:
         shape, length = tuple(tensor.shape), sequence_length(self._model)

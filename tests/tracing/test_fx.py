@@ -53,9 +53,15 @@ class TwoResults(nn.Module):
         return [values, indices, scores[:, indices[0]], *torch.split(scores.t(), [1, 3])]
 
 
+class OddNames(nn.Module):
+    def forward(self, input: list[torch.Tensor], input_0: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return input[0] - 2 * input_0
+
+
 _CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...]]] = {
     "convolutional": (Convolutional, (torch.rand(2, 3, 16, 16),)),
     "attending": (Attending, ({"words": torch.arange(10).view(2, 5), "state": torch.rand(2, 2, 6)},)),
+    "odd_names": (OddNames, ([torch.rand(3)], torch.rand(3))),
     "two_results": (TwoResults, (torch.rand(2, 4),)),
 }
 
@@ -72,7 +78,7 @@ def test_computes_the_same(name: str, through_json: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fx would rather have inserted the attributes itself
         module = torch.fx.GraphModule(model, graph.to_fx())
-    flat = [*inputs[0].values()] if isinstance(inputs[0], dict) else [*inputs]
+    flat = torch.utils._pytree.tree_leaves(inputs)
     with torch.no_grad():
         found, expected = module(*flat), model(*inputs)
     expected = expected if isinstance(expected, (list, tuple)) else (expected,)

@@ -138,6 +138,11 @@ def without_channels(self: Any, spectrogram: Any) -> Any:
     return self.fc(self.conv(spectrogram.unsqueeze(1)).flatten(1))
 
 
+def masked_frames(self: Any, spectrogram: Any, mask: Any) -> Any:
+    frames = self.conv(spectrogram.unsqueeze(1)).mean(1)
+    return self.fc(frames).masked_fill(mask[:, ::2, None], 0.0)
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]]]]] = {
     "image": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(1)), [("float32", (8, 1, 224, 224))]),
     "digits": (
@@ -257,6 +262,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "images without channels": (
         lambda: Encoder(without_channels, conv=nn.Conv2d(1, 2, (5, 3)), fc=nn.Linear(2 * 8 * 16, 2)),
         [("float32", (8, 12, 18))],
+    ),
+    "a mask of steps, not of an image": (
+        lambda: Encoder(masked_frames, conv=nn.Conv2d(1, 2, 3, 2, 1), fc=nn.Linear(40, 2)),
+        [("float32", (8, 224, 80)), ("bool", (8, 224))],
     ),
     "a generator": (
         lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),
