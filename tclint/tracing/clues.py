@@ -86,9 +86,7 @@ def clash_of(tensor: torch.Tensor, have: int, want: int) -> SizeClash:
 def is_weight(tensor: torch.Tensor) -> bool:
     """Whether the tensor is a parameter, a buffer, or made from them alone."""
     origin = origin_of(tensor)
-    return origin is not None and (
-        origin.parameter is not None or (origin.producer is None and origin.input_name is None)
-    )
+    return origin is not None and origin.parameter is not None
 
 
 def _ancestors(tensor: torch.Tensor) -> Iterator[TensorSpec]:
