@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import linecache
 import re
 from types import FrameType
@@ -96,15 +97,23 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
 
 
 def _from_absent(frames: list[tuple[FrameType, int]], model: nn.Module, message: str, clues: Clues) -> None:
-    """Optional arguments of the forward that are None, and that the failing line or the message names."""
+    """Optional arguments of the forward that are None, and that the message names, or the failing line."""
     forward = getattr(inspect.unwrap(model.forward), "__code__", None)
-    for frame, number in frames:
-        if frame.f_code is not forward:
-            continue
-        code = frame.f_code
-        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        absent = [name for name in names if name in frame.f_locals and frame.f_locals[name] is None]
-        line = linecache.getline(code.co_filename, number, frame.f_globals)
-        text = f"{line} {message}"
-        clues.missing += [name for name in absent if re.search(rf"\b{re.escape(name)}\b", text)]
+    inner = list(itertools.dropwhile(lambda item: item[0].f_code is not forward, frames))
+    if not inner:
         return
+    code, given = inner[0][0].f_code, inner[0][0].f_locals
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    absent = [name for name in names if name in given and given[name] is None]
+    named = [name for name in absent if _is_in(name, message)]
+    # The layer that could not do without one tells it from the others that the forward handed on. Where sizes
+    # do not fit, an argument that stands in the same line is hardly the reason.
+    for frame, number in reversed(inner):
+        line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
+        if not named and ("None" in message or "None" in line):
+            named = [name for name in absent if frame.f_locals.get(name, "") is None and _is_in(name, line)]
+    clues.missing += named
+
+
+def _is_in(name: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None

@@ -15,6 +15,7 @@ from tclint.tracing.stated_sizes import (
     IMAGE_SIZE,
     OTHER_IMAGE_SIZES,
     SEQUENCE_LENGTH,
+    SIGNAL_LENGTH,
     image_sizes,
     sequence_length,
 )
@@ -23,7 +24,6 @@ _META = torch.device("meta")
 
 BATCH = 8
 VIDEO_SIZE = (FRAMES, 112, 112)
-SIGNAL_LENGTH = 1024
 
 _LARGEST_WINDOW = 31
 """Of a fixed filter, such as a blur's: what is wider is a table or a map."""

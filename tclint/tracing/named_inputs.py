@@ -81,7 +81,10 @@ def floating_dtype(model: nn.Module) -> torch.dtype:
 
 def by_name(name: str, first: torch.Tensor, model: nn.Module) -> list[torch.Tensor]:
     """Inputs for one argument beside the first, likeliest first."""
-    return [made for (made,) in further_inputs([name], first, model)]
+    config, made = attribute(model, "config"), []
+    if config is not None and isinstance(attribute(model, "main_input_name"), str) and name in _MAKERS:
+        made.append(_MAKERS[name](model, config, first.shape[0] if first.dim() else 1))
+    return made + [tensor for (tensor,) in further_inputs([name], first, model)]
 
 
 def are_lengths(name: str) -> bool:

@@ -17,7 +17,14 @@ from tclint.tracing.inference import guesses_for
 from tclint.tracing.named_inputs import is_mask
 from tclint.tracing.session import argument_names
 from tclint.tracing.slots import LARGEST, Change, Slot, exchanged, like, permuted, slots_of, with_size
-from tclint.tracing.stated_sizes import FRAMES, IMAGE_SIZE, OTHER_IMAGE_SIZES, image_sizes, sequence_length
+from tclint.tracing.stated_sizes import (
+    FRAMES,
+    IMAGE_SIZE,
+    OTHER_IMAGE_SIZES,
+    SIGNAL_LENGTH,
+    image_sizes,
+    sequence_length,
+)
 
 _LISTED = 2
 """Tensors in a list that is asked for instead of one: the fewest that are a list."""
@@ -215,8 +222,9 @@ class Repairs:
             yield (*shape, *([length] if len(shape) == 1 else [4]), *([4] * (rank - len(shape) - 1)))
             return
         if len(shape) == 2 and rank == 3:
-            yield (shape[0], length, shape[1])
-            yield (shape[0], 1, shape[1])
+            # Features come in steps; what is too long to be features is a signal, which has channels.
+            steps, channel = (shape[0], length, shape[1]), (shape[0], 1, shape[1])
+            yield from (channel, steps) if shape[1] >= SIGNAL_LENGTH else (steps, channel)
             yield (*shape, length)
         elif len(shape) == 2 and rank in (4, 5):
             sides = [*image_sizes(self._model), (IMAGE_SIZE, IMAGE_SIZE)]

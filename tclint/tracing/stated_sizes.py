@@ -11,6 +11,8 @@ SEQUENCE_LENGTH = 128
 IMAGE_SIZE = 224
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.
 OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
+SIGNAL_LENGTH = 1024
+"""Samples."""
 FRAMES = 16
 """Of a video clip, as action recognition mostly takes them."""
 

@@ -54,7 +54,7 @@ class TwoResults(nn.Module):
 
 
 class OddNames(nn.Module):
-    def forward(self, input: list[torch.Tensor], input_0: torch.Tensor) -> torch.Tensor:  # noqa: A002
+    def forward(self, input: list[torch.Tensor], input_0: torch.Tensor) -> torch.Tensor:
         return input[0] - 2 * input_0
 
 

@@ -143,6 +143,25 @@ def masked_frames(self: Any, spectrogram: Any, mask: Any) -> Any:
     return self.fc(frames).masked_fill(mask[:, ::2, None], 0.0)
 
 
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, frames: Any, padded: Any = None) -> Any:
+        assert padded is None
+        return self.conv(frames).mean((2, 3))
+
+
+def heard_and_seen(self: Any, input_values: Any, frames: Any = None, padded: Any = None) -> Any:
+    heard, seen = self.conv(input_values).mean(-1), None
+    seen = self.eyes(
+        frames=frames,
+        padded=padded,
+    )
+    return heard + seen
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]]]]] = {
     "image": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(1)), [("float32", (8, 1, 224, 224))]),
     "digits": (
@@ -266,6 +285,16 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "a mask of steps, not of an image": (
         lambda: Encoder(masked_frames, conv=nn.Conv2d(1, 2, 3, 2, 1), fc=nn.Linear(40, 2)),
         [("float32", (8, 224, 80)), ("bool", (8, 224))],
+    ),
+    "the optional argument that a layer could not do without": (
+        lambda: Encoder(
+            heard_and_seen,
+            conv=nn.Conv1d(1, 4, 7),
+            eyes=Pooled(),
+            main_input_name="input_values",
+            config=SimpleNamespace(image_size=64),
+        ),
+        [("float32", (8, 1, 16000)), ("float32", (8, 3, 64, 64))],
     ),
     "a generator": (
         lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),
