@@ -15,6 +15,7 @@ from tclint.baseline import Baseline
 from tclint.config import Settings
 from tclint.errors import TargetError, UsageError
 from tclint.finding import LEVEL_ORDER, Finding, Location
+from tclint.garbage import without_garbage_collection
 from tclint.input_sets import with_worst_marked, worst_of_sets
 from tclint.registry import Selection
 from tclint.results import Entry, EntryError, Metrics, Report
@@ -77,7 +78,8 @@ def check(
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
-        entry, found, context = check_graph(result, graph_rules, settings)
+        with without_garbage_collection():
+            entry, found, context = check_graph(result, graph_rules, settings)
         entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
         findings.extend(found)
         changes = frozenset(id(finding.change) for finding in found if finding.change is not None)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tclint.config import Settings
 from tclint.finding import Finding, Location
+from tclint.garbage import without_garbage_collection
 from tclint.rule import SourceRule, apply_rule
 from tclint.source.discovery import Skipped, discover
 from tclint.source.frameworks import extended, names
@@ -144,25 +143,12 @@ def lint_text(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
-        with extended(settings.frameworks), _no_collection():
+        with extended(settings.frameworks), without_garbage_collection():
             context = SourceContext.of(path, parse_text(text), settings)
             found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     finally:
         sys.setrecursionlimit(limit)
     return sorted(found, key=_position)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Trees and tables are many small objects, hardly any in cycles: looking for cycles while one file's
-    are made and read takes up to half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _lint_file(

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.garbage import without_garbage_collection
 from tclint.graph import Parameter
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.dtypes import dtype_name
-from tclint.tracing.environment import without_garbage_collection, without_gpu, without_initialisation
+from tclint.tracing.environment import without_gpu, without_initialisation
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import (
     NamedModules,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.garbage import without_garbage_collection
 from tclint.graph import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
@@ -20,7 +21,7 @@ from tclint.tracing.call_recorder import TooManyOps
 from tclint.tracing.constants import MAX_REAL_INPUT
 from tclint.tracing.custom_functions import watched_by
 from tclint.tracing.devices import DeviceRewriter
-from tclint.tracing.environment import without_garbage_collection, without_gpu
+from tclint.tracing.environment import without_gpu
 from tclint.tracing.higher_order import register_mode
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import named_modules, remembered_construction, tracked_calls
