@@ -64,6 +64,8 @@ class Clues:
     """Inputs that should have been one of some names, with the first of them."""
     missing: list[str] = field(default_factory=list)
     """Optional arguments of the forward that were None where a value was needed."""
+    unused: list[str] = field(default_factory=list)
+    """Optional arguments that were None and stand in the line that failed, for whichever reason."""
 
     def clash(self) -> Hashable:
         """What does not fit what, to be compared with another failure's; None where no sizes clash."""

@@ -106,13 +106,14 @@ def _from_absent(frames: list[tuple[FrameType, int]], model: nn.Module, message:
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     absent = [name for name in names if name in given and given[name] is None]
     named = [name for name in absent if _is_in(name, message)]
-    # The layer that could not do without one tells it from the others that the forward handed on. Where sizes
-    # do not fit, an argument that stands in the same line is hardly the reason.
+    line = ""
+    # The layer that could not do without one tells it from the others that the forward handed on.
     for frame, number in reversed(inner):
         line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
-        if not named and ("None" in message or "None" in line):
+        if not named and ("None" in message or "None" in line or "local variable" in message):
             named = [name for name in absent if frame.f_locals.get(name, "") is None and _is_in(name, line)]
     clues.missing += named
+    clues.unused += [name for name in absent if name not in named and _is_in(name, line)]
 
 
 def _is_in(name: str, text: str) -> bool:

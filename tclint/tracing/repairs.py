@@ -79,10 +79,7 @@ class Repairs:
                     }
         if clues.names:
             yield {slot.path: clues.names[slot.name] for slot in slots if slot.name in clues.names}
-        for name in clues.missing:
-            if slots and all(slot.name != name for slot in slots):
-                for value in guesses_for(name, slots[0].tensor, self._model):
-                    yield {(name,): value}
+        yield from self._added(slots, clues.missing)
         if clues.swapped:
             yield {slot.path: permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
         if clues.is_small:
@@ -105,6 +102,14 @@ class Repairs:
             for slot in slots:
                 if slot.tensor.dim() == 3:
                     yield {slot.path: permuted(slot.tensor, 1, 2)}
+
+        yield from self._added(slots, clues.unused)
+
+    def _added(self, slots: list[Slot], names: list[str]) -> Iterator[Change]:
+        for name in names:
+            if slots and all(slot.name != name for slot in slots):
+                for value in guesses_for(name, slots[0].tensor, self._model):
+                    yield {(name,): value}
 
     # ------------------------------------------------------------ sizes
 
