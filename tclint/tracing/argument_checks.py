@@ -11,25 +11,8 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.origin import is_traced
-
-_AUTOCAST_MIXES = frozenset({torch.float32, torch.float16, torch.bfloat16})
-_INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
-_MASK_DTYPES = frozenset({torch.bool, torch.uint8})
-_TYPE_NAMES = {
-    torch.bool: "Bool",
-    torch.uint8: "Byte",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}
+from tclint.tracing.index_checks import INDEX_CHECKS
+from tclint.tracing.kernel_words import listed, may_mix, type_name
 
 
 def check_arguments(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -47,22 +30,10 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> N
         check(*args, **kwargs)
 
 
-def _list(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
-
-
-def _type_name(tensor: torch.Tensor) -> str:
-    return _TYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
-
-
-def _mix(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.dtype == right.dtype or {left.dtype, right.dtype} <= _AUTOCAST_MIXES
-
-
 def _same_dtype(left: torch.Tensor, right: torch.Tensor) -> None:
-    if not _mix(left, right):
+    if not may_mix(left, right):
         raise RuntimeError(
-            f"mat1 and mat2 must have the same dtype, but got {_type_name(left)} and {_type_name(right)}"
+            f"mat1 and mat2 must have the same dtype, but got {type_name(left)} and {type_name(right)}"
         )
 
 
@@ -127,35 +98,35 @@ def _check_convolution(
     tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, groups: int, *, transposed: bool
 ) -> None:
     for what, other in (("weight", weight), ("bias", bias)):
-        if other is not None and not _mix(tensor, other):
+        if other is not None and not may_mix(tensor, other):
             raise RuntimeError(
-                f"Input type (torch.{_type_name(tensor)}Tensor) and {what} type "
-                f"(torch.{_type_name(other)}Tensor) should be the same"
+                f"Input type (torch.{type_name(tensor)}Tensor) and {what} type "
+                f"(torch.{type_name(other)}Tensor) should be the same"
             )
     rank = weight.dim()
     if tensor.dim() not in (rank, rank - 1):
         raise RuntimeError(
-            f"Expected {rank}-dimensional input for {rank}-dimensional weight {_list(weight.shape)}, "
-            f"but got {tensor.dim()}-dimensional input of size {_list(tensor.shape)} instead"
+            f"Expected {rank}-dimensional input for {rank}-dimensional weight {listed(weight.shape)}, "
+            f"but got {tensor.dim()}-dimensional input of size {listed(tensor.shape)} instead"
         )
     if weight.shape[0] % groups:
         raise RuntimeError(
             f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
-            f"but got weight of size [{_list(weight.shape)}] instead"
+            f"but got weight of size [{listed(weight.shape)}] instead"
         )
-    given = f"Given transposed=1, weight of size {_list(weight.shape)}" if transposed else ""
+    given = f"Given transposed=1, weight of size {listed(weight.shape)}" if transposed else ""
     channels, expected = tensor.shape[1 - rank], weight.shape[0] if transposed else weight.shape[1] * groups
     if channels != expected:
-        given = given or f"Given groups={groups}, weight of size {_list(weight.shape)}"
+        given = given or f"Given groups={groups}, weight of size {listed(weight.shape)}"
         raise RuntimeError(
-            f"{given}, expected input{_list(tensor.shape)} to have {expected} channels, "
+            f"{given}, expected input{listed(tensor.shape)} to have {expected} channels, "
             f"but got {channels} channels instead"
         )
     made = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and tuple(bias.shape) != (made,):
         raise RuntimeError(
-            f"{given or f'Given weight of size {_list(weight.shape)}'}, expected bias to be 1-dimensional "
-            f"with {made} elements, but got bias of size {_list(bias.shape)} instead"
+            f"{given or f'Given weight of size {listed(weight.shape)}'}, expected bias to be 1-dimensional "
+            f"with {made} elements, but got bias of size {listed(bias.shape)} instead"
         )
 
 
@@ -172,12 +143,12 @@ def _layer_norm(
         if affine is not None and tuple(affine.shape) != tuple(normalized):
             raise RuntimeError(
                 f"Expected {what} to be of same shape as normalized_shape, but got {what} of shape "
-                f"{_list(affine.shape)} and normalized_shape = {_list(normalized)}"
+                f"{listed(affine.shape)} and normalized_shape = {listed(normalized)}"
             )
     if tuple(tensor.shape[max(0, tensor.dim() - len(normalized)) :]) != tuple(normalized):
         raise RuntimeError(
-            f"Given normalized_shape={_list(normalized)}, expected input with shape "
-            f"[*, {', '.join(map(str, normalized))}], but got input of size{_list(tensor.shape)}"
+            f"Given normalized_shape={listed(normalized)}, expected input with shape "
+            f"[*, {', '.join(map(str, normalized))}], but got input of size{listed(tensor.shape)}"
         )
 
 
@@ -194,13 +165,13 @@ def _group_norm(
     if channels % groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
-            f"{_list(tensor.shape)} and num_groups={groups}"
+            f"{listed(tensor.shape)} and num_groups={groups}"
         )
     for what, affine in (("weight", weight), ("bias", bias)):
         if affine is not None and tuple(affine.shape) != (channels,):
             raise RuntimeError(
                 f"Expected {what} to be a vector of size equal to the number of channels in input, but got "
-                f"{what} of shape {_list(affine.shape)} and input of shape {_list(tensor.shape)}"
+                f"{what} of shape {listed(affine.shape)} and input of shape {listed(tensor.shape)}"
             )
 
 
@@ -228,12 +199,12 @@ def _channel_norm(
 
 def _floating(kernel: str, tensor: torch.Tensor) -> None:
     if not tensor.is_floating_point() and not tensor.is_complex():
-        raise RuntimeError(f'"{kernel}" not implemented for {_type_name(tensor)!r}')
+        raise RuntimeError(f'"{kernel}" not implemented for {type_name(tensor)!r}')
 
 
 def _norm_dtypes(kernel: str, tensor: torch.Tensor, *parameters: torch.Tensor | None) -> None:
     _floating(kernel, tensor)
-    if any(parameter is not None and not _mix(tensor, parameter) for parameter in parameters):
+    if any(parameter is not None and not may_mix(tensor, parameter) for parameter in parameters):
         raise RuntimeError("mixed dtype: all inputs must share same datatype.")
 
 
@@ -260,31 +231,12 @@ def _recurrent(tensor: torch.Tensor, state: Any, weights: Any, last: Any, *_: An
 def _nll_loss(tensor: torch.Tensor, target: torch.Tensor, *_: Any, **__: Any) -> None:
     _floating("nll_loss_out_frame", tensor)
     if target.dtype not in (torch.int64, torch.uint8):
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_type_name(target)}")
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {type_name(target)}")
 
 
 def _cross_entropy(tensor: torch.Tensor, target: torch.Tensor, *_: Any, **__: Any) -> None:
     if not target.is_floating_point():  # else they are probabilities
         _nll_loss(tensor, target)
-
-
-def _embedding(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) -> None:
-    if weight.dim() != 2:
-        raise RuntimeError("'weight' must be 2-D")
-    if indices.dtype not in (torch.int64, torch.int32):
-        raise RuntimeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; "
-            f"but got torch.{_type_name(indices)}Tensor instead (while checking arguments for embedding)"
-        )
-
-
-def check_constant_rows(weight: torch.Tensor, indices: torch.Tensor) -> None:
-    """Raise what torch raises where constants, such as positions, look up more rows than a table has."""
-    if indices.is_meta or is_traced(indices) or not indices.numel() or indices.is_floating_point():
-        return
-    highest = int(indices.max())
-    if highest >= weight.shape[0]:
-        raise IndexError(f"index out of range in self: {highest} in a table of {weight.shape[0]} rows")
 
 
 def _attention(
@@ -296,17 +248,17 @@ def _attention(
     enable_gqa: bool = False,
     **__: Any,
 ) -> None:
-    if not (_mix(query, key) and _mix(query, value)):
+    if not (may_mix(query, key) and may_mix(query, value)):
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
-            f"{_type_name(query)} key.dtype: {_type_name(key)} and value.dtype: {_type_name(value)} instead."
+            f"{type_name(query)} key.dtype: {type_name(key)} and value.dtype: {type_name(value)} instead."
         )
     if min(query.dim(), key.dim(), value.dim()) < 2:
         return
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise RuntimeError(
             "The sizes of query, key and value do not fit: query "
-            f"{_list(query.shape)}, key {_list(key.shape)}, value {_list(value.shape)}"
+            f"{listed(query.shape)}, key {listed(key.shape)}, value {listed(value.shape)}"
         )
     leading = -3 if enable_gqa else -2  # grouped heads differ in number
     batch = torch.broadcast_shapes(*(tensor.shape[:leading] for tensor in (query, key, value)))
@@ -314,98 +266,14 @@ def _attention(
         torch.broadcast_shapes(mask.shape, (*batch, query.shape[-2], key.shape[-2]))
 
 
-def _index(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any, **__: Any) -> None:
-    axis = 0
-    for index in indices:
-        if index is None:
-            axis += 1
-        elif index.dtype in _MASK_DTYPES:
-            for offset, size in enumerate(index.shape):
-                if axis + offset >= tensor.dim() or tensor.shape[axis + offset] != size:
-                    raise IndexError(
-                        f"The shape of the mask {_list(index.shape)} at index {offset} does not match the "
-                        f"shape of the indexed tensor {_list(tensor.shape)} at index {axis + offset}"
-                    )
-            axis += index.dim()
-        elif index.dtype in _INDEX_DTYPES:
-            axis += 1
-        else:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-
-
-def _index_put(
-    tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, *_: Any, **__: Any
-) -> None:
-    _index(tensor, indices)
-    if not _mix(tensor, values):
-        raise RuntimeError(
-            "Index put requires the source and destination dtypes match, got "
-            f"{_type_name(tensor)} for the destination and {_type_name(values)} for the source."
-        )
-    given = [axis for axis, index in enumerate(indices) if index is not None]
-    if any(index is not None and index.dtype in _MASK_DTYPES for index in indices):
-        return  # how many elements they select depends on their values
-    picked = torch.broadcast_shapes(*(index.shape for index in indices if index is not None))
-    rest = [size for axis, size in enumerate(tensor.shape) if axis not in given]
-    first = given[0] if given[-1] - given[0] + 1 == len(given) else 0
-    result = [*rest[:first], *picked, *rest[first:]]
-    sizes = list(values.shape)
-    missing = len(result) - len(sizes)
-    if missing < 0 or any(size not in (1, result[missing + axis]) for axis, size in enumerate(sizes)):
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {_list(sizes)} cannot be broadcast to indexing result of "
-            f"shape {_list(result)}"
-        )
-
-
-def _one_hot(indices: torch.Tensor, *_: Any) -> None:
-    if indices.dtype != torch.int64:
-        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-
-
-def _bincount(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
-    if tensor.dim() != 1 or tensor.dtype not in (*_INDEX_DTYPES, torch.uint8):
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-
-
-def _index_select(_tensor: torch.Tensor, _dim: int, index: torch.Tensor) -> None:
-    if index.dtype not in (torch.int64, torch.int32):
-        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
-    if index.dim() > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-
-
-def _index_add(
-    tensor: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *_: Any, **__: Any
-) -> None:
-    if index.dtype not in (torch.int64, torch.int32):
-        raise RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {_type_name(index)}")
-    if not _mix(tensor, source):
-        raise RuntimeError(
-            f"index_add_(): self ({_type_name(tensor)}) and source ({_type_name(source)}) must have the same "
-            "scalar type"
-        )
-    if tensor.dim() == 0 or source.dim() == 0:
-        return
-    rest = [list(shape) for shape in (tensor.shape, source.shape)]
-    fits = len(rest[0]) == len(rest[1]) and rest[1].pop(dim) == index.numel()
-    rest[0].pop(dim)
-    if not fits or rest[0] != rest[1]:
-        raise RuntimeError(
-            "source tensor shape must match self tensor shape, excluding the specified dimension. "
-            f"Got self.shape = {_list(tensor.shape)} source.shape = {_list(source.shape)}"
-        )
-
-
 _CHECKS: dict[str, Callable[..., None]] = {
+    **INDEX_CHECKS,
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
     **dict.fromkeys(("batch_norm", "instance_norm", "native_batch_norm"), _channel_norm),
     **dict.fromkeys(("layer_norm", "native_layer_norm"), _layer_norm),
-    **dict.fromkeys(("index", "_unsafe_index"), _index),
-    **dict.fromkeys(("index_put", "index_put_"), _index_put),
     **dict.fromkeys(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"), _cell),
     **dict.fromkeys(("gru", "lstm", "rnn_relu", "rnn_tanh"), _recurrent),
     **dict.fromkeys(("nll_loss", "nll_loss2d", "nll_loss_nd"), _nll_loss),
@@ -429,13 +297,8 @@ _CHECKS: dict[str, Callable[..., None]] = {
             "var",
         )
     },
-    "bincount": _bincount,
-    **dict.fromkeys(("index_add", "index_add_"), _index_add),
     "convolution": _any_convolution,
-    "embedding": _embedding,
     "group_norm": _group_norm,
-    "index_select": _index_select,
     "linear": _linear,
-    "one_hot": _one_hot,
     "scaled_dot_product_attention": _attention,
 }

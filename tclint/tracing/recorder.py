@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tclint.graph import Cast, TensorSpec
-from tclint.tracing.argument_checks import check_arguments, check_constant_rows
+from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.assumptions import Assumptions, Instruction
 from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.call_recorder import CallRecorder, inherit_parameter
@@ -30,6 +30,7 @@ from tclint.tracing.constants import (
 from tclint.tracing.contents import note_contents
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
+from tclint.tracing.index_checks import check_constant_rows
 from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
 from tclint.tracing.op_writer import OpWriter
 from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice, required_facts
