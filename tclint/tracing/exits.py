@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import dis
+import inspect
 import linecache
+import textwrap
+import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 _MAX_LINES = 20_000
@@ -38,7 +41,7 @@ class Guard(NamedTuple):
 
 def guard_at(frame: FrameType) -> Guard | None:
     """The condition that a frame is at, where what it guards is clear."""
-    guards = _conditions_in(frame.f_code.co_filename).guards
+    guards = _conditions_around(frame.f_code).guards
     found = [guard for guard in guards if guard.first_line <= frame.f_lineno <= guard.last_line]
     return found[0] if len(found) == 1 else None
 
@@ -48,29 +51,39 @@ def extremum_at(frame: FrameType) -> str:
     code = frame.f_code
     if not dis.opname[code.co_code[frame.f_lasti]].startswith(("CALL", "PRECALL")):
         return ""
-    calls = _conditions_in(code.co_filename).extrema
+    calls = _conditions_around(code).extrema
     names = {name for first, last, name in calls if first <= frame.f_lineno <= last}
     return names.pop() if len(names) == 1 else ""
 
 
 class _Conditions(NamedTuple):
-    """What a file's source tells."""
+    """What a source tells."""
 
     guards: tuple[Guard, ...] = ()
     extrema: tuple[tuple[int, int, str], ...] = ()
     """First line, last line and name of each call of max or min with several values."""
 
 
-@lru_cache(maxsize=64)
-def _conditions_in(path: str) -> _Conditions:
+def _conditions_around(code: CodeType) -> _Conditions:
+    # Lambdas and comprehensions stand in lines of the function around them.
+    return _conditions_in(code.co_filename, 0 if code.co_name.startswith("<") else code.co_firstlineno)
+
+
+@lru_cache(maxsize=256)
+def _conditions_in(path: str, first_line: int) -> _Conditions:
+    """Of the function that starts in that line, counted from 1; 0: of the whole file."""
     lines = linecache.getlines(path)
     if not lines or len(lines) > _MAX_LINES:
         return _Conditions()
     try:
-        tree = ast.parse("".join(lines))
+        if first_line:
+            tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines[first_line - 1 :]))))
+            ast.increment_lineno(tree, first_line - 1)
+        else:
+            tree = ast.parse("".join(lines))
         return _Conditions(tuple(_guards(tree, None)), tuple(_extrema(tree)))
-    except (SyntaxError, ValueError, RecursionError):
-        return _Conditions()
+    except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
+        return _conditions_in(path, 0) if first_line else _Conditions()
 
 
 def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
