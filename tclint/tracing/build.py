@@ -54,10 +54,11 @@ def weights_on_meta(modules: NamedModules, *, inference: bool = False) -> Iterat
         inference: the run is in inference mode, where a view of a buffer must not be tracked by autograd.
     """
     replaced: list[_Slot] = []
+    swapped: dict[int, Any] = {}
     distinct = list({id(module): module for _, module in modules}.values())
-    _swap([module._parameters for module in distinct], _meta_parameter, replaced)
+    _swap([module._parameters for module in distinct], _meta_parameter, swapped, replaced)
     with torch.inference_mode(inference):
-        _swap([module._buffers for module in distinct], _buffer_copy, replaced)
+        _swap([module._buffers for module in distinct], _buffer_copy, swapped, replaced)
     try:
         yield
     finally:
@@ -65,9 +66,13 @@ def weights_on_meta(modules: NamedModules, *, inference: bool = False) -> Iterat
             slots[name] = tensor
 
 
-def _swap(owners: list[dict[str, Any]], stand_in: Callable[[Any], Any], replaced: list[_Slot]) -> None:
+def _swap(
+    owners: list[dict[str, Any]],
+    stand_in: Callable[[Any], Any],
+    swapped: dict[int, Any],
+    replaced: list[_Slot],
+) -> None:
     """Put something in the place of each tensor, the same wherever the tensor is, and note what was there."""
-    swapped: dict[int, Any] = {}
     for slots in owners:
         for name, tensor in list(slots.items()) if slots else ():
             if tensor is None or is_lazy(tensor):
