@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -86,42 +87,41 @@ def _swap(
 
 def name_weights(model: nn.Module, modules: NamedModules) -> None:
     """Mark parameters and buffers with their first qualified name."""
-    parameters, buffers = _named_tensors(model, modules)
-    for named in (parameters, buffers):
-        seen: set[int] = set()
-        for name, tensor in named:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                ensure_origin(tensor).name_parameter(name)
+    seen: set[int] = set()
+    for name, tensor in itertools.chain(*_named_tensors(model, modules)):
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            ensure_origin(tensor).name_parameter(name)
 
 
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
     """Parameters, then buffers, by first name; further names of a tensor are its aliases."""
     modules = named_modules(model)
     owners = dict(modules)
-    parameters, buffers = _named_tensors(model, modules)
-    listed: list[Parameter] = []
-    for named, is_buffer in ((parameters, False), (buffers, True)):
-        names: dict[int, list[str]] = {}
-        tensors: dict[int, torch.Tensor] = {}
+    names: dict[int, list[str]] = {}
+    tensors: dict[int, torch.Tensor] = {}
+    are_buffers: dict[int, bool] = {}
+    for named, is_buffer in zip(_named_tensors(model, modules), (False, True), strict=True):
         for name, tensor in named:
             if not is_lazy(tensor):
                 names.setdefault(id(tensor), []).append(name)
                 tensors[id(tensor)] = tensor
-        for key, (first, *others) in names.items():
-            tensor = tensors[key]
-            owner = owners.get(first.rpartition(".")[0])
-            listed.append(
-                Parameter(
-                    name=first,
-                    shape=tuple(tensor.shape),
-                    dtype=dtype_name(tensor.dtype),
-                    trainable=not is_buffer and tensor.requires_grad,
-                    is_buffer=is_buffer,
-                    aliases=tuple(others),
-                    construct_site=construct_site_of(owner).site if owner is not None else None,
-                )
+                are_buffers.setdefault(id(tensor), is_buffer)
+    listed: list[Parameter] = []
+    for key, (first, *others) in names.items():
+        tensor, is_buffer = tensors[key], are_buffers[key]
+        owner = owners.get(first.rpartition(".")[0])
+        listed.append(
+            Parameter(
+                name=first,
+                shape=tuple(tensor.shape),
+                dtype=dtype_name(tensor.dtype),
+                trainable=not is_buffer and tensor.requires_grad,
+                is_buffer=is_buffer,
+                aliases=tuple(others),
+                construct_site=construct_site_of(owner).site if owner is not None else None,
             )
+        )
     return tuple(listed)
 
 

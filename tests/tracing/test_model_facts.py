@@ -51,6 +51,22 @@ def test_parameters_and_buffers() -> None:
     assert by_name["embed.weight"].construct_site.line == line + 3
 
 
+def test_a_parameter_that_is_a_buffer_as_well_is_trained() -> None:
+    class Doubled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4, bias=False)
+            self.register_buffer("weight", self.fc.weight)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc(x) @ self.weight
+
+    graph = tclint.trace(Doubled, torch.rand(2, 4))
+    (parameter,) = graph.parameters
+    assert (parameter.name, parameter.trainable, parameter.aliases) == ("fc.weight", True, ("weight",))
+    assert [op.inputs[1].parameter for op in graph.ops] == ["fc.weight", "fc.weight"]
+
+
 def test_the_tied_weight_has_one_name_in_the_ops() -> None:
     graph = tclint.trace(Tied, meta(2, 5, dtype=torch.int64))
     (linear,) = [op for op in graph.ops if op.name == "linear"]
