@@ -118,6 +118,8 @@ class TensorSpec:
     """Which output of the producer it is."""
     input_name: str | None = None
     """Name of the graph input that this tensor is, if it is one."""
+    is_derived: bool = False
+    """It is not the parameter itself, and was computed from it where nothing is recorded."""
 
     @property
     def numel(self) -> int:
@@ -160,6 +162,8 @@ class TensorSpec:
             data["output_index"] = self.output_index
         if self.input_name is not None:
             data["input_name"] = self.input_name
+        if self.is_derived:
+            data["is_derived"] = True
         return data
 
     @classmethod
@@ -173,4 +177,5 @@ class TensorSpec:
             producer=data.get("producer"),
             output_index=data.get("output_index", 0),
             input_name=data.get("input_name"),
+            is_derived=data.get("is_derived", False),
         )

@@ -226,6 +226,11 @@ def _recurrent(tensor: torch.Tensor, state: Any, weights: Any, last: Any, *_: An
         state, weights = weights, last
     if weights:
         _cell(tensor, state, weights[0])
+        if tensor.shape[-1] != weights[0].shape[-1]:
+            raise RuntimeError(
+                "input.size(-1) must be equal to input_size. "
+                f"Expected {weights[0].shape[-1]}, got {tensor.shape[-1]}"
+            )
 
 
 def _nll_loss(tensor: torch.Tensor, target: torch.Tensor, *_: Any, **__: Any) -> None:

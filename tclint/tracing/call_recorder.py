@@ -180,7 +180,7 @@ def inherit_parameter(tensors: list[torch.Tensor], output: Any) -> None:
     if name is not None:
         for tensor in output if isinstance(output, (list, tuple)) else (output,):
             if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
-                ensure_origin(tensor).name_parameter(name)
+                ensure_origin(tensor).name_parameter(name, is_derived=True)
 
 
 def _parameter_of_all(specs: Sequence[TensorSpec]) -> str | None:

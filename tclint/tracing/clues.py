@@ -54,6 +54,8 @@ class Clues:
     """A feature map became smaller than a window."""
     small_axes: tuple[int, ...] = (-1, -2)
     """Its axes, from the end, that may be the small ones."""
+    is_single: bool = False
+    """The model asks for one value where a batch has several."""
     is_uneven: bool = False
     """Feature maps that were halved and doubled again no longer fit each other."""
     is_list: frozenset[str] | None = None

@@ -15,6 +15,7 @@ from tclint.tracing.origin import ensure_origin
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
 _HERE = ("cpu", "meta")
+_FROM_PYTHON = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 class DeviceRewriter(TorchFunctionMode):
@@ -46,7 +47,7 @@ class DeviceRewriter(TorchFunctionMode):
             if (
                 isinstance(device, int)
                 or device.type not in _HERE
-                or (func is torch.tensor and device == _META)
+                or (device == _META and func in _FROM_PYTHON and not isinstance(args[0], torch.Tensor))
             ):
                 kwargs = {**kwargs, "device": _CPU}
         return func(*args, **kwargs)
@@ -63,10 +64,12 @@ def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, An
     import numpy
 
     dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-    made = numpy.zeros(tuple(tensor.shape), dtype=torch.empty((), dtype=dtype).numpy().dtype)
+    # As tolist() has it: whole numbers are counts, periods, lengths, by which others are divided.
+    value = 0 if dtype is torch.bool or dtype.is_floating_point or dtype.is_complex else 1
+    made = numpy.full(tuple(tensor.shape), value, dtype=torch.empty((), dtype=dtype).numpy().dtype)
     counts = likely_values(tensor)
     if counts is None:
-        assume("numpy() of a traced tensor: zeros assumed")
+        assume(f"numpy() of a traced tensor: {'ones' if value else 'zeros'} assumed")
     else:
         assume("numpy() of traced counts: equal counts assumed")
         made.reshape(-1)[:] = counts

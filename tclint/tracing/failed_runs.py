@@ -74,6 +74,8 @@ def _from_message(message: str, has_operator: bool, clues: Clues) -> None:
         message,
     ):
         clues.is_small = True
+    if re.search(r"more than one value is ambiguous|elements cannot be converted to Scalar", message):
+        clues.is_single = True
     if re.search(r"tensors used as indices must be|indices must be", message):
         clues.integers = clues.integers or frozenset()
     if found := re.search(r"range of \[-?\d+, (-?\d+)\], but got (-?\d+)", message):

@@ -95,7 +95,7 @@ class _Writer:
         if spec.input_name in self._inputs:
             return self._inputs[spec.input_name]
         name = spec.parameter
-        if name is None or self._shapes.get(name) != spec.shape:
+        if name is None or spec.is_derived or self._shapes.get(name) != spec.shape:
             # Each its own: which of them are the same is not known.
             name = f"_constant_{sum(1 for known in self._attributes if known.startswith('_constant_')) + 1}"
         node_or_none = self._attributes.get(name)

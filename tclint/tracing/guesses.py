@@ -185,6 +185,12 @@ def _equal(recorder: Recorder, _function: Any, _args: tuple[Any, ...], _kwargs: 
 
 @_guesses("item", "_local_scalar_dense", "is_nonzero")
 def _item(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    count = args[0].numel()
+    if count != 1 and not recorder.assumptions.are_made:  # else the count itself may be a guess
+        if "nonzero" in function.name():
+            values = "more than one value" if count else "no values"
+            raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
+        raise RuntimeError(f"a Tensor with {count} elements cannot be converted to Scalar")
     value = recorder.assumptions.scalar(args[0])
     return bool(value) if "nonzero" in function.name() else value
 

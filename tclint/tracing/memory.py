@@ -98,7 +98,13 @@ class WrittenMemory:
             storage = constant.untyped_storage()
             self._alive.append(storage)
             count = storage.nbytes() // constant.element_size()
-            self._twins[key] = torch.empty((count,), dtype=constant.dtype, device=_META)
+            # In or out of inference mode as the constant is: torch does not let one be a view of the other.
+            with torch.inference_mode(constant.is_inference()):
+                self._twins[key] = torch.empty((count,), dtype=constant.dtype, device=_META)
+
+    def is_written(self, tensor: torch.Tensor) -> bool:
+        """Whether anything was written to the tensor's memory."""
+        return bool(self.writes) and storage_key(tensor) in self.writes
 
     def has_given_up(self, tensor: torch.Tensor) -> bool:
         """Whether the values of this real tensor mean nothing any more."""
@@ -109,7 +115,8 @@ class WrittenMemory:
         base = self._twins.get(storage_key(tensor) or 0) if self._twins else None
         if base is None or base.dtype != tensor.dtype:
             return None
-        return torch.as_strided(base, tensor.shape, tensor.stride(), tensor.storage_offset())
+        with torch.inference_mode(base.is_inference()):
+            return torch.as_strided(base, tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

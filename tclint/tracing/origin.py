@@ -29,6 +29,8 @@ class Origin:
     """The tensor as an operator's input, made when first asked for (`spec_of`)."""
     parameter: str | None = None
     """The parameter or buffer that the tensor is, or is computed from alone."""
+    is_derived: bool = False
+    """As in TensorSpec."""
     input_name: str | None = None
     """The model input that the tensor is."""
     truth: bool | None = None
@@ -52,9 +54,11 @@ class Origin:
         if input_name is not None:
             self.input_name = input_name
 
-    def name_parameter(self, name: str) -> None:
+    def name_parameter(self, name: str, *, is_derived: bool = False) -> None:
         """The tensor is that parameter or buffer, or is computed from it alone."""
         self.parameter = name
+        if is_derived:
+            self.is_derived = True
         self.spec = None
 
     @property
@@ -126,6 +130,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
             origin.producer,
             origin.position,
             origin.input_name,
+            origin.is_derived and origin.producer is None,
         )
     return spec
 

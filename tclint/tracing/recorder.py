@@ -162,7 +162,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU}
         if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
             return self._run_meta(function, facts, args, kwargs, tensors)
-        from_inputs = self.writer is not None and any(is_traced(tensor) for tensor in tensors)
+        from_inputs = self.writer is not None and any(
+            is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
+        )
         if from_inputs and self._written.writes:
             for tensor in tensors:
                 self._learn_of_writes(tensor)

@@ -82,6 +82,8 @@ class Repairs:
         yield from self._added(slots, clues.missing)
         if clues.swapped:
             yield {slot.path: permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
+        if clues.is_single:
+            yield {slot.path: with_size(slot.tensor, {0: 1}) for slot in slots if slot.tensor.dim()}
         if clues.is_small:
             yield from self._larger(slots, clues.small_axes)
         for rank in clues.ranks:
@@ -278,6 +280,8 @@ def _shifted(slot: Slot, clash: SizeClash) -> Iterator[Change]:
 
 def _goals(shape: Shape, clash: SizeClash, count: int) -> Iterator[dict[int, int]]:
     """Sizes of the last axes of a feature map, by axis from the end, that would settle the clash."""
+    if 0 in shape:
+        return
     if count == 2 and len(shape) >= 4:
         area, channels = shape[-1] * shape[-2], shape[-3]
         targets = []

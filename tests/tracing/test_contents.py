@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -97,6 +99,29 @@ def test_few_integers_that_are_given_keep_their_values() -> None:
     # What is computed from them is recorded, as it will run.
     (doubled,) = [op for op in graph.ops if op.name == "mul"]
     assert doubled.inputs[0].input_name == "lengths"
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+def test_numbers_put_on_the_inputs_device_keep_their_values(make: Callable[..., Tensor]) -> None:
+    class Sized(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            sizes = make([x.shape[0], x.shape[1]], device=x.device)
+            assert int(sizes.prod()) == x.numel()
+            return x[:, : int(sizes[1])] * 2
+
+    graph = tclint.trace(Sized, torch.empty(3, 5, device="meta"))
+    assert graph.assumptions == ()
+    assert graph.outputs[0].shape == (3, 5)
+
+
+def test_whole_numbers_that_numpy_asks_for_can_be_divided_by() -> None:
+    class Periodic(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            period = x.shape[1] // x.abs().mean(0).topk(1).indices.cpu().numpy()
+            return x.reshape(x.shape[0], -1, int(period[0]))
+
+    graph = tclint.trace(Periodic, torch.empty(2, 8))
+    assert "numpy() of a traced tensor: ones assumed" in [item.what for item in graph.assumptions]
 
 
 def test_integers_on_meta_are_guessed_and_it_is_said() -> None:

@@ -110,6 +110,25 @@ def test_unknown_constants_are_said_to_be_unknown() -> None:
     assert constants[0].meta["spec"].shape == (2,)
 
 
+def test_what_is_made_of_a_buffer_is_not_the_buffer() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.tensor([1.0, 0.0]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.mask + x * (1 - self.mask)
+
+    graph = Graph.from_json(tclint.trace(Masked, (torch.rand(3, 2),)).to_json())
+    assert [node.target for node in graph.to_fx().nodes if node.op == "get_attr"] == ["mask", "_constant_1"]
+    assert [spec.parameter for op in graph.ops for spec in op.inputs if spec.producer is None] == [
+        None,
+        "mask",
+        None,
+        "mask",
+    ]
+
+
 def test_operator_of_a_missing_library() -> None:
     graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
     text = graph.to_json().replace('"aten::topk"', '"missing::topk"')

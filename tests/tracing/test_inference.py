@@ -143,6 +143,14 @@ def masked_frames(self: Any, spectrogram: Any, mask: Any) -> Any:
     return self.fc(frames).masked_fill(mask[:, ::2, None], 0.0)
 
 
+def two_frames(self: Any, frames: Any) -> Any:
+    return self.conv(frames[:, :3]) - self.conv(frames[:, 3:])
+
+
+def one_at_a_time(self: Any, state: Any) -> Any:
+    return self.fc(state) if self.critic(state) > 0 else state
+
+
 class Pooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -295,6 +303,14 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
             config=SimpleNamespace(image_size=64),
         ),
         [("float32", (8, 1, 16000)), ("float32", (8, 3, 64, 64))],
+    ),
+    "frames on top of each other": (
+        lambda: Encoder(two_frames, conv=nn.Conv2d(3, 4, 3)),
+        [("float32", (8, 6, 224, 224))],
+    ),
+    "a batch of one": (
+        lambda: Encoder(one_at_a_time, critic=nn.Linear(5, 1), fc=nn.Linear(5, 5)),
+        [("float32", (1, 5))],
     ),
     "a generator": (
         lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),

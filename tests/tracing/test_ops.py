@@ -204,6 +204,31 @@ def test_writing_a_view_is_seen_through_the_whole() -> None:
     assert {"mul", "copy"} <= seen
 
 
+@pytest.mark.parametrize("decorate", [lambda function: function, torch.inference_mode(), torch.no_grad()])
+def test_a_cache_kept_outside_the_buffers_is_written(decorate: Callable[..., Any]) -> None:
+    cache = torch.zeros(4, 16, 8)
+
+    @decorate
+    def function(x: Tensor) -> Tensor:
+        cache[:2, :3] = x * 2
+        return cache[:2, :3] * 3
+
+    graph = trace(function, meta(2, 3, 8))
+    assert graph.metadata["adjustments"] == []
+    assert [op.name for op in graph.ops] == ["mul", "copy", "as_strided_scatter", "slice", "slice", "mul"]
+
+
+def test_a_constant_that_inputs_were_written_to_is_none_any_more() -> None:
+    def function(words: Tensor) -> Tensor:
+        padded = torch.zeros(2, 9, dtype=torch.int64)
+        padded[:, :4] = words
+        return padded != 0
+
+    kept, unknown = (trace(function, tensor) for tensor in (torch.ones(2, 4).long(), meta(2, 4)))
+    assert [op.name for op in kept.ops] == ["copy", "as_strided_scatter", "ne"]
+    assert [op.name for op in unknown.ops] == [op.name for op in kept.ops]
+
+
 def test_disjoint_views_do_not_learn_of_each_other() -> None:
     def function(x: Tensor) -> Tensor:
         y = x * 2

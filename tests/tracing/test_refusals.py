@@ -64,6 +64,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "targets": (nn.CrossEntropyLoss(), (torch.randn(4, 5), tokens(4).int())),
     "gelu": (F.gelu, (tokens(4),)),
     "softmax": (lambda x: x.softmax(-1), (tokens(4, 5),)),
+    "several values as a truth": (lambda x: 1 if x > 0 else 0, (X,)),
+    "several values as a number": (lambda x: x.item(), (X,)),
+    "packed, size": (
+        lambda x: nn.LSTM(20, 4)(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([2, 2, 1, 1])))[0].data,
+        (X,),
+    ),
 }
 
 
