@@ -45,6 +45,8 @@ class Clues:
     rows: list[SizeClash] = field(default_factory=list)
     """Those of `sizes` that are likeliest about the leading dim: nodes of a graph that the model holds."""
     ranks: list[RankClash] = field(default_factory=list)
+    classes: list[tuple[frozenset[str], Shape]] = field(default_factory=list)
+    """Inputs that should have been one class for each of so many elements."""
     integers: frozenset[str] | None = None
     """Inputs that should have been indices; empty: some of them."""
     floats: frozenset[str] | None = None

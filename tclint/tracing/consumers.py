@@ -26,7 +26,7 @@ from tclint.tracing.tensor_words import (
     PRODUCTS,
     WITH_PLACES,
 )
-from tclint.tracing.uses import Use
+from tclint.tracing.uses import LENGTHS, Use
 
 _MAX_DEPTH = 8
 
@@ -262,6 +262,9 @@ class _Walk:
                 for name in values[1]:
                     self._uses[name].is_index = True
                 values[1] = _NOTHING
+            if function.attr == "pack_padded_sequence" and len(values) > 1:
+                for name in values[1]:
+                    self._uses[name].role = LENGTHS
             if function.attr == "sparse_coo_tensor" and values:
                 for name in values[0]:
                     self._uses[name].is_index, self._uses[name].parts = True, 2

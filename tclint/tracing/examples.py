@@ -160,7 +160,7 @@ def _with_leading(tensor: torch.Tensor, batch: int) -> torch.Tensor:
 
 def described(value: Any) -> str:
     """'float32[8,3,224,224]' for a tensor, the same within brackets for containers of tensors."""
-    if isinstance(value, str):
+    if isinstance(value, (str, bool, int, float)):
         return repr(value)
     if isinstance(value, torch.Tensor):
         sizes = ",".join(str(size) for size in value.shape)

@@ -31,6 +31,7 @@ from tclint.tracing.named_inputs import (
     floating_dtype,
     further_inputs,
 )
+from tclint.tracing.number_inputs import numbers_for
 from tclint.tracing.stated_sizes import (
     SEQUENCE_LENGTH,
     attribute,
@@ -38,11 +39,12 @@ from tclint.tracing.stated_sizes import (
     width,
 )
 from tclint.tracing.use_inputs import parts_of, state_for
-from tclint.tracing.uses import Use
+from tclint.tracing.uses import LENGTHS, Use
 
 _META = torch.device("meta")
 
 EDGES = 4096
+_ADVICE = "; --input sets another"
 _MAX_GUESSES = 20
 
 
@@ -78,7 +80,23 @@ def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
 
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     yield from _stated(model)
-    required = required_arguments(model)
+    numbers = numbers_for(model)
+    required = [name for name in required_arguments(model) if name not in numbers]
+    if not numbers:
+        yield from _for_required(required, model)
+        return
+    listed = ", ".join(f"{name} = {value}" for name, value in numbers.items())
+    if not required:
+        yield _guess((), dict(numbers), f"input {listed}, by annotation or use")
+        return
+    for guess in _for_required(required, model):
+        *others, last = guess.assumptions
+        what = f"{last.what.removesuffix(_ADVICE)}; {listed}, by annotation or use{_ADVICE}"
+        kwargs = {**dict(zip(required, guess.args, strict=False)), **guess.kwargs, **numbers}
+        yield dataclasses.replace(guess, args=(), kwargs=kwargs, assumptions=(*others, Assumption(what)))
+
+
+def _for_required(required: list[str], model: nn.Module) -> Iterator[CallInputs]:
     if not required:
         assumption = Assumption("the model was called without inputs, because its forward requires none")
         yield CallInputs((), {}, (assumption,), "inferred")
@@ -105,7 +123,7 @@ def _of_stated_width(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
 
 
 def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInputs:
-    return CallInputs(args, kwargs, (Assumption(f"{what}; --input sets another"),), "inferred")
+    return CallInputs(args, kwargs, (Assumption(f"{what}{_ADVICE}"),), "inferred")
 
 
 # ---------------------------------------------------------------- what models state
@@ -152,7 +170,7 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
         name: use
         for name in required
         if (use := uses.get(name)) is not None
-        and not (are_lengths(name) and len(required) > 1)
+        and not ((are_lengths(name) or use.role == LENGTHS) and len(required) > 1)
         and not (use.is_index and (are_images(name) or are_graphs_of_nodes(name, model)))
     }
     separate = _are_separate_indices(known, model)
@@ -175,7 +193,8 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
         if name not in by_layer:
             if lead is None:
                 return
-            choices[name] = by_name(name, lead, model)
+            is_length = name in uses and uses[name].role == LENGTHS
+            choices[name] = by_name(LENGTHS if is_length else name, lead, model)
     names = {id(module): name for name, module in model.named_modules()}
     reasons = {name: _reason(known[name], names) if name in by_layer else "" for name in required}
     for index in range(max(map(len, choices.values()))):

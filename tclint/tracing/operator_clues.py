@@ -29,6 +29,7 @@ _BROADCASTS = frozenset(
         "addcmul",
     }
 )
+_LOSSES = frozenset({"cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"})
 _CELLS = frozenset({"gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"})
 _UNEVEN = frozenset({"cat", "add", "sub", "mul"})
 
@@ -51,7 +52,9 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         clues.floats = frozenset().union(
             *(sources_of(tensor) for tensor in tensors if not tensor.is_floating_point())
         )
-    if name in _CONVOLUTIONS and others:
+    if name in _LOSSES and others:
+        clues.classes.append((sources_of(others[0]), (first.shape[0], *first.shape[2:])))
+    elif name in _CONVOLUTIONS and others:
         _from_convolution(name, first, others[0], args, clues)
     elif name in _PRODUCTS:
         _from_product(name, tensors, clues)

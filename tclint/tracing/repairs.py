@@ -63,6 +63,12 @@ class Repairs:
             yield candidate
 
     def _changes(self, slots: list[Slot], clues: Clues) -> Iterator[Change]:
+        for sources, shape in clues.classes:
+            yield {
+                slot.path: like(slot.tensor, shape=shape, dtype=torch.int64)
+                for slot in slots
+                if slot.name in sources
+            }
         if clues.integers is not None:
             for slot in _among(slots, clues.integers):
                 if slot.tensor.is_floating_point():

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+LENGTHS = "lengths"
+"""The role of what pack_padded_sequence takes beside the sequences."""
+
 
 @dataclass
 class Use:

@@ -151,6 +151,26 @@ def one_at_a_time(self: Any, state: Any) -> Any:
     return self.fc(state) if self.critic(state) > 0 else state
 
 
+def tokens_of_a_grid(self: Any, tokens: Any, H: int, W: int) -> Any:
+    batch, _, width = tokens.shape
+    return self.conv(self.fc(tokens).transpose(1, 2).reshape(batch, width, H, W))
+
+
+def refined(self: Any, x: Any, rounds: Any) -> Any:
+    for _ in range(rounds):
+        x = x + self.fc(x)
+    return x
+
+
+def with_its_loss(self: Any, x: Any, y: Any = None) -> Any:
+    return nn.functional.cross_entropy(self.conv(x), y)
+
+
+def pack_by_count(self: Any, x: Any, n: Any) -> Any:
+    packed = nn.utils.rnn.pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)
+    return self.rnn(packed)[1]
+
+
 class Pooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -312,6 +332,19 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
         lambda: Encoder(one_at_a_time, critic=nn.Linear(5, 1), fc=nn.Linear(5, 5)),
         [("float32", (1, 5))],
     ),
+    "height and width": (
+        lambda: Encoder(tokens_of_a_grid, fc=nn.Linear(6, 6), conv=nn.Conv2d(6, 6, 3)),
+        [("float32", (8, 196, 6))],
+    ),
+    "what is counted up to": (lambda: Encoder(refined, fc=nn.Linear(6, 6)), [("float32", (8, 6))]),
+    "a class for each pixel": (
+        lambda: Encoder(with_its_loss, conv=nn.Conv2d(3, 5, 1)),
+        [("float32", (8, 3, 224, 224)), ("int64", (8, 224, 224))],
+    ),
+    "lengths by another name": (
+        lambda: Encoder(pack_by_count, rnn=nn.GRU(4, 5, batch_first=True)),
+        [("float32", (8, 128, 4)), ("int64", (8,))],
+    ),
     "a generator": (
         lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),
         [("float32", (8, 16, 1, 1))],
@@ -369,9 +402,9 @@ def test_nested_inputs() -> None:
 
 def test_dataclasses_are_described_and_resized() -> None:
     batch = Batch([torch.zeros(2, 4)], torch.zeros(2, dtype=torch.int64))
-    assert described(batch) == "Batch(images=(float32[2,4]), ids=int64[2], size=int)"
+    assert described(batch) == "Batch(images=(float32[2,4]), ids=int64[2], size=3)"
     (resized,) = with_batch(given_inputs(batch, "test"), 16).args
-    assert described(resized) == "Batch(images=(float32[16,4]), ids=int64[16], size=int)"
+    assert described(resized) == "Batch(images=(float32[16,4]), ids=int64[16], size=3)"
 
 
 def test_a_list_of_images() -> None:
