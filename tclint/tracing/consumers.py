@@ -247,10 +247,12 @@ class _Walk:
             return self._module_call(*module, values, named, computed)
         function = node.func
         if isinstance(function, ast.Attribute):
-            if isinstance(function.value, ast.Name) and function.value.id == self._own_name:
-                method = getattr(type(self._owner), function.attr, None)
+            owner = self._object(function.value)
+            # Its own methods and those of its parts; what all modules have does nothing to an argument.
+            if isinstance(owner, nn.Module) and not hasattr(nn.Module, function.attr):
+                method = getattr(type(owner), function.attr, None)
                 if inspect.isfunction(method):
-                    return self._descend(self._owner, method, values, named, computed)
+                    return self._descend(owner, method, values, named, computed)
             if function.attr in METADATA or function.attr in PLACES:
                 self._value(function.value)
                 return _NOTHING

@@ -171,6 +171,20 @@ def pack_by_count(self: Any, x: Any, n: Any) -> Any:
     return self.rnn(packed)[1]
 
 
+class Denoiser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3)
+        self.words = nn.Embedding(10, 4)
+
+    def noise_in(self, noisy: Any, context: Any) -> Any:
+        return self.first(noisy) + self.words(context)[:, :, None, None]
+
+
+def by_another_method(self: Any, x: Any, c: Any) -> Any:
+    return ((self.net.noise_in(x, c) - x.mean()) ** 2).mean()
+
+
 class Pooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -344,6 +358,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "lengths by another name": (
         lambda: Encoder(pack_by_count, rnn=nn.GRU(4, 5, batch_first=True)),
         [("float32", (8, 128, 4)), ("int64", (8,))],
+    ),
+    "a method that is not called forward": (
+        lambda: Encoder(by_another_method, net=Denoiser()),
+        [("float32", (8, 1, 224, 224)), ("int64", (8,))],
     ),
     "a generator": (
         lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),
