@@ -159,7 +159,23 @@ class _Walk:
                 self._modules[target.id] = (children[0], count)
                 self._holds[target.id] = _NOTHING
                 return
+        if module is not None and isinstance(target, ast.Tuple) and self._unpack(target, module[0]):
+            return
         self._bind(target, held, source)
+
+    def _unpack(self, target: ast.Tuple, container: nn.Module) -> bool:
+        """`for block, attention in self.layers:`, where each item is a list of layers."""
+        rows = [list(child.children()) for child in container.children()]
+        if not rows or len(rows[0]) != len(target.elts):
+            return False
+        for place, name in enumerate(target.elts):
+            if isinstance(name, ast.Name):
+                # The first row may have nn.Identity where the others have a layer.
+                parts = [row[place] for row in rows if len(row) > place]
+                part = next((part for part in parts if not isinstance(part, nn.Identity)), parts[0])
+                self._modules[name.id] = (part, len(rows))
+                self._holds[name.id] = _NOTHING
+        return True
 
     # ------------------------------------------------------------ expressions
 

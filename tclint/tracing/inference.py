@@ -30,6 +30,7 @@ from tclint.tracing.named_inputs import (
     configured_inputs,
     floating_dtype,
     further_inputs,
+    is_context,
 )
 from tclint.tracing.number_inputs import numbers_for
 from tclint.tracing.stated_sizes import (
@@ -177,6 +178,8 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
     choices = {
         name: _for_use(use, model, separate=separate or are_labels(name)) for name, use in known.items()
     }
+    for name in filter(is_context, choices):
+        choices[name].sort(key=lambda value: not isinstance(value, torch.Tensor) or value.dim() != 3)
     _add_joined(choices, known, model)
     if not any(_is_floating(made) for made in choices.values()):
         # The width of what is joined or gets another dim is only a beginning.

@@ -97,6 +97,11 @@ def is_mask(name: str) -> bool:
     return "mask" in name.lower()
 
 
+def is_context(name: str) -> bool:
+    """Whether an argument of that name holds a sequence that another one attends to."""
+    return re.fullmatch(r"ctx|context|memory|encoder_(hidden_states?|outputs?|out)", name.lower()) is not None
+
+
 def are_images(name: str) -> bool:
     """Whether an argument of that name holds pictures, which select nothing."""
     return re.fullmatch(r"imgs?|images?|frames?|videos?|pixel_values", name.lower()) is not None

@@ -185,6 +185,24 @@ def by_another_method(self: Any, x: Any, c: Any) -> Any:
     return ((self.net.noise_in(x, c) - x.mean()) ** 2).mean()
 
 
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.keys = nn.Linear(4, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Any, context: Any) -> Any:
+        query, keys = self.query(x.flatten(2).transpose(1, 2)), self.keys(context)
+        made = nn.functional.scaled_dot_product_attention(query, keys, keys)
+        return made.transpose(1, 2).reshape(x.shape)
+
+
+def rows_of_layers(self: Any, x: Any, ctx: Any) -> Any:
+    x = self.first(x)
+    for conv, attention in self.rows:
+        x = attention(conv(x), ctx)
+    return x
+
+
 class Pooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -362,6 +380,14 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "a method that is not called forward": (
         lambda: Encoder(by_another_method, net=Denoiser()),
         [("float32", (8, 1, 224, 224)), ("int64", (8,))],
+    ),
+    "layers in rows": (
+        lambda: Encoder(
+            rows_of_layers,
+            first=nn.Conv2d(3, 4, 3),
+            rows=nn.ModuleList(nn.ModuleList([nn.Conv2d(4, 4, 1), Attending()]) for _ in range(2)),
+        ),
+        [("float32", (8, 3, 224, 224)), ("float32", (8, 128, 6))],
     ),
     "a generator": (
         lambda: nn.Sequential(nn.ConvTranspose2d(16, 8, 4, 1, 0), nn.ConvTranspose2d(8, 3, 4, 2, 1)),
