@@ -138,6 +138,7 @@ class CallRecorder:
         """Describe what a call made, and, if it `rebinds`, leave on the tensors that it made them."""
         parameter = _parameter_of_all(call.inputs)
         specs: list[TensorSpec] = []
+        shared = writer.shared
         for tensor in made:
             if not isinstance(tensor, torch.Tensor):
                 continue
@@ -146,9 +147,9 @@ class CallRecorder:
             if parameter is not None and not is_given:
                 origin.name_parameter(parameter)
             spec = TensorSpec(
-                tuple(tensor.shape),
+                shared(tuple(tensor.shape)),
                 DTYPE_NAMES[tensor.dtype],
-                tensor.stride() if tensor.layout is torch.strided else None,
+                shared(tensor.stride()) if tensor.layout is torch.strided else None,
                 origin.parameter,
                 call.index,
                 len(specs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +12,7 @@ from tclint.graph import Op, TensorSpec
 from tclint.tracing.operators import OperatorFacts, json_value
 from tclint.tracing.origin import spec_of
 
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 _JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
 
 
@@ -31,7 +32,8 @@ class OpWriter:
     def __init__(self) -> None:
         self.written: list[Op | None] = []
         """By index; None for a call whose parts are still running."""
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._known: dict[Any, Any] = {}
+        """Shapes, names and attributes by their contents: most operators repeat those of others."""
 
     @property
     def count(self) -> int:
@@ -81,8 +83,28 @@ class OpWriter:
                     attributes[name] = [json_value(item) for item in value]
             elif not is_placement:
                 attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
-        input_names = tuple(names)
-        return Call(index, tuple(specs), self._names.setdefault(input_names, input_names), attributes)
+        attributes = self._shared_attributes(facts, attributes)
+        return Call(index, tuple(specs), self.shared(tuple(names)), attributes)
+
+    def shared(self, value: _Tuple) -> _Tuple:
+        """The first of all equal values that were asked for."""
+        known: _Tuple = self._known.setdefault(value, value)
+        return known
+
+    def _shared_attributes(self, facts: OperatorFacts, attributes: dict[str, Any]) -> dict[str, Any]:
+        # By type as well: 1, 1.0 and True are equal.
+        key = (
+            facts.operator,
+            *[
+                (name, type(value), tuple(value) if type(value) is list else value)
+                for name, value in attributes.items()
+            ],
+        )
+        try:
+            known: dict[str, Any] = self._known.setdefault(key, attributes)
+        except TypeError:  # a list of lists cannot be hashed
+            return attributes
+        return known
 
     def complete(self, call: Call, op: Op) -> None:
         """Say what a written call is."""

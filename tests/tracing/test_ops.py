@@ -428,3 +428,19 @@ def test_graphs_survive_json() -> None:
     x = meta(2, 5, 16)
     graph = tclint.trace(lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), x)
     assert Graph.from_json(graph.to_json()) == graph
+
+
+def test_equal_attributes_are_shared_and_others_are_not() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        scaled = [x.add(1), x.add(1), x.add(1.0), x.add(True)]
+        weight, bias = x[0, :4], x[1, :4]
+        norms = [torch.layer_norm(x, (4,), weight=weight), torch.layer_norm(x, (4,), bias=bias)]
+        return [*scaled, *norms]
+
+    graph = trace(function, meta(2, 4))
+    first, again, floating, truth = (op.attributes for op in graph.ops if op.name == "add")
+    assert first is again
+    assert [type(found["other"]) for found in (first, floating, truth)] == [int, float, bool]
+    with_weight, with_bias = (op.attributes for op in graph.ops if op.name == "layer_norm")
+    assert ("bias" in with_weight, "weight" in with_weight) == (True, False)
+    assert ("bias" in with_bias, "weight" in with_bias) == (False, True)
