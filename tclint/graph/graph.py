@@ -123,7 +123,8 @@ class Graph:
         computes what the model does, as a tuple.
 
         Raises:
-            LookupError: an operator of a library that is not imported here.
+            LookupError: an operator of a library that is not imported here, or a graph from before operators
+                were named in full.
             ImportError: torch is not installed.
         """
         from tclint.tracing.fx_graph import to_fx

@@ -47,7 +47,11 @@ class DeviceRewriter(TorchFunctionMode):
             if (
                 isinstance(device, int)
                 or device.type not in _HERE
-                or (device == _META and func in _FROM_PYTHON and not isinstance(args[0], torch.Tensor))
+                or (
+                    device == _META
+                    and func in _FROM_PYTHON
+                    and not (args and isinstance(args[0], torch.Tensor))
+                )
             ):
                 kwargs = {**kwargs, "device": _CPU}
         return func(*args, **kwargs)

@@ -28,7 +28,9 @@ class _Writer:
         self._made: dict[int, Node] = {}
         """By index of the operator."""
         self._inputs: dict[str | None, Node] = {}
+        self._items: dict[tuple[Node, int], Node] = {}
         self._attributes: dict[str, Node] = {}
+        self._constants = 0
         self._shapes = {parameter.name: parameter.shape for parameter in graph.parameters}
 
     def write(self) -> FxGraph:
@@ -70,7 +72,7 @@ class _Writer:
             value: Any
             if name in given:
                 value = given[name]
-            elif f"{name}[" in {key[: len(name) + 1] for key in given}:
+            elif any(key.startswith(f"{name}[") for key in given):
                 value = _listed(name, given)
             elif name in op.attributes and not (
                 argument.has_default_value() and op.attributes[name] == argument.default_value
@@ -91,23 +93,37 @@ class _Writer:
         if spec.producer is not None:
             node = self._made[spec.producer]
             place = _place_of(spec, node.meta["tclint"], node.target)
-            return node if place is None else self._fx.call_function(operator.getitem, (node, place))
+            return node if place is None else self._item(node, place)
         if spec.input_name in self._inputs:
             return self._inputs[spec.input_name]
+        return self._attribute(spec)
+
+    def _item(self, node: Node, place: int) -> Node:
+        item = self._items.get((node, place))
+        if item is None:
+            item = self._items[node, place] = self._fx.call_function(operator.getitem, (node, place))
+        return item
+
+    def _attribute(self, spec: TensorSpec) -> Node:
         name = spec.parameter
         if name is None or spec.is_derived or self._shapes.get(name) != spec.shape:
             # Each its own: which of them are the same is not known.
-            name = f"_constant_{sum(1 for known in self._attributes if known.startswith('_constant_')) + 1}"
-        node_or_none = self._attributes.get(name)
-        if node_or_none is None:
+            self._constants += 1
+            name = f"_constant_{self._constants}"
+        node = self._attributes.get(name)
+        if node is None:
             # get_attr() would look for the attribute on a module, which the graph does not have.
             create: Callable[..., Node] = self._fx.create_node
-            node_or_none = self._attributes[name] = create("get_attr", name, (), {})
-            node_or_none.meta["spec"] = spec
-        return node_or_none
+            node = self._attributes[name] = create("get_attr", name, (), {})
+            node.meta["spec"] = spec
+        return node
 
 
 def _target_of(op: Op) -> Any:
+    if not op.operator:
+        raise LookupError(
+            f"the graph does not say which {op.name!r} of torch it holds: trace the model again"
+        )
     namespace, _, name = op.operator.partition("::")
     name, _, overload = name.partition(".")
     try:
@@ -115,7 +131,7 @@ def _target_of(op: Op) -> Any:
         return found if namespace == "higher_order" else getattr(found, overload or "default")
     except (AttributeError, RuntimeError):
         raise LookupError(
-            f"torch has no operator {op.operator or op.name!r} here: import the library that defines it"
+            f"torch has no operator {op.operator!r} here: import the library that defines it"
         ) from None
 
 

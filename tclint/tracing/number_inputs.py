@@ -16,7 +16,9 @@ _KINDS: dict[object, type[bool | int | float]] = {
 }
 _COUNTING = frozenset({"arange", "range", "linspace"})
 _ROUNDS = 4
+"""Of a loop: more than one, so that what repeats is seen, and few, so that the trace stays short."""
 _PATCH = 16
+"""Pixels on a side of a vision transformer's patches, most often (ViT-B/16): the unit of a grid's height."""
 
 
 def numbers_for(model: nn.Module) -> dict[str, bool | int | float]:

@@ -1,15 +1,15 @@
-"""Collects the operators of one run as Ops, and marks the tensors that they make."""
+"""Collects the operators of one run as Ops."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
 from tclint.graph import Op, TensorSpec
-from tclint.tracing.operators import OperatorFacts, json_value
+from tclint.tracing.operators import Argument, OperatorFacts, json_value
 from tclint.tracing.origin import spec_of
 
 _Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
@@ -62,10 +62,10 @@ class OpWriter:
         names: list[str] = []
         specs: list[TensorSpec] = []
         attributes = facts.defaults.copy()
-        given = zip(facts.arguments, args, strict=False)
+        given: Iterable[tuple[Argument, Any]] = zip(facts.arguments, args, strict=False)
         if kwargs:
             named = [argument for argument in facts.arguments[len(args) :] if argument.name in kwargs]
-            given = [*given, *((argument, kwargs[argument.name]) for argument in named)]  # type: ignore[assignment]
+            given = [*given, *((argument, kwargs[argument.name]) for argument in named)]
         for (name, is_placement), value in given:
             if isinstance(value, torch.Tensor):
                 names.append(name)

@@ -114,6 +114,16 @@ def test_numbers_put_on_the_inputs_device_keep_their_values(make: Callable[..., 
     assert graph.outputs[0].shape == (3, 5)
 
 
+def test_numbers_given_by_keyword_keep_their_values() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, : int(torch.tensor(data=[x.shape[1] - 1], device=x.device)[0])] * 2
+
+    graph = tclint.trace(Sized, torch.empty(3, 5, device="meta"))
+    assert graph.assumptions == ()
+    assert graph.outputs[0].shape == (3, 4)
+
+
 def test_whole_numbers_that_numpy_asks_for_can_be_divided_by() -> None:
     class Periodic(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 import warnings
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,20 @@ def test_operator_of_a_missing_library() -> None:
     text = graph.to_json().replace('"aten::topk"', '"missing::topk"')
     with pytest.raises(LookupError, match="'missing::topk' here: import the library"):
         Graph.from_json(text).to_fx()
+
+
+def test_graph_without_full_names() -> None:
+    graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
+    nameless = dataclasses.replace(graph, ops=tuple(dataclasses.replace(op, operator="") for op in graph.ops))
+    with pytest.raises(LookupError, match="which 'topk' of torch it holds: trace the model again"):
+        nameless.to_fx()
+
+
+def test_a_result_is_picked_once() -> None:
+    class Reused(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = x.chunk(2)
+            return first * second + first
+
+    nodes = tclint.trace(Reused, (torch.rand(4, 2),)).to_fx().nodes
+    assert sum(node.target is operator.getitem for node in nodes) == 2
