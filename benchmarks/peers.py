@@ -66,6 +66,8 @@ def main() -> int:
     tools = [TCLINT, *(name for name in TOOLS if _is_installed(TOOLS[name]))]
     for name in set(TOOLS) - set(tools):
         note(f"{name} is not installed")
+    if arguments.against:
+        tools = [TCLINT, *(name for name in tools if name in arguments.against)]
     measure_all([name for name in MODELS if not arguments.only or name in arguments.only], tools, arguments)
     return 0
 
@@ -287,6 +289,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE.csv", default=str(HERE / "peers.csv"))
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="measurements per model and tool")
     parser.add_argument("--only", nargs="+", default=(), metavar="MODEL", help="these models")
+    parser.add_argument("--against", nargs="+", default=(), metavar="TOOL", help="these tools")
     parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="seconds per measurement")
     parser.add_argument("--table", metavar="FILE.md", help="write the page from the rows")
     parser.add_argument("--serve", choices=(TCLINT, "peers"), help=argparse.SUPPRESS)

@@ -15,7 +15,7 @@ from tclint.tracing.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.memory import WrittenMemory, shares_memory
 from tclint.tracing.op_writer import Call, OpWriter
 from tclint.tracing.operators import OperatorFacts
-from tclint.tracing.origin import ensure_origin, spec_of, tensors_in
+from tclint.tracing.origin import ensure_origin, shared, spec_of, tensors_in
 from tclint.tracing.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000
@@ -138,7 +138,6 @@ class CallRecorder:
         """Describe what a call made, and, if it `rebinds`, leave on the tensors that it made them."""
         parameter = _parameter_of_all(call.inputs)
         specs: list[TensorSpec] = []
-        shared = writer.shared
         for tensor in made:
             if not isinstance(tensor, torch.Tensor):
                 continue

@@ -7,14 +7,25 @@ looks untouched, because the write went to another tensor object (a view). Such 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from tclint.tracing.origin import Origin, ensure_origin
+from tclint.graph import TensorSpec
+from tclint.tracing.origin import Origin, ensure_origin, set_origin, spec_of
 
 _META = torch.device("meta")
+
+_FEW = 16
+"""Written memory below this number of pieces is not searched for what has gone."""
+
+# Without the Python object that a storage is given, and keeps, when it is asked for (torch >= 2.6).
+_address: Callable[[torch.Tensor], int] = getattr(
+    torch._C, "_storage_id", lambda tensor: tensor.untyped_storage()._cdata
+)
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
@@ -22,10 +33,9 @@ def storage_key(tensor: torch.Tensor) -> int | None:
     if tensor.layout != torch.strided:
         return None
     try:
-        key: int = tensor.untyped_storage()._cdata
+        return _address(tensor)
     except (RuntimeError, NotImplementedError):
         return None
-    return key
 
 
 def shares_memory(output: Any, arguments: list[torch.Tensor]) -> bool:
@@ -39,36 +49,59 @@ def shares_memory(output: Any, arguments: list[torch.Tensor]) -> bool:
     return any(output is tensor or (key is not None and storage_key(tensor) == key) for tensor in arguments)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Write:
     """An in-place write that other tensors of the same memory have to learn of."""
 
-    source: torch.Tensor
-    """The tensor that was written, as it was right after."""
+    origin: Origin
+    """Of the tensor that was written."""
+    spec: TensorSpec
+    """That tensor as it was right after; not the tensor itself, which would outlive its use."""
     first: int
     end: int
     """The range of elements of the memory that it covers."""
 
+    def stand_in(self) -> torch.Tensor:
+        """A tensor like the one that was written, and made by what made that."""
+        made = torch.empty_strided(
+            self.spec.shape, self.spec.strides or (), dtype=getattr(torch, self.spec.dtype), device=_META
+        )
+        set_origin(made, self.origin)
+        return made
+
 
 class WrittenMemory:
-    """All in-place writes of a trace, by the memory they went to."""
+    """All in-place writes of a trace, by the memory they went to, while anything uses that."""
 
     def __init__(self) -> None:
         self.writes: dict[int, list[Write]] = {}
         """By memory."""
+        self._memory: dict[int, StorageWeakRef] = {}
+        """The written memory: as long as it is referred to, no other gets its key."""
+        self._search_at = _FEW
         self._alive: list[Any] = []
         self._twins: dict[int, torch.Tensor] = {}
 
-    def add(self, tensor: torch.Tensor, written: torch.Tensor) -> None:
-        """Note that `tensor` was written; `written` stands for its new contents."""
+    def add(self, tensor: torch.Tensor) -> None:
+        """Note that `tensor` was written."""
         key = storage_key(tensor)
         if key is None:
             return
-        if key not in self.writes:
-            self.writes[key] = []
-            self._alive.append(tensor.untyped_storage())  # keys must not be used again
-        self.writes[key].append(Write(written, *_extent(tensor)))
-        ensure_origin(tensor).writes_seen = len(self.writes[key])
+        writes = self.writes.get(key)
+        if writes is None:
+            self._forget_the_dead()
+            writes = self.writes[key] = []
+            self._memory[key] = StorageWeakRef(tensor.untyped_storage())
+        origin = ensure_origin(tensor)
+        writes.append(Write(origin, spec_of(tensor), *_extent(tensor)))
+        origin.writes_seen = len(writes)
+
+    def _forget_the_dead(self) -> None:
+        if len(self.writes) < self._search_at:
+            return
+        for key in [key for key, memory in self._memory.items() if memory.expired()]:
+            del self.writes[key], self._memory[key]
+        self._search_at = max(_FEW, 2 * len(self.writes))
 
     def forget(self, tensor: torch.Tensor, origin: Origin) -> None:
         """A tensor that was just made contains all earlier writes."""

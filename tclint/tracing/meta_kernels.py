@@ -8,7 +8,7 @@ import torch
 
 from tclint.tracing.memory import shares_memory
 from tclint.tracing.operators import OperatorFacts
-from tclint.tracing.origin import map_tensors
+from tclint.tracing.origin import map_tensors, shared
 from tclint.tracing.shape_rules import RULES
 
 _META = torch.device("meta")
@@ -151,7 +151,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _freeze(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.dtype)
+        return shared((value.shape, value.stride(), value.dtype))
     if isinstance(value, (list, tuple)):
         return tuple([_freeze(item) for item in value])
     return (type(value), value)

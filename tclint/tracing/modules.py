@@ -15,9 +15,6 @@ from tclint.tracing.sites import NOWHERE, SiteFinder, SitePair
 
 _SITE_ATTRIBUTE = "_tclint_site"
 
-NamedModules = list[tuple[str, nn.Module]]
-"""A model's modules with their qualified names, those with several names once for each."""
-
 
 def construct_site_of(module: nn.Module) -> SitePair:
     """Where the module was constructed, if that happened under `remembered_construction`."""
@@ -25,26 +22,36 @@ def construct_site_of(module: nn.Module) -> SitePair:
     return pair
 
 
-def named_modules(model: nn.Module) -> NamedModules:
+def is_constructed_here(module: nn.Module) -> bool:
+    """Whether that happened under `remembered_construction`, or the module is a copy of one of those."""
+    return _SITE_ATTRIBUTE in module.__dict__
+
+
+def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every module by qualified name, in torch's order; those with several names come with each of them.
 
     torch's own generators nest as deep as the modules do. A module inside itself is not entered again.
     """
     if type(model).named_modules is not nn.Module.named_modules:
-        return list(model.named_modules(remove_duplicate=False))
-    found: NamedModules = []
-    waiting: list[tuple[str, nn.Module, frozenset[int]]] = [("", model, frozenset())]
-    while waiting:
-        name, module, owners = waiting.pop()
-        found.append((name, module))
-        if module._modules:
-            prefix, inside = f"{name}." if name else "", owners | {id(module)}
-            waiting += [
-                (prefix + key, child, inside)
-                for key, child in reversed(module._modules.items())
-                if child is not None and id(child) not in inside
-            ]
-    return found
+        yield from model.named_modules(remove_duplicate=False)
+        return
+    yield "", model
+    inside = {id(model)}
+    entered = [("", model, iter(model._modules.items()))]
+    while entered:
+        prefix, owner, children = entered[-1]
+        for key, child in children:
+            if child is None or id(child) in inside:
+                continue
+            name = prefix + key
+            yield name, child
+            if child._modules:
+                inside.add(id(child))
+                entered.append((f"{name}.", child, iter(child._modules.items())))
+                break
+        else:
+            entered.pop()
+            inside.discard(id(owner))
 
 
 class _Watched:
@@ -115,20 +122,21 @@ def remembered_construction(sites: SiteFinder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracked_calls(recorder: Recorder, modules: NamedModules) -> Iterator[None]:
+def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Tell the recorder which module of a model runs, by its qualified name."""
+    paths: dict[nn.Module, str] = {}
+    for name, module in named_modules(model):
+        paths.setdefault(module, name)
     frames: dict[nn.Module, ModuleFrame] = {}
-    for name, module in modules:
-        if module not in frames:
-            frames[module] = ModuleFrame(name, type(module).__name__, construct_site_of(module))
     stack, callers = recorder.modules, recorder.callers
 
     def call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         frame = frames.get(self)
         if frame is None:
-            # Made inside a forward, or kept outside the module tree.
             type_name = type(self).__name__
-            path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
+            path = paths.get(self)
+            if path is None:  # made inside a forward, or kept outside the module tree
+                path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
             frame = frames[self] = ModuleFrame(path, type_name, construct_site_of(self))
         stack.append(frame)
         callers.append(None)

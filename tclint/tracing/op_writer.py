@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from tclint.graph import Op, TensorSpec
 from tclint.tracing.operators import Argument, OperatorFacts, json_value
-from tclint.tracing.origin import spec_of
+from tclint.tracing.origin import shared, spec_of
 
-_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 _JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
 
 
@@ -32,8 +31,6 @@ class OpWriter:
     def __init__(self) -> None:
         self.written: list[Op | None] = []
         """By index; None for a call whose parts are still running."""
-        self._known: dict[Any, Any] = {}
-        """Shapes, names and attributes by their contents: most operators repeat those of others."""
 
     @property
     def count(self) -> int:
@@ -83,29 +80,24 @@ class OpWriter:
                     attributes[name] = [json_value(item) for item in value]
             elif not is_placement:
                 attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
-        attributes = self._shared_attributes(facts, attributes)
-        return Call(index, tuple(specs), self.shared(tuple(names)), attributes)
-
-    def shared(self, value: _Tuple) -> _Tuple:
-        """The first of all equal values that were asked for."""
-        known: _Tuple = self._known.setdefault(value, value)
-        return known
-
-    def _shared_attributes(self, facts: OperatorFacts, attributes: dict[str, Any]) -> dict[str, Any]:
-        # By type as well: 1, 1.0 and True are equal.
-        key = (
-            facts.operator,
-            *[
-                (name, type(value), tuple(value) if type(value) is list else value)
-                for name, value in attributes.items()
-            ],
-        )
-        try:
-            known: dict[str, Any] = self._known.setdefault(key, attributes)
-        except TypeError:  # a list of lists cannot be hashed
-            return attributes
-        return known
+        attributes = _shared_attributes(facts, attributes)
+        return Call(index, tuple(specs), shared(tuple(names)), attributes)
 
     def complete(self, call: Call, op: Op) -> None:
         """Say what a written call is."""
         self.written[call.index] = op
+
+
+def _shared_attributes(facts: OperatorFacts, attributes: dict[str, Any]) -> dict[str, Any]:
+    # By type as well: 1, 1.0 and True are equal.
+    key = (
+        facts.operator,
+        *[
+            (name, type(value), tuple(value) if type(value) is list else value)
+            for name, value in attributes.items()
+        ],
+    )
+    try:
+        return shared(attributes, key)
+    except TypeError:  # a list of lists cannot be hashed
+        return attributes

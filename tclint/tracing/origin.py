@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -11,6 +12,7 @@ from tclint.graph import Op, TensorSpec
 from tclint.tracing.dtypes import DTYPE_NAMES
 
 _ATTRIBUTE = "_tclint_origin"
+_Value = TypeVar("_Value")
 
 
 class Origin:
@@ -81,24 +83,75 @@ class Origin:
         self.spec = None
 
 
+class _Run:
+    """What the running trace keeps once for many tensors."""
+
+    def __init__(self, weights: dict[int, str | TensorSpec]) -> None:
+        self.weights = weights
+        """By id the names of the model's weights; of those read already, what they are as operators' inputs.
+
+        Weights have no origins of their own, which would take more memory than all else of a trace.
+        """
+        self.values: dict[Any, Any] | None = None
+        """Shapes, names and attributes by their contents: most operators repeat those of others."""
+
+
+_run = _Run({})
+
+
+@contextlib.contextmanager
+def named_weights(names: dict[int, str | TensorSpec]) -> Iterator[None]:
+    """For the length of the block, that of a run, tensors of these ids are weights of these names."""
+    before = _run.weights, _run.values
+    _run.weights, _run.values = names, {}
+    try:
+        yield
+    finally:
+        _run.weights, _run.values = before
+
+
+def shared(value: _Value, key: Any = None) -> _Value:
+    """The first of all equal values that the run asked for: equal itself, or of an equal key.
+
+    Raises:
+        TypeError: what is compared cannot be hashed.
+    """
+    if _run.values is None:
+        return value
+    known: _Value = _run.values.setdefault(value if key is None else key, value)
+    return known
+
+
+def known_origin(tensor: torch.Tensor) -> Origin | None:
+    """What is known about the tensor beyond its being a weight of the model, or None."""
+    # Not tensor.__dict__, which would be made where there is none.
+    found: Origin | None = getattr(tensor, _ATTRIBUTE, None)
+    return found
+
+
 def origin_of(tensor: torch.Tensor) -> Origin | None:
     """What is known about the tensor, or None."""
-    found: Origin | None = tensor.__dict__.get(_ATTRIBUTE)
+    found: Origin | None = getattr(tensor, _ATTRIBUTE, None)
+    if found is None and id(tensor) in _run.weights:
+        return ensure_origin(tensor)
     return found
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether the tensor is, or is computed from, an input of the model or what the model computed."""
-    origin = origin_of(tensor)
+    origin = known_origin(tensor)
     return origin is not None and (origin.producer is not None or origin.input_name is not None)
 
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:
-    """The tensor's origin, created empty where there is none."""
+    """The tensor's origin, created where there is none."""
     known = tensor.__dict__
     found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
         found = known[_ATTRIBUTE] = Origin()
+        weight = _run.weights.get(id(tensor))
+        if weight is not None:
+            found.parameter = weight if isinstance(weight, str) else weight.parameter
     return found
 
 
@@ -109,30 +162,43 @@ def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
 
 def clear_origin(tensor: torch.Tensor) -> None:
     """Forget what is known about the tensor."""
-    tensor.__dict__.pop(_ATTRIBUTE, None)
+    if known_origin(tensor) is not None:
+        delattr(tensor, _ATTRIBUTE)
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape, dtype, strides, and the op that made the tensor or the weight or input that it is."""
-    origin = origin_of(tensor)
+    origin = known_origin(tensor)
+    name = None
+    spec = _run.weights.get(id(tensor)) if origin is None else origin.spec
     shape, dtype = tensor.shape, DTYPE_NAMES[tensor.dtype]
     strides = tensor.stride() if tensor.layout is torch.strided else None
+    if isinstance(spec, TensorSpec):
+        # Tensors of other metadata may share an origin: casts, detached ones, those set through `.data`.
+        if spec.shape == shape and spec.strides == strides and spec.dtype == dtype:
+            return spec
+        name = spec.parameter
+    elif spec is not None:
+        name = spec
+    sizes = shared(tuple(shape))
+    if strides is not None:
+        strides = shared(strides)
     if origin is None:
-        return TensorSpec(tuple(shape), dtype, strides)
-    spec = origin.spec
-    # Tensors of other metadata may share an origin: casts, detached ones, those set through `.data`.
-    if spec is None or spec.shape != shape or spec.strides != strides or spec.dtype != dtype:
-        spec = origin.spec = TensorSpec(
-            tuple(shape),
-            dtype,
-            strides,
-            origin.parameter,
-            origin.producer,
-            origin.position,
-            origin.input_name,
-            origin.is_derived and origin.producer is None,
-        )
-    return spec
+        made = TensorSpec(sizes, dtype, strides, name)
+        if name is not None:
+            _run.weights[id(tensor)] = made
+        return made
+    origin.spec = TensorSpec(
+        sizes,
+        dtype,
+        strides,
+        origin.parameter,
+        origin.producer,
+        origin.position,
+        origin.input_name,
+        origin.is_derived and origin.producer is None,
+    )
+    return origin.spec
 
 
 def map_tensors(value: Any, function: Any) -> Any:

@@ -43,6 +43,7 @@ from tclint.tracing.origin import (
     spec_of,
     tensors_in,
 )
+from tclint.tracing.real_weights import RealWeights
 from tclint.tracing.sites import SiteFinder
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -93,6 +94,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         CallRecorder.__init__(self, sites, writer)
         self.keep_constants = keep_constants
         self.assumptions = Assumptions(sites, flipped)
+        self.real_weights: RealWeights | None = None
+        """Told of what is written to while the model runs."""
         self._kernels = MetaKernels()
 
     # ------------------------------------------------------------------ dispatch
@@ -169,6 +172,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
             for tensor in tensors:
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
+        if facts.mutates and self.real_weights is not None:
+            for tensor in tensors:
+                self.real_weights.before_write(tensor)
         try:
             output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
@@ -180,7 +186,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         elif from_inputs:
             self.record(facts, args, kwargs, output, (), before=before)
             if facts.in_place:
-                self._written.add(args[0], args[0])
+                self._written.add(args[0])
         elif self.writer is not None and tensors:
             inherit_parameter(tensors, output)
         return output
@@ -267,7 +273,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             self._check_write(function, facts, (written, *args[1:]), kwargs)
         self.record(facts, (written, *args[1:]), kwargs, written, ())
         note_contents(facts, args, kwargs, written)
-        self._written.add(written, written)
+        self._written.add(written)
 
     def _check_write(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -313,12 +319,17 @@ class Recorder(CallRecorder, TorchDispatchMode):
     def _learn_of_writes(self, tensor: torch.Tensor) -> None:
         """Record that a tensor contains what was written to its memory through another one."""
         for write in self._written.unseen(tensor):
-            source = write.source
-            if origin_of(source) is origin_of(tensor):
+            if write.origin is origin_of(tensor):
                 continue
             self.record(
                 _SCATTER_FACTS,
-                (tensor, source, list(source.shape), list(source.stride()), source.storage_offset()),
+                (
+                    tensor,
+                    write.stand_in(),
+                    list(write.spec.shape),
+                    list(write.spec.strides or ()),
+                    write.first,
+                ),
                 {},
                 tensor,
                 (),

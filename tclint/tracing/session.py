@@ -16,7 +16,7 @@ from tclint.garbage import without_garbage_collection
 from tclint.graph import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
-from tclint.tracing.build import list_parameters, name_weights, weights_on_meta
+from tclint.tracing.build import list_parameters
 from tclint.tracing.call_recorder import TooManyOps
 from tclint.tracing.constants import MAX_REAL_INPUT
 from tclint.tracing.custom_functions import watched_by
@@ -24,11 +24,12 @@ from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.environment import without_gpu
 from tclint.tracing.higher_order import register_mode
 from tclint.tracing.meta_kernels import to_meta
-from tclint.tracing.modules import named_modules, remembered_construction, tracked_calls
+from tclint.tracing.modules import remembered_construction, tracked_calls
 from tclint.tracing.op_writer import OpWriter
 from tclint.tracing.origin import Origin, set_origin, spec_of
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
+from tclint.tracing.weights import weights_on_meta
 
 _MAX_ATTEMPTS = 12
 
@@ -159,9 +160,7 @@ def _record_once(
 ) -> Recording:
     register_mode(Recorder)
     with contextlib.ExitStack() as stack:
-        modules = named_modules(model)
-        stack.enter_context(weights_on_meta(modules, inference=inference))
-        name_weights(model, modules)
+        recorder.real_weights = stack.enter_context(weights_on_meta(model, inference=inference))
         named = _Inputs()
         positional = tuple(
             named.declare(value, name)
@@ -170,7 +169,7 @@ def _record_once(
         keywords = {name: named.declare(value, name) for name, value in kwargs.items()}
         stack.enter_context(without_gpu())
         stack.enter_context(remembered_construction(recorder.sites))  # layers made in a forward
-        stack.enter_context(tracked_calls(recorder, modules))
+        stack.enter_context(tracked_calls(recorder, model))
         stack.enter_context(watched_by(recorder))
         if inference:
             stack.enter_context(torch.inference_mode())
