@@ -232,7 +232,7 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
         assumptions.append(f"{len(regions)} {calls} of torch.utils.checkpoint run again in the backward pass")
     step = _Step(
         graph,
-        applied.ops,
+        tuple(applied.ops),
         tuple(kernels),
         tuple(gaps),
         cache(partial(step_memory, applied, mode, scenario.optimizer)),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tclint.graph.op import Op
+from tclint.graph.op_log import OpLog
 from tclint.graph.spec import Site, TensorSpec, itemsize_bytes, numel
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ class Graph:
     flattened.
     """
 
-    ops: tuple[Op, ...]
+    ops: Sequence[Op]
+    """A tuple, or the tracer's compact log of them, which is read as one."""
     parameters: tuple[Parameter, ...] = ()
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -99,6 +102,10 @@ class Graph:
     """Where the user's callable or class is defined: the fallback location of a finding."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """JSON values: torch version, seconds spent building and tracing, the model's class name."""
+
+    def each_op(self) -> Iterator[Op]:
+        """The ops once, in order, in no more memory than they are kept in: `ops` makes all of them."""
+        return self.ops.each() if isinstance(self.ops, OpLog) else iter(self.ops)
 
     @property
     def parameter_count(self) -> int:
@@ -136,7 +143,7 @@ class Graph:
         return json.dumps(
             {
                 "schema": GRAPH_SCHEMA_VERSION,
-                "ops": [op.to_json() for op in self.ops],
+                "ops": [op.to_json() for op in self.each_op()],
                 "parameters": [parameter.to_json() for parameter in self.parameters],
                 "inputs": [spec.to_json() for spec in self.inputs],
                 "outputs": [spec.to_json() for spec in self.outputs],

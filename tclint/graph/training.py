@@ -11,12 +11,15 @@ from typing import Literal
 
 from tclint.graph.graph import Graph
 from tclint.graph.op import Op
+from tclint.graph.op_log import OpLog
 from tclint.graph.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
 from tclint.graph.spec import TensorSpec
 
 
 def composites(graph: Graph) -> frozenset[int]:
     """Indices of the ops whose work is carried by child ops (einsum, tensordot, ...)."""
+    if isinstance(graph.ops, OpLog):
+        return graph.ops.parents()
     return frozenset(op.parent for op in graph.ops if op.parent is not None)
 
 

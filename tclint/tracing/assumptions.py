@@ -146,7 +146,7 @@ def _is_chance(tensor: torch.Tensor) -> bool:
         if not waiting:
             return True
         spec = waiting.pop()
-        op = None if spec.producer is None else origin.written[spec.producer]
+        op = None if spec.producer is None else origin.op_of(spec.producer)
         if op is None or (not op.inputs and op.name not in RANDOM_FACTORIES):
             return False
         waiting += op.inputs

@@ -93,7 +93,7 @@ class CallRecorder:
                 return
         elif _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
-        if writer.count >= MAX_OPS:
+        if writer.log.started >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
         call = written or writer.write(facts, args, kwargs, before)
         outputs = self._bind_outputs(writer, call, facts, made, given, rebinds=written is None)
@@ -123,7 +123,7 @@ class CallRecorder:
             autocast_disabled=self.autocast_disabled,
             casts=casts,
         )
-        writer.complete(call, op)
+        writer.log.put(op)
 
     def _bind_outputs(
         self,
@@ -156,7 +156,7 @@ class CallRecorder:
             )
             specs.append(spec)
             if rebinds and (facts.mutates or not is_given):
-                origin.made_by(writer.written, spec)
+                origin.made_by(writer.log, spec)
                 if self._written.writes and not is_given:
                     self._written.forget(tensor, origin)
         return tuple(specs)

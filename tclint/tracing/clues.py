@@ -89,12 +89,6 @@ def clash_of(tensor: torch.Tensor, have: int, want: int) -> SizeClash:
     return SizeClash(have, want, sources_of(tensor), before)
 
 
-def is_weight(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is a parameter, a buffer, or made from them alone."""
-    origin = origin_of(tensor)
-    return origin is not None and origin.parameter is not None
-
-
 def _ancestors(tensor: torch.Tensor) -> Iterator[TensorSpec]:
     """What the tensor was computed from, nearest first: the first outputs of operators, and the inputs."""
     origin = origin_of(tensor)
@@ -109,7 +103,7 @@ def _ancestors(tensor: torch.Tensor) -> Iterator[TensorSpec]:
         seen.add(key)
         if spec.producer is None:
             yield spec
-        elif (op := origin.written[spec.producer]) is not None:
+        elif (op := origin.op_of(spec.producer)) is not None:
             yield op.outputs[0]
             waiting.extend(op.inputs)
 

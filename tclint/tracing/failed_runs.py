@@ -13,6 +13,7 @@ from torch import nn
 from tclint.tracing.clues import Clues, RankClash, SizeClash
 from tclint.tracing.line_clues import from_key, from_layer, from_line
 from tclint.tracing.operator_clues import from_operator
+from tclint.tracing.origin import named_weights
 from tclint.tracing.recorder import Recorder
 
 
@@ -25,7 +26,9 @@ def clues_of(error: BaseException, model: nn.Module) -> Clues:
         None,
     )
     if refusing is not None:
-        from_operator(refusing, clues)
+        weights = refusing.f_locals["self"].weights
+        with named_weights({} if weights is None else weights.names):
+            from_operator(refusing, clues)
     else:
         from_layer(frames, clues)
         from_line(frames, error, clues)

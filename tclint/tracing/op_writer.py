@@ -1,4 +1,4 @@
-"""Collects the operators of one run as Ops."""
+"""Reads what the operators of one run were given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tclint.graph import Op, TensorSpec
+from tclint.graph import TensorSpec
+from tclint.graph.op_log import OpLog
 from tclint.tracing.operators import Argument, OperatorFacts, json_value
 from tclint.tracing.origin import shared, spec_of
 
@@ -29,18 +30,7 @@ class OpWriter:
     """Numbers operator calls in the order in which they start."""
 
     def __init__(self) -> None:
-        self.written: list[Op | None] = []
-        """By index; None for a call whose parts are still running."""
-
-    @property
-    def count(self) -> int:
-        """Operators written so far."""
-        return len(self.written)
-
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """The written operators in order."""
-        return tuple(op for op in self.written if op is not None)
+        self.log = OpLog()
 
     def write(
         self,
@@ -54,8 +44,7 @@ class OpWriter:
         Args:
             before: by id, tensor arguments as they were before an operator that changed their shapes.
         """
-        index = len(self.written)
-        self.written.append(None)
+        index = self.log.start()
         names: list[str] = []
         specs: list[TensorSpec] = []
         attributes = facts.defaults.copy()
@@ -82,10 +71,6 @@ class OpWriter:
                 attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
         attributes = _shared_attributes(facts, attributes)
         return Call(index, tuple(specs), shared(tuple(names)), attributes)
-
-    def complete(self, call: Call, op: Op) -> None:
-        """Say what a written call is."""
-        self.written[call.index] = op
 
 
 def _shared_attributes(facts: OperatorFacts, attributes: dict[str, Any]) -> dict[str, Any]:

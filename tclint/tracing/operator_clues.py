@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.clues import Clues, RankClash, SizeClash, clash_of, is_weight, sources_of
-from tclint.tracing.origin import tensors_in
+from tclint.tracing.clues import Clues, RankClash, SizeClash, clash_of, sources_of
+from tclint.tracing.origin import is_weight, tensors_in
 
 _PRODUCTS = frozenset({"_sparse_mm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "addbmm"})
 _INDEX_ERRORS = frozenset({"embedding", "embedding_bag", "_embedding_bag", "one_hot", "scatter", "gather"})

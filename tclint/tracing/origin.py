@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
 
 from tclint.graph import Op, TensorSpec
+from tclint.graph.op_log import OpLog
 from tclint.tracing.dtypes import DTYPE_NAMES
 
 _ATTRIBUTE = "_tclint_origin"
@@ -21,7 +22,7 @@ class Origin:
     Mostly defaults, so that making one sets nothing.
     """
 
-    written: Sequence[Op | None] = ()
+    log: OpLog | None = None
     """The operators of the run in which the tensor was made."""
     producer: int | None = None
     """Which of them made the tensor; None for inputs, weights and constants."""
@@ -66,11 +67,15 @@ class Origin:
     @property
     def maker(self) -> Op | None:
         """The operator that made the tensor."""
-        return None if self.producer is None else self.written[self.producer]
+        return None if self.producer is None else self.op_of(self.producer)
 
-    def made_by(self, written: Sequence[Op | None], spec: TensorSpec) -> None:
+    def op_of(self, producer: int) -> Op | None:
+        """Any operator of the run; None while it runs."""
+        return None if self.log is None else self.log.get(producer)
+
+    def made_by(self, log: OpLog, spec: TensorSpec) -> None:
         """An operator made the tensor, or wrote to it."""
-        self.written = written
+        self.log = log
         self.producer, self.position = spec.producer, spec.output_index
         # What was written to is the model's input no more, though the operator's output it still is.
         self.spec = spec if spec.input_name is None else None
@@ -78,7 +83,7 @@ class Origin:
 
     def take_maker(self, other: Origin) -> None:
         """From now on the tensor is what made another one."""
-        self.written, self.producer, self.position = other.written, other.producer, other.position
+        self.log, self.producer, self.position = other.log, other.producer, other.position
         self.input_name = other.input_name
         self.spec = None
 
@@ -122,24 +127,22 @@ def shared(value: _Value, key: Any = None) -> _Value:
     return known
 
 
-def known_origin(tensor: torch.Tensor) -> Origin | None:
-    """What is known about the tensor beyond its being a weight of the model, or None."""
+def origin_of(tensor: torch.Tensor) -> Origin | None:
+    """What is known about the tensor, or None; that it is a weight of the model may be known all the same."""
     # Not tensor.__dict__, which would be made where there is none.
     found: Origin | None = getattr(tensor, _ATTRIBUTE, None)
     return found
 
 
-def origin_of(tensor: torch.Tensor) -> Origin | None:
-    """What is known about the tensor, or None."""
-    found: Origin | None = getattr(tensor, _ATTRIBUTE, None)
-    if found is None and id(tensor) in _run.weights:
-        return ensure_origin(tensor)
-    return found
+def is_weight(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is a parameter, a buffer, or made from them alone."""
+    origin = origin_of(tensor)
+    return id(tensor) in _run.weights if origin is None else origin.parameter is not None
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether the tensor is, or is computed from, an input of the model or what the model computed."""
-    origin = known_origin(tensor)
+    origin = origin_of(tensor)
     return origin is not None and (origin.producer is not None or origin.input_name is not None)
 
 
@@ -155,6 +158,16 @@ def ensure_origin(tensor: torch.Tensor) -> Origin:
     return found
 
 
+def origin_to_share(tensor: torch.Tensor) -> Origin:
+    """An origin for a passing tensor that stands for this one: the tensor's own, unless it is a weight."""
+    if origin_of(tensor) is not None or id(tensor) not in _run.weights:
+        return ensure_origin(tensor)
+    made = Origin()
+    made.spec = spec_of(tensor)
+    made.parameter = made.spec.parameter
+    return made
+
+
 def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
     """Replace what is known about the tensor."""
     setattr(tensor, _ATTRIBUTE, origin)
@@ -162,13 +175,13 @@ def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
 
 def clear_origin(tensor: torch.Tensor) -> None:
     """Forget what is known about the tensor."""
-    if known_origin(tensor) is not None:
+    if origin_of(tensor) is not None:
         delattr(tensor, _ATTRIBUTE)
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape, dtype, strides, and the op that made the tensor or the weight or input that it is."""
-    origin = known_origin(tensor)
+    origin = origin_of(tensor)
     name = None
     spec = _run.weights.get(id(tensor)) if origin is None else origin.spec
     shape, dtype = tensor.shape, DTYPE_NAMES[tensor.dtype]

@@ -28,6 +28,7 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
+from tclint.tracing.equal_constants import EqualConstants
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.index_checks import check_constant_rows
@@ -39,11 +40,12 @@ from tclint.tracing.origin import (
     is_traced,
     map_tensors,
     origin_of,
+    origin_to_share,
     set_origin,
     spec_of,
     tensors_in,
 )
-from tclint.tracing.real_weights import RealWeights
+from tclint.tracing.run_weights import RunWeights
 from tclint.tracing.sites import SiteFinder
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -94,9 +96,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
         CallRecorder.__init__(self, sites, writer)
         self.keep_constants = keep_constants
         self.assumptions = Assumptions(sites, flipped)
-        self.real_weights: RealWeights | None = None
-        """Told of what is written to while the model runs."""
+        self.weights: RunWeights | None = None
+        """Those of the running model; told of what is written to."""
         self._kernels = MetaKernels()
+        self._constants = EqualConstants()
 
     # ------------------------------------------------------------------ dispatch
 
@@ -138,7 +141,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
                 output.zero_()
-            return output
+            return self._constants.share(output)
         kwargs = {**kwargs, "device": _META}
         kwargs.pop("pin_memory", None)
         output = function(*args, **kwargs)
@@ -163,8 +166,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
         elif device is not None and device.type == "meta" and self.writer is not None:
             # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
             kwargs = {**kwargs, "device": _CPU}
-        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
-            return self._run_meta(function, facts, args, kwargs, tensors)
+        if tensors and not facts.returns_view:
+            building = self.writer is None
+            if not stays_small(facts.full_name, args, tensors, building=building):
+                return self._run_meta(function, facts, args, kwargs, tensors)
         from_inputs = self.writer is not None and any(
             is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
         )
@@ -172,9 +177,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
             for tensor in tensors:
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
-        if facts.mutates and self.real_weights is not None:
+        if facts.mutates and self.weights is not None:
             for tensor in tensors:
-                self.real_weights.before_write(tensor)
+                self.weights.before_write(tensor)
         try:
             output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
@@ -187,7 +192,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
             self.record(facts, args, kwargs, output, (), before=before)
             if facts.in_place:
                 self._written.add(args[0])
-        elif self.writer is not None and tensors:
+        elif self.writer is None:
+            if not facts.mutates and not facts.returns_view:
+                output = self._constants.share(output)
+        elif tensors:
             inherit_parameter(tensors, output)
         return output
 
@@ -267,6 +275,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return
         if not written.is_meta:
             self._written.give_up_values(written)
+            ensure_origin(written)  # to be shared with what stands for it
             written = self._demote(written)
         others = tensors_in(args[1:], kwargs)
         if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
@@ -341,7 +350,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         demoted = self._written.twin(tensor)
         if demoted is None:
             demoted = to_meta(tensor)
-        set_origin(demoted, ensure_origin(tensor))
+        set_origin(demoted, origin_to_share(tensor))
         return demoted
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from tclint.garbage import without_garbage_collection
-from tclint.graph import Assumption, Graph, Op, Site, TensorSpec
+from tclint.graph import Assumption, Graph, Site, TensorSpec
+from tclint.graph.op_log import OpLog
 from tclint.tracing.assumptions import Instruction
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters
@@ -38,7 +39,7 @@ _MAX_ATTEMPTS = 12
 class Recording:
     """The operators of one run, and what the run had to assume."""
 
-    ops: tuple[Op, ...]
+    ops: OpLog
     outputs: tuple[TensorSpec, ...]
     inputs: tuple[TensorSpec, ...]
     assumptions: tuple[Assumption, ...]
@@ -160,7 +161,7 @@ def _record_once(
 ) -> Recording:
     register_mode(Recorder)
     with contextlib.ExitStack() as stack:
-        recorder.real_weights = stack.enter_context(weights_on_meta(model, inference=inference))
+        recorder.weights = stack.enter_context(weights_on_meta(model, inference=inference))
         named = _Inputs()
         positional = tuple(
             named.declare(value, name)
@@ -183,7 +184,7 @@ def _record_once(
             returned = list(returned)  # a forward that yields runs only now
         outputs = tuple(spec_of(recorder.current(tensor)) for tensor in _tensors(returned))
     return Recording(
-        writer.ops,
+        writer.log,
         outputs,
         tuple(named.specs),
         recorder.assumptions.listed(),

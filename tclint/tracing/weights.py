@@ -15,8 +15,8 @@ from torch import nn
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.modules import is_constructed_here, named_modules
-from tclint.tracing.origin import Origin, clear_origin, known_origin, named_weights, set_origin
-from tclint.tracing.real_weights import RealWeights, lazy_clone
+from tclint.tracing.origin import Origin, clear_origin, named_weights, origin_of, set_origin
+from tclint.tracing.run_weights import RunWeights, lazy_clone
 
 _Slots = dict[str, Any]
 _is_uninitialised: Callable[[Any], bool] = getattr(nn.parameter, "is_lazy", lambda _tensor: False)
@@ -28,7 +28,7 @@ def is_lazy(tensor: Any) -> bool:
 
 
 @contextlib.contextmanager
-def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[RealWeights]:
+def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[RunWeights]:
     """Name a model's weights for the length of the block, and let none of them hold large values.
 
     Weights that are not on meta are swapped for meta tensors of the same strides. Tied tensors stay tied,
@@ -41,12 +41,12 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[Re
     Args:
         inference: the run is in inference mode, where a view of a buffer must not be tracked by autograd.
     """
-    real = RealWeights()
+    run = RunWeights()
 
     def in_place(buffer: torch.Tensor) -> torch.Tensor:
         if _is_large(buffer):
             return _buffer_copy(buffer)
-        real.add(buffer)
+        run.add(buffer)
         return buffer
 
     before: list[Any] = []  # flat, because there are thousands: slots, name, tensor, ...
@@ -65,8 +65,9 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[Re
                     _swap(module._buffers, _buffer_copy, swapped, before)
         modules.clear()
         swapped.clear()
-        with named_weights(_names(model, noted)):
-            yield real
+        run.names = _names(model, noted)
+        with named_weights(run.names):
+            yield run
     finally:
         for at in range(0, len(before), 3):
             slots, name, tensor = before[at : at + 3]
@@ -74,7 +75,7 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[Re
             clear_origin(tensor)
         for tensor, origin in noted:
             set_origin(tensor, origin)
-        real.restore()
+        run.restore()
 
 
 def _swap(
@@ -114,7 +115,7 @@ def _names(model: nn.Module, noted: list[tuple[torch.Tensor, Origin]]) -> dict[i
     seen: set[int] = set()
     for name, _, tensor in itertools.chain(*named_tensors(model)):
         key = id(tensor)
-        origin = known_origin(tensor)
+        origin = origin_of(tensor)
         if origin is None:
             names.setdefault(key, name)
         elif key not in seen:

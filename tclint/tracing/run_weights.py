@@ -1,4 +1,4 @@
-"""Weights with values that a run uses as they are: what it writes into them is undone."""
+"""The weights of a run: their names, and the values of those that it may write into."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Callable
 
 import torch
 
+from tclint.graph import TensorSpec
 from tclint.tracing.memory import storage_key
 
 # Copies only when written to (torch >= 2.3): masks of many layers would double the memory.
 lazy_clone: Callable[[torch.Tensor], torch.Tensor] = getattr(torch, "_lazy_clone", torch.clone)
 
 
-class RealWeights:
+class RunWeights:
     """Remembers the values of those that are written to."""
 
     def __init__(self) -> None:
+        self.names: dict[int, str | TensorSpec] = {}
+        """As `named_weights` takes them: for who looks at tensors of the run after it failed."""
         self._weights: list[torch.Tensor] = []
         self._by_memory: dict[int, list[torch.Tensor]] | None = None
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = []

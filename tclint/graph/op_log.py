@@ -1,0 +1,240 @@
+"""The operators of a trace in little memory: those that repeat others are kept as that.
+
+The layers of a model are mostly the same block again, and loops the same step: 18,119 operators of a state
+space model are 259 different ones, if the op that made an input is told by its distance, and a weight by its
+name within the module. What differs beyond that is kept once, and eight bytes for each operator.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from tclint.graph.op import Op
+from tclint.graph.spec import Site, TensorSpec
+
+_BLOCK = 512
+_RUNNING = 0
+_Pattern = tuple[Any, ...]
+_PARENT = 12
+"""Where an operator's pattern has the distance to the operator that it is a part of."""
+
+
+class OpLog(Sequence[Op]):
+    """Operators in the order in which they started; as a sequence, those that have ended.
+
+    Reading it as a sequence makes all of them, and keeps them; `each` passes over them without.
+    """
+
+    def __init__(self) -> None:
+        self._started = 0
+        self._blocks: list[array[int]] = []
+        """For each operator the numbers of its pattern and its module's path, in blocks: one array that grows
+        is copied again and again, and each copy leaves a hole."""
+        self._patterns: dict[_Pattern, int] = {}
+        self._by_number: list[_Pattern] = [()]  # of operators that still run
+        self._paths: dict[str, int] = {}
+        self._path_names: list[str] = []
+        self._tensors: dict[_Pattern, _Pattern] = {}
+        self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
+        self._ops: tuple[Op, ...] | None = None
+
+    # ------------------------------------------------------------------ writing
+
+    @property
+    def started(self) -> int:
+        """Operators started so far."""
+        return self._started
+
+    def start(self) -> int:
+        """The index of an operator that starts; `put` has to follow when it ends."""
+        index = self._started
+        if index % _BLOCK == 0:
+            self._blocks.append(array("I", bytes(8 * _BLOCK)))
+        self._started += 1
+        return index
+
+    def put(self, op: Op) -> None:
+        """Write down an operator that was started."""
+        index, path = op.index, op.module_path
+        pattern = (
+            op.name,
+            op.operator,
+            op.kind,
+            tuple([self._as_seen_from(index, path, spec) for spec in op.inputs]),
+            tuple([self._as_seen_from(index, path, spec) for spec in op.outputs]),
+            op.input_names,
+            self._number_of(op.attributes),
+            op.module_type,
+            self._number_of(op.construct_site),
+            self._number_of(op.construct_library_site),
+            self._number_of(op.call_site),
+            self._number_of(op.call_library_site),
+            None if op.parent is None else index - op.parent,
+            op.in_place,
+            op.differentiable,
+            op.has_own_backward,
+            op.checkpoint,
+            op.autocast_disabled,
+            op.casts,
+        )
+        number = self._patterns.get(pattern)
+        if number is None:
+            number = self._patterns[pattern] = len(self._by_number)
+            self._by_number.append(pattern)
+        place = self._paths.get(path)
+        if place is None:
+            place = self._paths[path] = len(self._path_names)
+            self._path_names.append(path)
+        block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
+        block[at], block[at + 1] = number, place
+        self._ops = None
+
+    def _number_of(self, value: Any) -> int:
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self._objects)
+            self._objects.append(value)
+        return number
+
+    def _as_seen_from(self, index: int, path: str, spec: TensorSpec) -> _Pattern:
+        parameter, producer = spec.parameter, spec.producer
+        if parameter is not None and path and parameter.startswith(path + "."):
+            parameter = parameter[len(path) :]
+        pattern = (
+            spec.shape,
+            spec.dtype,
+            spec.strides,
+            parameter,
+            None if producer is None else index - producer,
+            spec.output_index,
+            spec.input_name,
+            spec.is_derived,
+        )
+        return self._tensors.setdefault(pattern, pattern)
+
+    # ------------------------------------------------------------------ reading
+
+    def get(self, index: int) -> Op | None:
+        """The operator of that index; None while it runs."""
+        block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
+        if block[at] == _RUNNING:
+            return None
+        path = self._path_names[block[at + 1]]
+        (
+            name,
+            operator,
+            kind,
+            inputs,
+            outputs,
+            input_names,
+            attributes,
+            module_type,
+            construct_site,
+            construct_library_site,
+            call_site,
+            call_library_site,
+            parent,
+            in_place,
+            differentiable,
+            has_own_backward,
+            checkpoint,
+            autocast_disabled,
+            casts,
+        ) = self._by_number[block[at]]
+        return Op(
+            index=index,
+            name=name,
+            kind=kind,
+            inputs=tuple([_tensor(pattern, index, path) for pattern in inputs]),
+            outputs=tuple([_tensor(pattern, index, path) for pattern in outputs]),
+            input_names=input_names,
+            attributes=self._objects[attributes],
+            module_path=path,
+            module_type=module_type,
+            construct_site=self._site(construct_site),
+            construct_library_site=self._site(construct_library_site),
+            call_site=self._site(call_site),
+            call_library_site=self._site(call_library_site),
+            parent=None if parent is None else index - parent,
+            in_place=in_place,
+            differentiable=differentiable,
+            has_own_backward=has_own_backward,
+            checkpoint=checkpoint,
+            autocast_disabled=autocast_disabled,
+            operator=operator,
+            casts=casts,
+        )
+
+    def _site(self, number: int) -> Site | None:
+        site: Site | None = self._objects[number]
+        return site
+
+    def each(self) -> Iterator[Op]:
+        """All operators that have ended, made as they are asked for."""
+        if self._ops is not None:
+            yield from self._ops
+            return
+        for index in range(self._started):
+            op = self.get(index)
+            if op is not None:
+                yield op
+
+    def parents(self) -> frozenset[int]:
+        """Indices of the operators that others are parts of."""
+        distances = [pattern[_PARENT] if pattern else None for pattern in self._by_number]
+        if not any(distances):
+            return frozenset()
+        numbers = itertools.chain.from_iterable(block[::2] for block in self._blocks)
+        return frozenset(
+            index - distance
+            for index, number in zip(range(self._started), numbers, strict=False)
+            if (distance := distances[number]) is not None
+        )
+
+    def _all(self) -> tuple[Op, ...]:
+        if self._ops is None:
+            self._ops = tuple(self.each())
+        return self._ops
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return self._started if self._ops is None else len(self._ops)
+
+    @overload
+    def __getitem__(self, index: int) -> Op: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Op, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Op | tuple[Op, ...]:
+        return self._all()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (OpLog, tuple)) and self._all() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+
+def _tensor(pattern: _Pattern, index: int, path: str) -> TensorSpec:
+    shape, dtype, strides, parameter, distance, output_index, input_name, is_derived = pattern
+    if parameter is not None and parameter[0] == ".":
+        parameter = sys.intern(path + parameter)
+    return TensorSpec(
+        shape,
+        dtype,
+        strides,
+        parameter,
+        None if distance is None else index - distance,
+        output_index,
+        input_name,
+        is_derived,
+    )
