@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from tclint.graph.op import Op
+from tclint.graph.op import Cast, Checkpoint, Op, OpKind
 from tclint.graph.spec import Site, TensorSpec
 
 _BLOCK = 512
@@ -38,7 +38,8 @@ class OpLog(Sequence[Op]):
         self._by_number: list[_Pattern] = [()]  # of operators that still run
         self._paths: dict[str, int] = {}
         self._path_names: list[str] = []
-        self._tensors: dict[_Pattern, _Pattern] = {}
+        self._tensors: dict[_Pattern, int] = {}
+        self._tensors_by_number: list[_Pattern] = []
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
@@ -59,50 +60,77 @@ class OpLog(Sequence[Op]):
         self._started += 1
         return index
 
-    def put(self, op: Op) -> None:
-        """Write down an operator that was started."""
-        index, path = op.index, op.module_path
+    def put(
+        self,
+        index: int,
+        *,
+        name: str,
+        operator: str,
+        kind: OpKind,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        input_names: tuple[str, ...],
+        attributes: Mapping[str, Any],
+        module_path: str,
+        module_type: str,
+        construct_site: Site | None,
+        construct_library_site: Site | None,
+        call_site: Site | None,
+        call_library_site: Site | None,
+        parent: int | None,
+        in_place: bool,
+        differentiable: bool,
+        has_own_backward: bool,
+        checkpoint: Checkpoint | None,
+        autocast_disabled: bool,
+        casts: tuple[Cast, ...],
+    ) -> None:
+        """Write down an operator that was started; what it is, is said as in Op.
+
+        Attributes and sites are compared by identity: those that may be equal should be the same.
+        """
+        tensor, numbers = self._tensor, self._numbers
         pattern = (
-            op.name,
-            op.operator,
-            op.kind,
-            tuple([self._as_seen_from(index, path, spec) for spec in op.inputs]),
-            tuple([self._as_seen_from(index, path, spec) for spec in op.outputs]),
-            op.input_names,
-            self._number_of(op.attributes),
-            op.module_type,
-            self._number_of(op.construct_site),
-            self._number_of(op.construct_library_site),
-            self._number_of(op.call_site),
-            self._number_of(op.call_library_site),
-            None if op.parent is None else index - op.parent,
-            op.in_place,
-            op.differentiable,
-            op.has_own_backward,
-            op.checkpoint,
-            op.autocast_disabled,
-            op.casts,
+            name,
+            operator,
+            kind,
+            tuple([tensor(index, module_path, spec) for spec in inputs]),
+            tuple([tensor(index, module_path, spec) for spec in outputs]),
+            input_names,
+            numbers.get(id(attributes)) or self._number(attributes),
+            module_type,
+            numbers.get(id(construct_site)) or self._number(construct_site),
+            numbers.get(id(construct_library_site)) or self._number(construct_library_site),
+            numbers.get(id(call_site)) or self._number(call_site),
+            numbers.get(id(call_library_site)) or self._number(call_library_site),
+            None if parent is None else index - parent,
+            in_place,
+            differentiable,
+            has_own_backward,
+            checkpoint,
+            autocast_disabled,
+            casts,
         )
         number = self._patterns.get(pattern)
         if number is None:
             number = self._patterns[pattern] = len(self._by_number)
             self._by_number.append(pattern)
-        place = self._paths.get(path)
+        place = self._paths.get(module_path)
         if place is None:
-            place = self._paths[path] = len(self._path_names)
-            self._path_names.append(path)
+            place = self._paths[module_path] = len(self._path_names)
+            self._path_names.append(module_path)
         block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
         block[at], block[at + 1] = number, place
         self._ops = None
 
-    def _number_of(self, value: Any) -> int:
+    def _number(self, value: Any) -> int:
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
         return number
 
-    def _as_seen_from(self, index: int, path: str, spec: TensorSpec) -> _Pattern:
+    def _tensor(self, index: int, path: str, spec: TensorSpec) -> int:
         parameter, producer = spec.parameter, spec.producer
         if parameter is not None and path and parameter.startswith(path + "."):
             parameter = parameter[len(path) :]
@@ -116,7 +144,11 @@ class OpLog(Sequence[Op]):
             spec.input_name,
             spec.is_derived,
         )
-        return self._tensors.setdefault(pattern, pattern)
+        number = self._tensors.get(pattern)
+        if number is None:
+            number = self._tensors[pattern] = len(self._tensors_by_number)
+            self._tensors_by_number.append(pattern)
+        return number
 
     # ------------------------------------------------------------------ reading
 
@@ -147,12 +179,13 @@ class OpLog(Sequence[Op]):
             autocast_disabled,
             casts,
         ) = self._by_number[block[at]]
+        tensors = self._tensors_by_number
         return Op(
             index=index,
             name=name,
             kind=kind,
-            inputs=tuple([_tensor(pattern, index, path) for pattern in inputs]),
-            outputs=tuple([_tensor(pattern, index, path) for pattern in outputs]),
+            inputs=tuple([_spec(tensors[number], index, path) for number in inputs]),
+            outputs=tuple([_spec(tensors[number], index, path) for number in outputs]),
             input_names=input_names,
             attributes=self._objects[attributes],
             module_path=path,
@@ -224,7 +257,7 @@ class OpLog(Sequence[Op]):
         return hash(self._all())
 
 
-def _tensor(pattern: _Pattern, index: int, path: str) -> TensorSpec:
+def _spec(pattern: _Pattern, index: int, path: str) -> TensorSpec:
     shape, dtype, strides, parameter, distance, output_index, input_name, is_derived = pattern
     if parameter is not None and parameter[0] == ".":
         parameter = sys.intern(path + parameter)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tclint.graph import Cast, Op, TensorSpec
+from tclint.graph import Cast, TensorSpec
 from tclint.graph.op import Checkpoint
 from tclint.tracing.dtypes import DTYPE_NAMES
 from tclint.tracing.kinds import VIEW_OR_COPY, kind_of
@@ -100,8 +100,8 @@ class CallRecorder:
         name = facts.name
         module, depth = self.modules[-1], len(self.modules) - 1
         construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
-        op = Op(
-            index=call.index,
+        writer.log.put(
+            call.index,
             name=name,
             operator=facts.operator,
             kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
@@ -123,7 +123,6 @@ class CallRecorder:
             autocast_disabled=self.autocast_disabled,
             casts=casts,
         )
-        writer.log.put(op)
 
     def _bind_outputs(
         self,

@@ -8,8 +8,7 @@ looks untouched, because the write went to another tensor object (a view). Such 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -49,8 +48,7 @@ def shares_memory(output: Any, arguments: list[torch.Tensor]) -> bool:
     return any(output is tensor or (key is not None and storage_key(tensor) == key) for tensor in arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """An in-place write that other tensors of the same memory have to learn of."""
 
     origin: Origin

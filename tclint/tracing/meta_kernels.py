@@ -151,7 +151,10 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _freeze(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return shared((value.shape, value.stride(), value.dtype))
+        return (value.shape, value.stride(), value.dtype)
     if isinstance(value, (list, tuple)):
-        return tuple([_freeze(item) for item in value])
+        # What is concatenated, layer after layer, is mostly what the layer before concatenated.
+        return tuple(
+            [shared(_freeze(item)) if isinstance(item, torch.Tensor) else _freeze(item) for item in value]
+        )
     return (type(value), value)
