@@ -14,7 +14,7 @@ from tclint.graph.spec import Site, TensorSpec, itemsize_bytes, numel
 if TYPE_CHECKING:
     import torch
 
-GRAPH_SCHEMA_VERSION = "1"
+GRAPH_SCHEMA_VERSION = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,14 @@ class Graph:
         return to_fx(self)
 
     def to_json(self) -> str:
-        """One JSON document; `Graph.from_json` gives an equal graph back."""
+        """One JSON document; `Graph.from_json` gives an equal graph back.
+
+        Operators that repeat others are in it once (tclint.graph.op_log): it is for tclint alone.
+        """
         return json.dumps(
             {
                 "schema": GRAPH_SCHEMA_VERSION,
-                "ops": [op.to_json() for op in self.each_op()],
+                "ops": OpLog.of(self.ops).to_json(),
                 "parameters": [parameter.to_json() for parameter in self.parameters],
                 "inputs": [spec.to_json() for spec in self.inputs],
                 "outputs": [spec.to_json() for spec in self.outputs],
@@ -164,8 +167,12 @@ class Graph:
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("schema") != GRAPH_SCHEMA_VERSION:
             raise ValueError(f"not a tclint graph of schema version {GRAPH_SCHEMA_VERSION}")
+        try:
+            ops = tuple(OpLog.from_json(data["ops"]).each())
+        except IndexError:
+            raise ValueError("not a tclint graph: its ops refer to what it does not have") from None
         return cls(
-            ops=tuple(Op.from_json(op) for op in data["ops"]),
+            ops=ops,
             parameters=tuple(Parameter.from_json(parameter) for parameter in data["parameters"]),
             inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
             outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),

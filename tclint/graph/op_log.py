@@ -11,16 +11,17 @@ import itertools
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, overload
 
-from tclint.graph.op import Cast, Checkpoint, Op, OpKind
+from tclint.graph.op import OP_KINDS, Cast, Checkpoint, Op, OpKind
 from tclint.graph.spec import Site, TensorSpec
 
 _BLOCK = 512
 _RUNNING = 0
 _Pattern = tuple[Any, ...]
-_PARENT = 12
-"""Where an operator's pattern has the distance to the operator that it is a part of."""
+_PARENT, _CASTS = 12, 18
+"""Where a pattern has the distance to the operator that this one is a part of, and what autocast adds."""
 
 
 class OpLog(Sequence[Op]):
@@ -44,6 +45,18 @@ class OpLog(Sequence[Op]):
         self._numbers: dict[int, int] = {}
         """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
         self._ops: tuple[Op, ...] | None = None
+
+    @classmethod
+    def of(cls, ops: Sequence[Op]) -> OpLog:
+        """A log of operators; `ops[i].index == i`."""
+        if isinstance(ops, OpLog):
+            return ops
+        log = cls()
+        names = [field.name for field in fields(Op) if field.name not in ("index", "direction")]
+        for op in ops:
+            log.start()
+            log.put(op.index, **{name: getattr(op, name) for name in names})
+        return log
 
     # ------------------------------------------------------------------ writing
 
@@ -132,13 +145,13 @@ class OpLog(Sequence[Op]):
 
     def _tensor(self, index: int, path: str, spec: TensorSpec) -> int:
         parameter, producer = spec.parameter, spec.producer
-        if parameter is not None and path and parameter.startswith(path + "."):
-            parameter = parameter[len(path) :]
+        is_within = parameter is not None and path != "" and parameter.startswith(path + ".")
         pattern = (
             spec.shape,
             spec.dtype,
             spec.strides,
-            parameter,
+            parameter[len(path) :] if is_within and parameter is not None else parameter,
+            is_within,
             None if producer is None else index - producer,
             spec.output_index,
             spec.input_name,
@@ -253,13 +266,68 @@ class OpLog(Sequence[Op]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (OpLog, tuple)) and self._all() == tuple(other)
 
-    def __hash__(self) -> int:
-        return hash(self._all())
+    __hash__ = None  # type: ignore[assignment]  # no more than its operators' attributes
+
+    # ------------------------------------------------------------------ JSON
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, of which `from_json` makes an equal log."""
+        blocks = [block.tolist() for block in self._blocks]
+        return {
+            "count": self._started,
+            "rows": [number for block in blocks for number in block][: 2 * self._started],
+            "patterns": [
+                [*pattern[:_CASTS], [[cast.shape, *_cast_fields(cast)] for cast in pattern[_CASTS]]]
+                for pattern in self._by_number[1:]
+            ],
+            "tensors": self._tensors_by_number,
+            "objects": [value.to_json() if isinstance(value, Site) else value for value in self._objects],
+            "paths": self._path_names,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> OpLog:
+        """The log that `to_json` was called on; it can be read, not written to.
+
+        Raises:
+            ValueError: it names a kind of operators that there is not.
+        """
+        log = cls()
+        log._started = data["count"]
+        rows = data["rows"]
+        log._blocks = [array("I", rows[at : at + 2 * _BLOCK]) for at in range(0, len(rows), 2 * _BLOCK)]
+        log._tensors_by_number = [
+            (tuple(shape), dtype, None if strides is None else tuple(strides), *rest)
+            for shape, dtype, strides, *rest in data["tensors"]
+        ]
+        log._objects = [
+            Site.from_json(value) if isinstance(value, list) else value for value in data["objects"]
+        ]
+        log._path_names = [sys.intern(path) for path in data["paths"]]
+        for pattern in data["patterns"]:
+            name, operator, kind, inputs, outputs, input_names, *rest, checkpoint, disabled, casts = pattern
+            if kind not in OP_KINDS:
+                raise ValueError(f"unknown op kind {kind!r}")
+            log._by_number.append(
+                (
+                    sys.intern(name),
+                    sys.intern(operator),
+                    sys.intern(kind),
+                    tuple(inputs),
+                    tuple(outputs),
+                    tuple(input_names),
+                    *rest,
+                    None if checkpoint is None else Checkpoint(*checkpoint),
+                    disabled,
+                    tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in casts),
+                )
+            )
+        return log
 
 
 def _spec(pattern: _Pattern, index: int, path: str) -> TensorSpec:
-    shape, dtype, strides, parameter, distance, output_index, input_name, is_derived = pattern
-    if parameter is not None and parameter[0] == ".":
+    shape, dtype, strides, parameter, is_within, distance, output_index, input_name, is_derived = pattern
+    if is_within:
         parameter = sys.intern(path + parameter)
     return TensorSpec(
         shape,
@@ -271,3 +339,7 @@ def _spec(pattern: _Pattern, index: int, path: str) -> TensorSpec:
         input_name,
         is_derived,
     )
+
+
+def _cast_fields(cast: Cast) -> tuple[str, str, str | None]:
+    return cast.from_dtype, cast.to_dtype, cast.parameter

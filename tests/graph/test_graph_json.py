@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tclint.graph import Assumption, Cast, Graph, Op, Parameter, Site, TensorSpec
 from tclint.graph.lowering import forward_flops, lower
-from tclint.graph.op import OP_KINDS
+from tclint.graph.op import OP_KINDS, Checkpoint
 from tclint.graph.spec import ITEMSIZE_BYTES
 
 names = st.text(max_size=8)
@@ -59,6 +59,10 @@ ops = st.builds(
     parent=st.none() | st.integers(0, 99),
     in_place=st.booleans(),
     differentiable=st.booleans(),
+    has_own_backward=st.booleans(),
+    checkpoint=st.none() | st.builds(Checkpoint, st.integers(0, 9), st.booleans()),
+    autocast_disabled=st.booleans(),
+    operator=names,
     casts=st.lists(st.builds(Cast, dims, dtypes, dtypes, st.none() | names), max_size=2).map(tuple),
 )
 parameters = st.builds(
@@ -73,7 +77,9 @@ parameters = st.builds(
 )
 graphs = st.builds(
     Graph,
-    ops=st.lists(ops, max_size=3).map(tuple),
+    ops=st.lists(ops, max_size=3).map(
+        lambda drawn: tuple(replace(op, index=index) for index, op in enumerate(drawn))
+    ),
     parameters=st.lists(parameters, max_size=2).map(tuple),
     inputs=st.lists(tensors(), max_size=2).map(tuple),
     outputs=st.lists(tensors(), max_size=2).map(tuple),
@@ -93,6 +99,12 @@ def test_round_trip(graph: Graph) -> None:
 def test_other_documents_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a tclint graph"):
         Graph.from_json(text)
+
+
+def test_what_is_missing_is_said() -> None:
+    text = make_graph(make_op("relu", "elementwise", {"self": spec(4)}, spec(4))).to_json()
+    with pytest.raises(ValueError, match="refer to what it does not have"):
+        Graph.from_json(text.replace('"rows":[1,0]', '"rows":[1,7]'))
 
 
 def test_unknown_kind_is_refused() -> None:

@@ -1,0 +1,138 @@
+"""A run leaves the weights of the model, and what it is told of them, as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import tclint
+from tclint.graph import Graph
+
+
+class Counting(nn.Module):
+    """Does more from the second call on, unless the counter is set back; keeps what it saw last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("last", None)
+        self.register_buffer("seen", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        for _ in range(int(self.calls)):
+            x = self.fc(x)
+        self.seen.copy_(x)
+        self.seen = self.seen * 2
+        return x
+
+
+def _traced_twice(make: Any) -> tuple[nn.Module, Graph, Graph]:
+    built: list[nn.Module] = []
+
+    def build() -> tuple[nn.Module, torch.Tensor]:
+        if not built:
+            built.append(make())
+        return built[0], torch.empty(2, 4)
+
+    return tclint.trace(build), tclint.trace(build), built[0]  # type: ignore[return-value]
+
+
+def _names(graph: Graph) -> list[str]:
+    return [op.name for op in graph.ops]
+
+
+def test_a_built_model_is_the_same_for_each_run() -> None:
+    first, second, model = _traced_twice(Counting)
+    assert _names(first).count("linear") == 1
+    assert _names(second) == _names(first)
+    assert second.ops == first.ops
+    assert int(model.calls) == 0
+    assert not any("tclint" in key for tensor in model.parameters() for key in vars(tensor))
+
+
+def test_the_users_own_model_keeps_its_values() -> None:
+    model = Counting()
+    before = {name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()}
+    for _ in range(2):
+        graph = tclint.trace(lambda: (model, torch.empty(2, 4)))
+        assert _names(graph).count("linear") == 1
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        assert tensor is before[name][0]
+        assert torch.equal(tensor, before[name][1])
+
+
+def test_views_of_a_buffer_that_are_written_to_are_set_back() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+            self.register_buffer("steps", torch.arange(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            last = self.steps[3:]
+            last += 1
+            return self.fc(x)[:, : int(self.steps.max()) - 1]
+
+    first, second, model = _traced_twice(Model)
+    assert [graph.outputs[0].shape for graph in (first, second)] == [(2, 3), (2, 3)]
+    assert model.steps.tolist() == [0, 1, 2, 3]
+
+
+def test_weights_go_by_their_first_name_in_every_operator() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(11, 4)
+            self.head = nn.Linear(4, 11, bias=False)
+            self.head.weight = self.words.weight
+            self.scale = nn.Parameter(torch.ones(11))
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.head(self.words(words)) * self.scale
+
+    graph = tclint.trace(lambda: (Tied(), torch.zeros(2, 3, dtype=torch.int64)))
+    used = {op.name: [spec.parameter for spec in op.inputs] for op in graph.ops}
+    assert used["embedding"] == ["words.weight", None]
+    assert used["linear"] == [None, "words.weight"]
+    assert used["mul"] == [None, "scale"]
+    assert {p.name: p.aliases for p in graph.parameters} == {"words.weight": ("head.weight",), "scale": ()}
+
+
+def test_a_layer_made_elsewhere_is_swapped_for_the_run_alone() -> None:
+    outside = nn.Linear(4, 4)
+    weight = outside.weight
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Linear(4, 4)
+            self.outside = outside
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.outside(self.inside(x))
+
+    graph = tclint.trace(lambda: (Model(), torch.empty(2, 4)))
+    assert [op.inputs[1].parameter for op in graph.ops] == ["inside.weight", "outside.weight"]
+    assert outside.weight is weight
+    assert not weight.is_meta
+
+
+def test_equal_tables_are_tables_of_their_own() -> None:
+    class Layer(nn.Module):
+        def __init__(self, first: int) -> None:
+            super().__init__()
+            positions = torch.arange(64)
+            self.register_buffer("table", positions[:, None] - positions[None, :])
+            self.table[0, 0] = first
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[: int(self.table[0, 0])]
+
+    def build() -> tuple[nn.Module, torch.Tensor]:
+        return nn.Sequential(Layer(7), Layer(5), Layer(3)), torch.empty(8, 2)
+
+    assert [op.outputs[0].shape[0] for op in tclint.trace(build).ops] == [7, 5, 3]
