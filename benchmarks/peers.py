@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from peers_models import MODELS  # noqa: E402
 from peers_tools import TOOLS, Tool  # noqa: E402
 from zoo_case import as_call, note  # noqa: E402
-from zoo_child import memory_baseline_kib, reset_peak, run_in_child, status_kib  # noqa: E402
+from zoo_child import fill_free_memory, memory_baseline_kib, reset_peak, run_in_child, status_kib  # noqa: E402
 
 COLUMNS = (
     "model",
@@ -172,6 +172,7 @@ def _measure(say: Callable[..., None], model: str, tool: str) -> None:
     run = _run_tclint if tool == TCLINT else _runner(TOOLS[tool])
     run(_two_layers, lambda: None)
     torch.manual_seed(SEED)
+    fill_free_memory()
     before_kib = memory_baseline_kib()
     built: dict[str, float] = {}
 

@@ -169,7 +169,7 @@ class Graph:
             raise ValueError(f"not a tclint graph of schema version {GRAPH_SCHEMA_VERSION}")
         try:
             ops = tuple(OpLog.from_json(data["ops"]).each())
-        except IndexError:
+        except (IndexError, OverflowError):
             raise ValueError("not a tclint graph: its ops refer to what it does not have") from None
         return cls(
             ops=ops,

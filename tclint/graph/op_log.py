@@ -37,8 +37,8 @@ class OpLog(Sequence[Op]):
         is copied again and again, and each copy leaves a hole."""
         self._patterns: dict[_Pattern, int] = {}
         self._by_number: list[_Pattern] = [()]  # of operators that still run
-        self._paths: dict[str, int] = {}
-        self._path_names: list[str] = []
+        self._paths: list[str] = []
+        """Of modules, as they were entered: the same again where a module was entered again."""
         self._tensors: dict[_Pattern, int] = {}
         self._tensors_by_number: list[_Pattern] = []
         self._objects: list[Any] = []
@@ -48,13 +48,18 @@ class OpLog(Sequence[Op]):
 
     @classmethod
     def of(cls, ops: Sequence[Op]) -> OpLog:
-        """A log of operators; `ops[i].index == i`."""
+        """A log of operators.
+
+        Raises:
+            ValueError: not for all of them `ops[i].index == i`.
+        """
         if isinstance(ops, OpLog):
             return ops
         log = cls()
         names = [field.name for field in fields(Op) if field.name not in ("index", "direction")]
         for op in ops:
-            log.start()
+            if log.start() != op.index:
+                raise ValueError(f"op {op.index} stands at place {log.started - 1} of its graph")
             log.put(op.index, **{name: getattr(op, name) for name in names})
         return log
 
@@ -68,10 +73,15 @@ class OpLog(Sequence[Op]):
     def start(self) -> int:
         """The index of an operator that starts; `put` has to follow when it ends."""
         index = self._started
-        if index % _BLOCK == 0:
+        if index // _BLOCK == len(self._blocks):
             self._blocks.append(array("I", bytes(8 * _BLOCK)))
+        self._blocks[index // _BLOCK][index % _BLOCK * 2] = _RUNNING
         self._started += 1
         return index
+
+    def take_back(self, index: int) -> None:
+        """Forget the operator of that index, which failed, and all that started since."""
+        self._started, self._ops = index, None
 
     def put(
         self,
@@ -128,12 +138,10 @@ class OpLog(Sequence[Op]):
         if number is None:
             number = self._patterns[pattern] = len(self._by_number)
             self._by_number.append(pattern)
-        place = self._paths.get(module_path)
-        if place is None:
-            place = self._paths[module_path] = len(self._path_names)
-            self._path_names.append(module_path)
+        if not self._paths or self._paths[-1] != module_path:
+            self._paths.append(module_path)
         block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
-        block[at], block[at + 1] = number, place
+        block[at], block[at + 1] = number, len(self._paths) - 1
         self._ops = None
 
     def _number(self, value: Any) -> int:
@@ -170,7 +178,7 @@ class OpLog(Sequence[Op]):
         block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
         if block[at] == _RUNNING:
             return None
-        path = self._path_names[block[at + 1]]
+        path = self._paths[block[at + 1]]
         (
             name,
             operator,
@@ -263,6 +271,9 @@ class OpLog(Sequence[Op]):
     def __getitem__(self, index: int | slice) -> Op | tuple[Op, ...]:
         return self._all()[index]
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} operators>"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (OpLog, tuple)) and self._all() == tuple(other)
 
@@ -272,17 +283,21 @@ class OpLog(Sequence[Op]):
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, of which `from_json` makes an equal log."""
-        blocks = [block.tolist() for block in self._blocks]
+        rows = list(itertools.chain.from_iterable(self._blocks))[: 2 * self._started]
+        paths: dict[str, int] = {}
+        for at in range(1, len(rows), 2):
+            if rows[at - 1] != _RUNNING:
+                rows[at] = paths.setdefault(self._paths[rows[at]], len(paths))
         return {
             "count": self._started,
-            "rows": [number for block in blocks for number in block][: 2 * self._started],
+            "rows": rows,
             "patterns": [
                 [*pattern[:_CASTS], [[cast.shape, *_cast_fields(cast)] for cast in pattern[_CASTS]]]
                 for pattern in self._by_number[1:]
             ],
             "tensors": self._tensors_by_number,
             "objects": [value.to_json() if isinstance(value, Site) else value for value in self._objects],
-            "paths": self._path_names,
+            "paths": list(paths),
         }
 
     @classmethod
@@ -303,7 +318,7 @@ class OpLog(Sequence[Op]):
         log._objects = [
             Site.from_json(value) if isinstance(value, list) else value for value in data["objects"]
         ]
-        log._path_names = [sys.intern(path) for path in data["paths"]]
+        log._paths = [sys.intern(path) for path in data["paths"]]
         for pattern in data["patterns"]:
             name, operator, kind, inputs, outputs, input_names, *rest, checkpoint, disabled, casts = pattern
             if kind not in OP_KINDS:

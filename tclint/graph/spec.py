@@ -93,6 +93,9 @@ class Site:
     line: int
     function: str = ""
 
+    def __deepcopy__(self, _memo: object) -> Site:
+        return self  # modules, which are copied, carry theirs
+
     def to_json(self) -> list[Any]:
         return [self.path, self.line, self.function]
 

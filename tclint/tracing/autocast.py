@@ -16,7 +16,7 @@ from tclint.graph import Cast
 from tclint.graph.autocast import autocast_lists
 from tclint.tracing.dtypes import dtype_name
 from tclint.tracing.meta_kernels import empty_meta
-from tclint.tracing.origin import origin_to_share, set_origin
+from tclint.tracing.origin import origin_for_reading, set_origin
 
 _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -106,7 +106,7 @@ def cast_arguments(
             if value.dtype == target or value.dtype not in _CASTABLE:
                 return value
             converted = empty_meta((tuple(value.shape), value.stride(), target))
-            origin = origin_to_share(value)
+            origin = origin_for_reading(value)
             set_origin(converted, origin)
             if policy != "fp32_result":  # there the kernel converts what it reads
                 casts.append(

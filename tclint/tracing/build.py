@@ -16,7 +16,7 @@ from tclint.tracing.environment import without_gpu, without_initialisation
 from tclint.tracing.modules import construct_site_of, remembered_construction
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
-from tclint.tracing.weights import is_lazy, named_tensors
+from tclint.tracing.weights import drop_values, is_lazy, named_tensors
 
 
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
@@ -30,7 +30,9 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
         recorder,
         DeviceRewriter(recorder.assumptions.add),
     ):
-        return build()
+        built = build()
+    drop_values(built, sites)
+    return built
 
 
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:

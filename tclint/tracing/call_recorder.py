@@ -15,7 +15,7 @@ from tclint.tracing.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.memory import WrittenMemory, shares_memory
 from tclint.tracing.op_writer import Call, OpWriter
 from tclint.tracing.operators import OperatorFacts
-from tclint.tracing.origin import ensure_origin, shared, spec_of, tensors_in
+from tclint.tracing.origin import ensure_origin, new_origin, shared, spec_of, tensors_in
 from tclint.tracing.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000
@@ -140,8 +140,8 @@ class CallRecorder:
         for tensor in made:
             if not isinstance(tensor, torch.Tensor):
                 continue
-            origin = ensure_origin(tensor)
             is_given = any(old is tensor for old in given)
+            origin = ensure_origin(tensor) if is_given else new_origin(tensor)
             if parameter is not None and not is_given:
                 origin.name_parameter(parameter)
             spec = TensorSpec(

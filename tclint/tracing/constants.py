@@ -101,13 +101,8 @@ def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     return count <= MAX_REAL_ELEMENTS
 
 
-def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], *, building: bool) -> bool:
-    """Whether an operator on constants makes a constant that is small enough to keep its values.
-
-    Args:
-        building: the model is not running yet. What it keeps of this, it keeps for every layer, and a run
-            does not ask for the values of large floating-point buffers.
-    """
+def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> bool:
+    """Whether an operator on constants makes a constant that is small enough to keep its values."""
     if name == "one_hot":
         classes = args[1] if len(args) > 1 else -1
         return bool(tensors[0].numel() * max(classes, 1) <= MAX_REAL_ELEMENTS)
@@ -121,8 +116,7 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], *
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape, start=rank - tensor.dim()):
             sizes[axis] = max(sizes[axis], size)
-    is_floating = building and any(tensor.is_floating_point() for tensor in tensors)
-    return numel(sizes) <= (MAX_REAL_FLOATS if is_floating else MAX_REAL_ELEMENTS)
+    return numel(sizes) <= MAX_REAL_ELEMENTS
 
 
 def _size_and_dtype(

@@ -1,30 +1,88 @@
-"""Keeps large constants once that every layer computes again: index tables and masks."""
+"""Keeps constants once that every layer computes again: index tables, masks, statistics of norms."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from tclint.graph import numel
+from tclint.graph.spec import contiguous_strides
+
 _MIN_BYTES = 4096
-_lazy_clone: Any = getattr(torch, "_lazy_clone", None)
+_FILLED_ELEMENTS = range(32, 4097)
+_clone_on_write: Any = getattr(torch, "_lazy_clone", None)
+_is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
+_CAN_SHARE = _clone_on_write is not None and _is_clone_on_write is not None
+
+
+def lazy_clone(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that takes memory only when one of the two is written to (torch >= 2.3)."""
+    try:
+        made: torch.Tensor = tensor.clone() if _clone_on_write is None else _clone_on_write(tensor)
+    except RuntimeError:  # memory that is not torch's own, such as numpy's
+        made = tensor.clone()
+    return made
+
+
+def make_resizable(tensor: torch.Tensor) -> None:
+    """Give the tensor memory of its own, if it shares some: that could not be resized."""
+    if _CAN_SHARE and not tensor.is_meta and tensor.layout == torch.strided and _is_clone_on_write(tensor):
+        tensor.set_(tensor.clone())
 
 
 class EqualConstants:
-    """The large constants of a model that is being built, as long as anything else keeps them."""
+    """The constants of a model, as long as anything else keeps them.
+
+    Each stays a tensor of its own: what writes to one of them, or takes its address, makes a copy first.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, StorageWeakRef] = {}
+        self._filled: dict[Any, torch.Tensor] = {}
+
+    def filled(
+        self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What `zeros`, `ones` or `full` make, all of them in the same memory; None for other operators.
+
+        A model has as many tensors of statistics and scales as it has norms.
+        """
+        if name not in ("full", "ones", "zeros") or not _CAN_SHARE or not args:
+            return None
+        size, *values = args
+        count = numel(size)
+        if count not in _FILLED_ELEMENTS or kwargs.get("layout") not in (None, torch.strided):
+            return None
+        room = 1 << (count - 1).bit_length()
+        key = name, room, kwargs.get("dtype"), torch.get_default_dtype(), *((type(v), v) for v in values)
+        try:
+            base = self._filled.get(key)
+        except TypeError:
+            return None  # a value that cannot be hashed
+        if base is None:
+            base = self._filled[key] = function((room,), *values, **kwargs)
+        memory = _clone_on_write(base).untyped_storage()
+        made = torch.empty(0, dtype=base.dtype)
+        return made.set_(memory, 0, tuple(size), contiguous_strides(tuple(size)))
+
+    @staticmethod
+    def is_filled(name: str, args: tuple[Any, ...]) -> bool:
+        """Whether `zero_` or `fill_` would write into shared memory what stands there already."""
+        if name not in ("fill_", "zero_") or not _CAN_SHARE or args[0].layout != torch.strided:
+            return False
+        value = args[1] if len(args) > 1 else 0
+        if isinstance(value, torch.Tensor) or not _is_clone_on_write(args[0]):
+            return False
+        return bool((args[0] == value).all())
 
     def share(self, made: Any) -> Any:
-        """A tensor that was just computed, in the memory of an earlier one that is equal, if there is one.
-
-        Each stays a tensor of its own: what writes to one of them makes a copy first (torch >= 2.3).
-        """
+        """A tensor that was just computed, in the memory of an earlier one that is equal, if there is one."""
         if (
-            _lazy_clone is None
+            not _CAN_SHARE
             or type(made) is not torch.Tensor
             or made.is_meta
             or made.layout is not torch.strided
@@ -40,9 +98,11 @@ class EqualConstants:
         key = made.dtype, made.shape, checksum
         known = self._known.get(key)
         memory = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
-        if memory is not None:
+        if memory is not None and memory.nbytes() >= made.nbytes:
             earlier = torch.empty(0, dtype=made.dtype).set_(memory, 0, made.shape, made.stride())
-            if torch.equal(earlier, made):
-                return _lazy_clone(earlier)
-        self._known[key] = StorageWeakRef(made.untyped_storage())
-        return made
+            # Otherwise it was written to, or somebody has its address.
+            if _is_clone_on_write(earlier) and torch.equal(earlier, made):
+                return _clone_on_write(earlier)
+        shared = lazy_clone(made)
+        self._known[key] = StorageWeakRef(shared.untyped_storage())
+        return shared

@@ -26,8 +26,7 @@ def clues_of(error: BaseException, model: nn.Module) -> Clues:
         None,
     )
     if refusing is not None:
-        weights = refusing.f_locals["self"].weights
-        with named_weights({} if weights is None else weights.names):
+        with named_weights(refusing.f_locals["self"].weights):
             from_operator(refusing, clues)
     else:
         from_layer(frames, clues)

@@ -22,11 +22,6 @@ def construct_site_of(module: nn.Module) -> SitePair:
     return pair
 
 
-def is_constructed_here(module: nn.Module) -> bool:
-    """Whether that happened under `remembered_construction`, or the module is a copy of one of those."""
-    return _SITE_ATTRIBUTE in module.__dict__
-
-
 def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every module by qualified name, in torch's order; those with several names come with each of them.
 
@@ -124,17 +119,16 @@ def remembered_construction(sites: SiteFinder) -> Iterator[None]:
 @contextlib.contextmanager
 def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Tell the recorder which module of a model runs, by its qualified name."""
-    paths: dict[nn.Module, str] = {}
+    frames: dict[nn.Module, ModuleFrame | str] = {}  # by its path alone until a module is called
     for name, module in named_modules(model):
-        paths.setdefault(module, name)
-    frames: dict[nn.Module, ModuleFrame] = {}
+        frames.setdefault(module, name)
     stack, callers = recorder.modules, recorder.callers
 
     def call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         frame = frames.get(self)
-        if frame is None:
+        if frame is None or isinstance(frame, str):
             type_name = type(self).__name__
-            path = paths.get(self)
+            path = frame
             if path is None:  # made inside a forward, or kept outside the module tree
                 path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
             frame = frames[self] = ModuleFrame(path, type_name, construct_site_of(self))

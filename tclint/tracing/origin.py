@@ -81,6 +81,10 @@ class Origin:
         self.spec = spec if spec.input_name is None else None
         self.input_name = None
 
+    def forget_maker(self) -> None:
+        """The tensor comes from an earlier run."""
+        self.log, self.producer, self.position, self.writes_seen = None, None, 0, 0
+
     def take_maker(self, other: Origin) -> None:
         """From now on the tensor is what made another one."""
         self.log, self.producer, self.position = other.log, other.producer, other.position
@@ -91,11 +95,11 @@ class Origin:
 class _Run:
     """What the running trace keeps once for many tensors."""
 
-    def __init__(self, weights: dict[int, str | TensorSpec]) -> None:
+    def __init__(self, weights: dict[int, str]) -> None:
         self.weights = weights
-        """By id the names of the model's weights; of those read already, what they are as operators' inputs.
+        """By id the names of the model's weights.
 
-        Weights have no origins of their own, which would take more memory than all else of a trace.
+        They have no origins of their own, which would take more memory than all else of a trace.
         """
         self.values: dict[Any, Any] | None = None
         """Shapes, names and attributes by their contents: most operators repeat those of others."""
@@ -105,7 +109,7 @@ _run = _Run({})
 
 
 @contextlib.contextmanager
-def named_weights(names: dict[int, str | TensorSpec]) -> Iterator[None]:
+def named_weights(names: dict[int, str]) -> Iterator[None]:
     """For the length of the block, that of a run, tensors of these ids are weights of these names."""
     before = _run.weights, _run.values
     _run.weights, _run.values = names, {}
@@ -152,14 +156,24 @@ def ensure_origin(tensor: torch.Tensor) -> Origin:
     found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
         found = known[_ATTRIBUTE] = Origin()
-        weight = _run.weights.get(id(tensor))
-        if weight is not None:
-            found.parameter = weight if isinstance(weight, str) else weight.parameter
+        found.parameter = _run.weights.get(id(tensor))
     return found
 
 
-def origin_to_share(tensor: torch.Tensor) -> Origin:
-    """An origin for a passing tensor that stands for this one: the tensor's own, unless it is a weight."""
+def new_origin(tensor: torch.Tensor) -> Origin:
+    """The origin of a tensor that was just made: it is no weight, whichever tensor had its id before."""
+    known = tensor.__dict__
+    found: Origin | None = known.get(_ATTRIBUTE)
+    if found is None:
+        found = known[_ATTRIBUTE] = Origin()
+    return found
+
+
+def origin_for_reading(tensor: torch.Tensor) -> Origin:
+    """An origin for a passing tensor that stands for this one: the tensor's own, unless it is a weight.
+
+    What becomes of the passing tensor is then not known of the weight.
+    """
     if origin_of(tensor) is not None or id(tensor) not in _run.weights:
         return ensure_origin(tensor)
     made = Origin()
@@ -182,25 +196,18 @@ def clear_origin(tensor: torch.Tensor) -> None:
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """Shape, dtype, strides, and the op that made the tensor or the weight or input that it is."""
     origin = origin_of(tensor)
-    name = None
-    spec = _run.weights.get(id(tensor)) if origin is None else origin.spec
     shape, dtype = tensor.shape, DTYPE_NAMES[tensor.dtype]
     strides = tensor.stride() if tensor.layout is torch.strided else None
-    if isinstance(spec, TensorSpec):
+    if origin is not None and origin.spec is not None:
+        spec = origin.spec
         # Tensors of other metadata may share an origin: casts, detached ones, those set through `.data`.
         if spec.shape == shape and spec.strides == strides and spec.dtype == dtype:
             return spec
-        name = spec.parameter
-    elif spec is not None:
-        name = spec
     sizes = shared(tuple(shape))
     if strides is not None:
         strides = shared(strides)
     if origin is None:
-        made = TensorSpec(sizes, dtype, strides, name)
-        if name is not None:
-            _run.weights[id(tensor)] = made
-        return made
+        return TensorSpec(sizes, dtype, strides, _run.weights.get(id(tensor)))
     origin.spec = TensorSpec(
         sizes,
         dtype,

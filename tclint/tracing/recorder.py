@@ -28,7 +28,7 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
-from tclint.tracing.equal_constants import EqualConstants
+from tclint.tracing.equal_constants import EqualConstants, make_resizable
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.index_checks import check_constant_rows
@@ -39,13 +39,12 @@ from tclint.tracing.origin import (
     ensure_origin,
     is_traced,
     map_tensors,
+    origin_for_reading,
     origin_of,
-    origin_to_share,
     set_origin,
     spec_of,
     tensors_in,
 )
-from tclint.tracing.run_weights import RunWeights
 from tclint.tracing.sites import SiteFinder
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -96,8 +95,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         CallRecorder.__init__(self, sites, writer)
         self.keep_constants = keep_constants
         self.assumptions = Assumptions(sites, flipped)
-        self.weights: RunWeights | None = None
-        """Those of the running model; told of what is written to."""
+        self.weights: dict[int, str] = {}
+        """Names of the running model's weights by their ids: for who looks at its tensors after it failed."""
         self._kernels = MetaKernels()
         self._constants = EqualConstants()
 
@@ -137,6 +136,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
+            if self.writer is None:
+                filled = self._constants.filled(function, facts.full_name, args, kwargs)
+                if filled is not None:
+                    return filled
             output = function(*args, **kwargs)
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
@@ -166,10 +169,12 @@ class Recorder(CallRecorder, TorchDispatchMode):
         elif device is not None and device.type == "meta" and self.writer is not None:
             # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
             kwargs = {**kwargs, "device": _CPU}
-        if tensors and not facts.returns_view:
-            building = self.writer is None
-            if not stays_small(facts.full_name, args, tensors, building=building):
-                return self._run_meta(function, facts, args, kwargs, tensors)
+        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
+            return self._run_meta(function, facts, args, kwargs, tensors)
+        if self.writer is None and tensors and self._constants.is_filled(facts.full_name, args):
+            return args[0]
+        if tensors and facts.full_name.startswith("resize"):
+            make_resizable(tensors[0])
         from_inputs = self.writer is not None and any(
             is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
         )
@@ -177,9 +182,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
             for tensor in tensors:
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
-        if facts.mutates and self.weights is not None:
-            for tensor in tensors:
-                self.weights.before_write(tensor)
         try:
             output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
@@ -241,8 +243,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 args = _integer_indices(args)
             elif facts.full_name == "embedding" and not self.assumptions.are_made:
                 check_constant_rows(*args[:2])
-            args = map_tensors(args, self._demote)
-            kwargs = map_tensors(kwargs, self._demote)
+            demote = self._demote_for_good if facts.mutates else self._demote
+            args = map_tensors(args, demote)
+            kwargs = map_tensors(kwargs, demote)
             if device is not None and device.type != "meta":
                 kwargs["device"] = _META
             tensors = tensors_in(args, kwargs)
@@ -275,8 +278,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return
         if not written.is_meta:
             self._written.give_up_values(written)
-            ensure_origin(written)  # to be shared with what stands for it
-            written = self._demote(written)
+            written = self._demote_for_good(written)
         others = tensors_in(args[1:], kwargs)
         if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
             self._check_write(function, facts, (written, *args[1:]), kwargs)
@@ -310,6 +312,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
             with self:
                 output = function.decompose(*args, **kwargs)
         except Exception:
+            if written is not None and self.writer is not None:
+                self.writer.log.take_back(written.index)  # the model may go on without it
             if error is None:
                 raise
             raise error from None
@@ -350,8 +354,15 @@ class Recorder(CallRecorder, TorchDispatchMode):
         demoted = self._written.twin(tensor)
         if demoted is None:
             demoted = to_meta(tensor)
-        set_origin(demoted, origin_to_share(tensor))
+        # A weight needs no origin of its own for an operator that only reads it.
+        is_read = not (self._written.is_written(tensor) or self._written.has_given_up(tensor))
+        set_origin(demoted, origin_for_reading(tensor) if is_read else ensure_origin(tensor))
         return demoted
+
+    def _demote_for_good(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As `_demote`, where what becomes of the stand-in becomes of the tensor."""
+        ensure_origin(tensor)
+        return self._demote(tensor)
 
 
 def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:

@@ -17,7 +17,7 @@ from tclint.tracing.sites import SiteFinder
 _WIDTH = 8
 _M_MMAP_THRESHOLD = -3
 """glibc's malloc.h: from which size on a block gets pages of its own; set, it no longer grows."""
-_MMAP_THRESHOLD_BYTES = 1 << 17
+_MMAP_THRESHOLD_BYTES = 1 << 15
 
 
 def warm_up() -> None:
