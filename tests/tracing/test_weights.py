@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -30,15 +31,19 @@ class Counting(nn.Module):
         return x
 
 
-def _traced_twice(make: Any) -> tuple[nn.Module, Graph, Graph]:
+def _traced_twice(make: Any) -> tuple[Graph, Graph, Any]:
+    return _traced_twice_on(make, torch.empty(2, 4))
+
+
+def _traced_twice_on(make: Any, x: torch.Tensor) -> tuple[Graph, Graph, Any]:
     built: list[nn.Module] = []
 
     def build() -> tuple[nn.Module, torch.Tensor]:
         if not built:
             built.append(make())
-        return built[0], torch.empty(2, 4)
+        return built[0], x
 
-    return tclint.trace(build), tclint.trace(build), built[0]  # type: ignore[return-value]
+    return tclint.trace(build), tclint.trace(build), built[0]
 
 
 def _names(graph: Graph) -> list[str]:
@@ -136,3 +141,100 @@ def test_equal_tables_are_tables_of_their_own() -> None:
         return nn.Sequential(Layer(7), Layer(5), Layer(3)), torch.empty(8, 2)
 
     assert [op.outputs[0].shape[0] for op in tclint.trace(build).ops] == [7, 5, 3]
+
+
+def test_a_small_buffer_that_is_written_to_remembers_who_wrote() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("out", torch.zeros(4, 8))
+            self.register_buffer("keys", torch.zeros(6, 8))
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            torch.matmul(x, self.weight, out=self.out)
+            for step in range(6):
+                self.keys[step] = x[0]
+                x = x + self.keys.mean(0)
+            return self.out * 2, x
+
+    graph = tclint.trace(lambda: (Model(), torch.empty(4, 8)))
+    doubled, last = (graph.ops[spec.producer or 0] for spec in graph.outputs)
+    assert doubled.name == "mul"
+    assert graph.ops[doubled.inputs[0].producer or 0].name in ("copy", "matmul", "mm")
+    assert last.name == "add"
+    # Each step tells of its own write, not of all writes before it.
+    assert _names(graph).count("as_strided_scatter") <= 6
+
+
+def test_what_a_forward_makes_of_a_weights_shape_is_undone() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("positions", torch.empty(70, 1000))
+            self.weight = nn.Parameter(torch.empty(1000, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.requires_grad_(False)
+            return x @ self.weight + (x @ self.positions.t_()).sum()
+
+    first, second, model = _traced_twice_on(Model, torch.empty(2, 1000))
+    assert first.ops == second.ops
+    assert model.positions.shape == (70, 1000)
+    assert [parameter.trainable for parameter in first.parameters] == [True, False]
+
+
+def test_a_model_that_got_its_values_later_keeps_them() -> None:
+    model, x = Counting(), torch.empty(2, 4)
+    built: list[nn.Module] = []
+
+    def build() -> tuple[nn.Module, torch.Tensor]:
+        built.append(Counting())
+        return built[0], x
+
+    tclint.trace(build)
+    later = built[0].to_empty(device="cpu")
+    later.load_state_dict(model.state_dict())
+    tclint.trace(lambda: (later, x))
+    for name, tensor in later.state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name])
+
+
+def test_memory_that_numpy_sees_is_not_shared() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            first = torch.zeros(64, 64, dtype=torch.int64)
+            seen = first.numpy()
+            second = torch.zeros(64, 64, dtype=torch.int64)
+            seen[...] = 3
+            self.rows = int(first[0, 0]), int(second[0, 0]) + 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.repeat(*self.rows)
+
+    assert tclint.trace(lambda: (Model(), torch.empty(1, 1))).outputs[0].shape == (3, 1)
+
+
+def test_shared_constants_can_be_resized() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            first, second = torch.full((4096,), 3), torch.full((4096,), 3)
+            self.rows = second.resize_(5000).shape[0], first.shape[0]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.expand(*self.rows)
+
+    assert tclint.trace(lambda: (Model(), torch.empty(1, 1))).outputs[0].shape == (5000, 4096)
+
+
+def test_an_operator_that_the_model_survives_leaves_nothing() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with contextlib.suppress(RuntimeError):
+                torch.einsum("ab,bc->ac", x, x)
+            return x * 2
+
+    graph = tclint.trace(lambda: (Model(), torch.empty(2, 3)))
+    assert [(op.index, op.name) for op in graph.ops] == [(0, "mul")]
