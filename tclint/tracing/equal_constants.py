@@ -45,6 +45,7 @@ class EqualConstants:
             or type(made) is not torch.Tensor
             or made.is_meta
             or made.layout is not torch.strided
+            or made.is_quantized
             or made.nbytes < _MIN_BYTES
             or made.requires_grad
             or not made.is_contiguous()
@@ -52,7 +53,7 @@ class EqualConstants:
             return made
         try:
             checksum = zlib.crc32(made.view(torch.uint8).numpy())
-        except (RuntimeError, TypeError):  # quantised, conjugated, or no numpy
+        except (RuntimeError, TypeError):  # conjugated, or no numpy
             return made
         key = made.dtype, made.shape, checksum
         known = self._known.get(key)
