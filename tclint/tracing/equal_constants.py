@@ -1,14 +1,19 @@
-"""Keeps large constants once that every layer computes again: index tables and masks."""
+"""Keeps constants once that every layer computes again: index tables, masks, statistics of norms."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from tclint.graph import numel
+from tclint.graph.spec import contiguous_strides
+
 _MIN_BYTES = 4096
+_FILLED_ELEMENTS = range(32, 4097)
 _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
 _CAN_SHARE = _clone_on_write is not None and _is_clone_on_write is not None
@@ -30,13 +35,49 @@ def make_resizable(tensor: torch.Tensor) -> None:
 
 
 class EqualConstants:
-    """The large constants of a model, as long as anything else keeps them.
+    """The constants of a model, as long as anything else keeps them.
 
     Each stays a tensor of its own: what writes to one of them, or takes its address, makes a copy first.
     """
 
     def __init__(self) -> None:
         self._known: dict[Any, StorageWeakRef] = {}
+        self._filled: dict[Any, torch.Tensor] = {}
+
+    def filled(
+        self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What `zeros`, `ones` or `full` make, all of them in the same memory; None for other operators.
+
+        A model has as many tensors of statistics and scales as it has norms.
+        """
+        if name not in ("full", "ones", "zeros") or not _CAN_SHARE or not args:
+            return None
+        size, *values = args
+        count = numel(size)
+        if count not in _FILLED_ELEMENTS or kwargs.get("layout") not in (None, torch.strided):
+            return None
+        room = 1 << (count - 1).bit_length()
+        key = name, room, kwargs.get("dtype"), torch.get_default_dtype(), *((type(v), v) for v in values)
+        try:
+            base = self._filled.get(key)
+        except TypeError:
+            return None  # a value that cannot be hashed
+        if base is None:
+            base = self._filled[key] = function((room,), *values, **kwargs)
+        memory = _clone_on_write(base).untyped_storage()
+        made = torch.empty(0, dtype=base.dtype)
+        return made.set_(memory, 0, tuple(size), contiguous_strides(tuple(size)))
+
+    @staticmethod
+    def is_filled(name: str, args: tuple[Any, ...]) -> bool:
+        """Whether `zero_` or `fill_` would write into shared memory what stands there already."""
+        if name not in ("fill_", "zero_") or not _CAN_SHARE or args[0].layout != torch.strided:
+            return False
+        value = args[1] if len(args) > 1 else 0
+        if isinstance(value, torch.Tensor) or not _is_clone_on_write(args[0]):
+            return False
+        return bool((args[0] == value).all())
 
     def share(self, made: Any) -> Any:
         """A tensor that was just computed, in the memory of an earlier one that is equal, if there is one."""

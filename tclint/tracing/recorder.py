@@ -136,6 +136,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
+            if self.writer is None:
+                filled = self._constants.filled(function, facts.full_name, args, kwargs)
+                if filled is not None:
+                    return filled
             output = function(*args, **kwargs)
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
@@ -167,6 +171,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU}
         if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
             return self._run_meta(function, facts, args, kwargs, tensors)
+        if self.writer is None and tensors and self._constants.is_filled(facts.full_name, args):
+            return args[0]
         if tensors and facts.full_name.startswith("resize"):
             make_resizable(tensors[0])
         from_inputs = self.writer is not None and any(
