@@ -102,6 +102,9 @@ class _MallocInfo(ctypes.Structure):
 
 
 _HOLES_BYTES = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 512, 256, 128, 64, 32)
+"""Sizes of the blocks that holes are filled with, down to glibc's smallest."""
+_BLOCK_HEADER_BYTES = 16
+"""What glibc adds to a block, at most."""
 
 
 def fill_free_memory() -> None:
@@ -120,7 +123,7 @@ def fill_free_memory() -> None:
         heap = libc.mallinfo2().arena
         while libc.mallinfo2().arena == heap and libc.mallinfo2().fordblks > size:
             before = libc.mallinfo2().fordblks
-            libc.malloc(size - 16)
+            libc.malloc(size - _BLOCK_HEADER_BYTES)
             if libc.mallinfo2().fordblks >= before:
                 break
 

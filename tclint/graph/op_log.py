@@ -11,17 +11,45 @@ import itertools
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, overload
+from dataclasses import astuple, fields
+from typing import Any, NamedTuple, overload
 
 from tclint.graph.op import OP_KINDS, Cast, Checkpoint, Op, OpKind
 from tclint.graph.spec import Site, TensorSpec
 
 _BLOCK = 512
+"""Operators whose numbers lie together, in 4 KiB: one array that grows is copied again and again, and each
+copy leaves a hole in the heap."""
 _RUNNING = 0
-_Pattern = tuple[Any, ...]
-_PARENT, _CASTS = 12, 18
-"""Where a pattern has the distance to the operator that this one is a part of, and what autocast adds."""
+"""Number of the pattern that stands for operators that have not ended."""
+_TensorPattern = tuple[Any, ...]
+
+
+class _Pattern(NamedTuple):
+    """What operators that repeat each other have in common, by the names that Op has for it.
+
+    Tensors, sites and attributes are numbers in the log's lists; the parent is told by its distance.
+    """
+
+    name: str
+    operator: str
+    kind: OpKind
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    input_names: tuple[str, ...]
+    attributes: int
+    module_type: str
+    construct_site: int
+    construct_library_site: int
+    call_site: int
+    call_library_site: int
+    parent: int | None
+    in_place: bool
+    differentiable: bool
+    has_own_backward: bool
+    checkpoint: Checkpoint | None
+    autocast_disabled: bool
+    casts: tuple[Cast, ...]
 
 
 class OpLog(Sequence[Op]):
@@ -33,14 +61,13 @@ class OpLog(Sequence[Op]):
     def __init__(self) -> None:
         self._started = 0
         self._blocks: list[array[int]] = []
-        """For each operator the numbers of its pattern and its module's path, in blocks: one array that grows
-        is copied again and again, and each copy leaves a hole."""
+        """For each operator the numbers of its pattern and its module's path."""
         self._patterns: dict[_Pattern, int] = {}
-        self._by_number: list[_Pattern] = [()]  # of operators that still run
+        self._by_number: list[_Pattern | None] = [None]
         self._paths: list[str] = []
         """Of modules, as they were entered: the same again where a module was entered again."""
-        self._tensors: dict[_Pattern, int] = {}
-        self._tensors_by_number: list[_Pattern] = []
+        self._tensors: dict[_TensorPattern, int] = {}
+        self._tensors_by_number: list[_TensorPattern] = []
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
@@ -112,20 +139,20 @@ class OpLog(Sequence[Op]):
 
         Attributes and sites are compared by identity: those that may be equal should be the same.
         """
-        tensor, numbers = self._tensor, self._numbers
-        pattern = (
+        tensor, number_of = self._tensor, self._number
+        pattern = _Pattern(
             name,
             operator,
             kind,
             tuple([tensor(index, module_path, spec) for spec in inputs]),
             tuple([tensor(index, module_path, spec) for spec in outputs]),
             input_names,
-            numbers.get(id(attributes)) or self._number(attributes),
+            number_of(attributes),
             module_type,
-            numbers.get(id(construct_site)) or self._number(construct_site),
-            numbers.get(id(construct_library_site)) or self._number(construct_library_site),
-            numbers.get(id(call_site)) or self._number(call_site),
-            numbers.get(id(call_library_site)) or self._number(call_library_site),
+            number_of(construct_site),
+            number_of(construct_library_site),
+            number_of(call_site),
+            number_of(call_library_site),
             None if parent is None else index - parent,
             in_place,
             differentiable,
@@ -176,58 +203,33 @@ class OpLog(Sequence[Op]):
     def get(self, index: int) -> Op | None:
         """The operator of that index; None while it runs."""
         block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
-        if block[at] == _RUNNING:
+        pattern, objects, tensors = self._by_number[block[at]], self._objects, self._tensors_by_number
+        if pattern is None:
             return None
         path = self._paths[block[at + 1]]
-        (
-            name,
-            operator,
-            kind,
-            inputs,
-            outputs,
-            input_names,
-            attributes,
-            module_type,
-            construct_site,
-            construct_library_site,
-            call_site,
-            call_library_site,
-            parent,
-            in_place,
-            differentiable,
-            has_own_backward,
-            checkpoint,
-            autocast_disabled,
-            casts,
-        ) = self._by_number[block[at]]
-        tensors = self._tensors_by_number
         return Op(
             index=index,
-            name=name,
-            kind=kind,
-            inputs=tuple([_spec(tensors[number], index, path) for number in inputs]),
-            outputs=tuple([_spec(tensors[number], index, path) for number in outputs]),
-            input_names=input_names,
-            attributes=self._objects[attributes],
+            name=pattern.name,
+            kind=pattern.kind,
+            inputs=tuple([_spec(tensors[number], index, path) for number in pattern.inputs]),
+            outputs=tuple([_spec(tensors[number], index, path) for number in pattern.outputs]),
+            input_names=pattern.input_names,
+            attributes=objects[pattern.attributes],
             module_path=path,
-            module_type=module_type,
-            construct_site=self._site(construct_site),
-            construct_library_site=self._site(construct_library_site),
-            call_site=self._site(call_site),
-            call_library_site=self._site(call_library_site),
-            parent=None if parent is None else index - parent,
-            in_place=in_place,
-            differentiable=differentiable,
-            has_own_backward=has_own_backward,
-            checkpoint=checkpoint,
-            autocast_disabled=autocast_disabled,
-            operator=operator,
-            casts=casts,
+            module_type=pattern.module_type,
+            construct_site=objects[pattern.construct_site],
+            construct_library_site=objects[pattern.construct_library_site],
+            call_site=objects[pattern.call_site],
+            call_library_site=objects[pattern.call_library_site],
+            parent=None if pattern.parent is None else index - pattern.parent,
+            in_place=pattern.in_place,
+            differentiable=pattern.differentiable,
+            has_own_backward=pattern.has_own_backward,
+            checkpoint=pattern.checkpoint,
+            autocast_disabled=pattern.autocast_disabled,
+            operator=pattern.operator,
+            casts=pattern.casts,
         )
-
-    def _site(self, number: int) -> Site | None:
-        site: Site | None = self._objects[number]
-        return site
 
     def each(self) -> Iterator[Op]:
         """All operators that have ended, made as they are asked for."""
@@ -241,7 +243,7 @@ class OpLog(Sequence[Op]):
 
     def parents(self) -> frozenset[int]:
         """Indices of the operators that others are parts of."""
-        distances = [pattern[_PARENT] if pattern else None for pattern in self._by_number]
+        distances = [None if pattern is None else pattern.parent for pattern in self._by_number]
         if not any(distances):
             return frozenset()
         numbers = itertools.chain.from_iterable(block[::2] for block in self._blocks)
@@ -292,8 +294,9 @@ class OpLog(Sequence[Op]):
             "count": self._started,
             "rows": rows,
             "patterns": [
-                [*pattern[:_CASTS], [[cast.shape, *_cast_fields(cast)] for cast in pattern[_CASTS]]]
-                for pattern in self._by_number[1:]
+                [*pattern[:-1], [astuple(cast) for cast in pattern.casts]]  # casts are last
+                for pattern in self._by_number
+                if pattern is not None
             ],
             "tensors": self._tensors_by_number,
             "objects": [value.to_json() if isinstance(value, Site) else value for value in self._objects],
@@ -319,28 +322,25 @@ class OpLog(Sequence[Op]):
             Site.from_json(value) if isinstance(value, list) else value for value in data["objects"]
         ]
         log._paths = [sys.intern(path) for path in data["paths"]]
-        for pattern in data["patterns"]:
-            name, operator, kind, inputs, outputs, input_names, *rest, checkpoint, disabled, casts = pattern
-            if kind not in OP_KINDS:
-                raise ValueError(f"unknown op kind {kind!r}")
+        for values in data["patterns"]:
+            pattern: Any = _Pattern(*values)  # with JSON's lists
+            if pattern.kind not in OP_KINDS:
+                raise ValueError(f"unknown op kind {pattern.kind!r}")
             log._by_number.append(
-                (
-                    sys.intern(name),
-                    sys.intern(operator),
-                    sys.intern(kind),
-                    tuple(inputs),
-                    tuple(outputs),
-                    tuple(input_names),
-                    *rest,
-                    None if checkpoint is None else Checkpoint(*checkpoint),
-                    disabled,
-                    tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in casts),
+                pattern._replace(
+                    name=sys.intern(pattern.name),
+                    operator=sys.intern(pattern.operator),
+                    inputs=tuple(pattern.inputs),
+                    outputs=tuple(pattern.outputs),
+                    input_names=tuple(pattern.input_names),
+                    checkpoint=None if pattern.checkpoint is None else Checkpoint(*pattern.checkpoint),
+                    casts=tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in pattern.casts),
                 )
             )
         return log
 
 
-def _spec(pattern: _Pattern, index: int, path: str) -> TensorSpec:
+def _spec(pattern: _TensorPattern, index: int, path: str) -> TensorSpec:
     shape, dtype, strides, parameter, is_within, distance, output_index, input_name, is_derived = pattern
     if is_within:
         parameter = sys.intern(path + parameter)
@@ -354,7 +354,3 @@ def _spec(pattern: _Pattern, index: int, path: str) -> TensorSpec:
         input_name,
         is_derived,
     )
-
-
-def _cast_fields(cast: Cast) -> tuple[str, str, str | None]:
-    return cast.from_dtype, cast.to_dtype, cast.parameter

@@ -13,7 +13,9 @@ from tclint.graph import numel
 from tclint.graph.spec import contiguous_strides
 
 _MIN_BYTES = 4096
+"""Smaller results are not compared with others: one page of memory is not worth the checksum."""
 _FILLED_ELEMENTS = range(32, 4097)
+"""Fewer take no more memory than a share in others' does; more are found by `share`, whatever filled them."""
 _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
 _CAN_SHARE = _clone_on_write is not None and _is_clone_on_write is not None
@@ -57,7 +59,7 @@ class EqualConstants:
         count = numel(size)
         if count not in _FILLED_ELEMENTS or kwargs.get("layout") not in (None, torch.strided):
             return None
-        room = 1 << (count - 1).bit_length()
+        room = 1 << (count - 1).bit_length()  # whatever the width, few blocks, and no copy twice its size
         key = name, room, kwargs.get("dtype"), torch.get_default_dtype(), *((type(v), v) for v in values)
         try:
             base = self._filled.get(key)

@@ -56,6 +56,7 @@ _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordo
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
+_RESIZES = frozenset({"resize_", "resize_as_"})
 # Before their arguments are changed or guessed from; all others once for equal calls.
 _CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
@@ -173,7 +174,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return self._run_meta(function, facts, args, kwargs, tensors)
         if self.writer is None and tensors and self._constants.is_filled(facts.full_name, args):
             return args[0]
-        if tensors and facts.full_name.startswith("resize"):
+        if facts.full_name in _RESIZES:
             make_resizable(tensors[0])
         from_inputs = self.writer is not None and any(
             is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
@@ -194,11 +195,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
             self.record(facts, args, kwargs, output, (), before=before)
             if facts.in_place:
                 self._written.add(args[0])
-        elif self.writer is None:
-            if not facts.mutates and not facts.returns_view:
-                output = self._constants.share(output)
-        elif tensors:
+        elif self.writer is not None and tensors:
             inherit_parameter(tensors, output)
+        elif self.writer is None and not facts.mutates and not facts.returns_view:
+            output = self._constants.share(output)
         return output
 
     def _run_meta(
@@ -334,19 +334,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         for write in self._written.unseen(tensor):
             if write.origin is origin_of(tensor):
                 continue
-            self.record(
-                _SCATTER_FACTS,
-                (
-                    tensor,
-                    write.stand_in(),
-                    list(write.spec.shape),
-                    list(write.spec.strides or ()),
-                    write.first,
-                ),
-                {},
-                tensor,
-                (),
-            )
+            where = list(write.spec.shape), list(write.spec.strides or ()), write.first
+            self.record(_SCATTER_FACTS, (tensor, write.stand_in(), *where), {}, tensor, ())
 
     def _demote(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.is_meta:
