@@ -11,12 +11,13 @@ from torch import nn
 from tclint.garbage import without_garbage_collection
 from tclint.graph import Parameter
 from tclint.tracing.devices import DeviceRewriter
+from tclint.tracing.dropped_values import drop_values
 from tclint.tracing.dtypes import dtype_name
 from tclint.tracing.environment import without_gpu, without_initialisation
 from tclint.tracing.modules import construct_site_of, remembered_construction
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
-from tclint.tracing.weights import drop_values, is_lazy, named_tensors
+from tclint.tracing.weight_names import is_lazy, named_tensors
 
 
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
