@@ -9,6 +9,8 @@ import os
 import re
 import select
 import signal
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -108,11 +110,52 @@ _BLOCK_HEADER_BYTES = 16
 
 
 def fill_free_memory() -> None:
-    """Take, and never give back, what of the C library's memory is free, without asking for more.
+    """Take, and never give back, what is free of Python's and of the C library's memory.
 
     What was freed since the process started is resident and would hide as much growth: more in one process
     than in another that imported other things.
     """
+    gc.collect()
+    _fill_python_pools()
+    _fill_heap()
+
+
+_POOL_LINE = re.compile(r"^ *\d+ +(\d+) +\d+ +\d+ +(\d+)$", re.MULTILINE)
+"""Of what CPython says about its small blocks, one size: bytes of a block, and how many of them are free."""
+_UNUSED_POOLS = re.compile(r"^(\d+) unused pools \* (\d+) bytes", re.MULTILINE)
+_POOL_HEADER_BYTES = 48
+_LARGEST_SMALL_BLOCK_BYTES = 512
+"""Larger ones are the C library's."""
+
+
+def _fill_python_pools() -> None:
+    """Use up what Python keeps free for small objects, so that the next one needs a new arena."""
+    take = ctypes.pythonapi.PyObject_Malloc
+    take.restype, take.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+    stats = _pool_stats()
+    for size_bytes, count in _POOL_LINE.findall(stats):
+        for _ in range(int(count)):
+            take(int(size_bytes))
+    for count, pool_bytes in _UNUSED_POOLS.findall(stats):
+        for _ in range(int(count) * ((int(pool_bytes) - _POOL_HEADER_BYTES) // _LARGEST_SMALL_BLOCK_BYTES)):
+            take(_LARGEST_SMALL_BLOCK_BYTES)
+
+
+def _pool_stats() -> str:
+    """What `sys._debugmallocstats` prints, from C."""
+    with tempfile.TemporaryFile() as stream:
+        before = os.dup(2)
+        os.dup2(stream.fileno(), 2)
+        try:
+            sys._debugmallocstats()
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        stream.seek(0)
+        return stream.read().decode()
+
+
+def _fill_heap() -> None:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         return

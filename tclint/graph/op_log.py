@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import itertools
 import sys
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
 from typing import Any, NamedTuple, overload
 
 from tclint.graph.op import OP_KINDS, Cast, Checkpoint, Op, OpKind
+from tclint.graph.op_rows import OpRows
 from tclint.graph.spec import Site, TensorSpec
 
-_BLOCK = 512
-"""Operators whose numbers lie together, in 4 KiB: one array that grows is copied again and again, and each
-copy leaves a hole in the heap."""
 _RUNNING = 0
 """Number of the pattern that stands for operators that have not ended."""
 _TensorPattern = tuple[Any, ...]
@@ -59,8 +56,7 @@ class OpLog(Sequence[Op]):
     """
 
     def __init__(self) -> None:
-        self._started = 0
-        self._blocks: list[array[int]] = []
+        self._rows = OpRows()
         """For each operator the numbers of its pattern and its module's path."""
         self._patterns: dict[_Pattern, int] = {}
         self._by_number: list[_Pattern | None] = [None]
@@ -95,20 +91,18 @@ class OpLog(Sequence[Op]):
     @property
     def started(self) -> int:
         """Operators started so far."""
-        return self._started
+        return self._rows.count
 
     def start(self) -> int:
         """The index of an operator that starts; `put` has to follow when it ends."""
-        index = self._started
-        if index // _BLOCK == len(self._blocks):
-            self._blocks.append(array("I", bytes(8 * _BLOCK)))
-        self._blocks[index // _BLOCK][index % _BLOCK * 2] = _RUNNING
-        self._started += 1
+        index = self._rows.count
+        self._rows.append(_RUNNING, 0)
         return index
 
     def take_back(self, index: int) -> None:
         """Forget the operator of that index, which failed, and all that started since."""
-        self._started, self._ops = index, None
+        self._rows.truncate(index)
+        self._ops = None
 
     def put(
         self,
@@ -167,8 +161,7 @@ class OpLog(Sequence[Op]):
             self._by_number.append(pattern)
         if not self._paths or self._paths[-1] != module_path:
             self._paths.append(module_path)
-        block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
-        block[at], block[at + 1] = number, len(self._paths) - 1
+        self._rows[index] = number, len(self._paths) - 1
         self._ops = None
 
     def _number(self, value: Any) -> int:
@@ -202,11 +195,11 @@ class OpLog(Sequence[Op]):
 
     def get(self, index: int) -> Op | None:
         """The operator of that index; None while it runs."""
-        block, at = self._blocks[index // _BLOCK], index % _BLOCK * 2
-        pattern, objects, tensors = self._by_number[block[at]], self._objects, self._tensors_by_number
+        number, path_number = self._rows[index]
+        pattern, objects, tensors = self._by_number[number], self._objects, self._tensors_by_number
         if pattern is None:
             return None
-        path = self._paths[block[at + 1]]
+        path = self._paths[path_number]
         return Op(
             index=index,
             name=pattern.name,
@@ -236,7 +229,7 @@ class OpLog(Sequence[Op]):
         if self._ops is not None:
             yield from self._ops
             return
-        for index in range(self._started):
+        for index in range(self.started):
             op = self.get(index)
             if op is not None:
                 yield op
@@ -246,10 +239,10 @@ class OpLog(Sequence[Op]):
         distances = [None if pattern is None else pattern.parent for pattern in self._by_number]
         if not any(distances):
             return frozenset()
-        numbers = itertools.chain.from_iterable(block[::2] for block in self._blocks)
+        numbers = itertools.islice(self._rows.numbers(), 0, None, 2)
         return frozenset(
             index - distance
-            for index, number in zip(range(self._started), numbers, strict=False)
+            for index, number in zip(range(self.started), numbers, strict=False)
             if (distance := distances[number]) is not None
         )
 
@@ -262,7 +255,7 @@ class OpLog(Sequence[Op]):
         return iter(self._all())
 
     def __len__(self) -> int:
-        return self._started if self._ops is None else len(self._ops)
+        return self.started if self._ops is None else len(self._ops)
 
     @overload
     def __getitem__(self, index: int) -> Op: ...
@@ -285,13 +278,12 @@ class OpLog(Sequence[Op]):
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, of which `from_json` makes an equal log."""
-        rows = list(itertools.chain.from_iterable(self._blocks))[: 2 * self._started]
+        rows = list(self._rows.numbers())
         paths: dict[str, int] = {}
         for at in range(1, len(rows), 2):
             if rows[at - 1] != _RUNNING:
                 rows[at] = paths.setdefault(self._paths[rows[at]], len(paths))
         return {
-            "count": self._started,
             "rows": rows,
             "patterns": [
                 [*pattern[:-1], [astuple(cast) for cast in pattern.casts]]  # casts are last
@@ -311,9 +303,7 @@ class OpLog(Sequence[Op]):
             ValueError: it names a kind of operators that there is not.
         """
         log = cls()
-        log._started = data["count"]
-        rows = data["rows"]
-        log._blocks = [array("I", rows[at : at + 2 * _BLOCK]) for at in range(0, len(rows), 2 * _BLOCK)]
+        log._rows = OpRows.of(data["rows"])
         log._tensors_by_number = [
             (tuple(shape), dtype, None if strides is None else tuple(strides), *rest)
             for shape, dtype, strides, *rest in data["tensors"]

@@ -18,6 +18,7 @@ _FILLED_ELEMENTS = range(32, 4097)
 """Fewer take no more memory than a share in others' does; more are found by `share`, whatever filled them."""
 _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
+_use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 _CAN_SHARE = _clone_on_write is not None and _is_clone_on_write is not None
 
 
@@ -81,8 +82,12 @@ class EqualConstants:
             return False
         return bool((args[0] == value).all())
 
-    def share(self, made: Any) -> Any:
-        """A tensor that was just computed, in the memory of an earlier one that is equal, if there is one."""
+    def share(self, made: Any, key: Any = None) -> Any:
+        """A tensor that was just computed, in the memory of an earlier one that is equal, if there is one.
+
+        Args:
+            key: what `_key` says of the tensor, where that was asked already.
+        """
         if (
             not _CAN_SHARE
             or type(made) is not torch.Tensor
@@ -94,11 +99,9 @@ class EqualConstants:
             or not made.is_contiguous()
         ):
             return made
-        try:
-            checksum = zlib.crc32(made.view(torch.uint8).numpy())
-        except (RuntimeError, TypeError):  # conjugated, or no numpy
+        key = key or self._key(made)
+        if key is None:
             return made
-        key = made.dtype, made.shape, checksum
         known = self._known.get(key)
         memory = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
         if memory is not None and memory.nbytes() >= made.nbytes:
@@ -109,3 +112,26 @@ class EqualConstants:
         shared = lazy_clone(made)
         self._known[key] = StorageWeakRef(shared.untyped_storage())
         return shared
+
+    @staticmethod
+    def _key(tensor: torch.Tensor) -> Any:
+        """Equal for equal constants; None where the values cannot be read. Gives the tensor memory of its own."""
+        try:
+            return tensor.dtype, tensor.shape, zlib.crc32(tensor.view(torch.uint8).numpy())
+        except (RuntimeError, TypeError):  # conjugated, or no numpy
+            return None
+
+    def share_in_place(self, written: torch.Tensor) -> None:
+        """The same for a tensor that `copy_` has just filled, unless anything else sees its memory."""
+        if not _CAN_SHARE or _use_count is None or written.is_meta or written.nbytes < _MIN_BYTES:
+            return
+        memory = written.untyped_storage()
+        # The tensor itself, and `memory`.
+        if _use_count(memory._cdata) > 2 or memory.nbytes() != written.nbytes:
+            return
+        key = self._key(written)
+        shared = self.share(written, key)
+        if shared is not written:
+            memory = shared.untyped_storage()
+            written.set_(memory, 0, written.shape, written.stride())
+            self._known[key] = StorageWeakRef(memory)  # what was copied may be gone soon

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from tclint.tracing.argument_checks import check_arguments
 from tclint.tracing.memory import shares_memory
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import map_tensors, shared
-from tclint.tracing.shape_rules import RULES
+from tclint.tracing.shape_rules import RULES, Rule
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -32,8 +33,12 @@ def to_meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
 
 
+_SLOW_RULES = frozenset({"cat", "scaled_dot_product_attention"})
+"""To remember what these say, with the checks of their arguments, is faster than to ask again."""
+
+
 class MetaKernels:
-    """Output metadata of operators; equal calls are computed once."""
+    """Output metadata of operators; equal calls of what is slow are computed once."""
 
     def __init__(self) -> None:
         self._memory: dict[Any, Any] = {}
@@ -41,15 +46,25 @@ class MetaKernels:
     def recall(
         self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
-        """What the call is remembered by, and its outputs if an equal one was run before; else None."""
+        """What the call is remembered by, and its outputs if they are known without torch's kernel.
+
+        Raises:
+            RuntimeError, IndexError: torch's kernels refuse such arguments.
+        """
         if facts.returns_view or facts.mutates:
             return None, None
-        key = self._key(function, args, kwargs)
+        name = facts.full_name
+        if name not in _SLOW_RULES:
+            metadata = _ask(RULES.get(name), args, kwargs)
+            if metadata is not None:
+                check_arguments(name, args, kwargs)
+                return None, empty_meta(metadata)
+        key = _key(function, args, kwargs)
         try:
             remembered = self._memory.get(key)
         except TypeError:
             return None, None  # an argument that cannot be hashed
-        return key, None if remembered is None else self._replay(remembered)
+        return key, None if remembered is None else _replay(remembered)
 
     def run(
         self,
@@ -65,52 +80,59 @@ class MetaKernels:
         Raises:
             Exception: whatever torch raises for arguments that do not fit.
         """
-        if not facts.returns_view and not facts.mutates:
-            rule = RULES.get(facts.full_name)
-            if rule is not None:
-                try:
-                    metadata = rule(*args, **kwargs)
-                except (TypeError, IndexError, RuntimeError):
-                    metadata = None  # malformed call: torch's own kernel words the error
-                if metadata is not None:
-                    if key is not None:
-                        self._memory[key] = metadata
-                    return empty_meta(metadata)
+        if facts.full_name in _SLOW_RULES:
+            metadata = _ask(RULES[facts.full_name], args, kwargs)
+            if metadata is not None:
+                if key is not None:
+                    self._memory[key] = metadata
+                return empty_meta(metadata)
         output = function(*args, **kwargs)
-        if key is not None:
-            self._remember(key, output, tensors)
+        remembered = None if key is None else _as_remembered(output, tensors)
+        if remembered is not None:
+            self._memory[key] = remembered
         return output
 
-    @staticmethod
-    def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return (
-            id(function),  # facts_of keeps every operator that it was asked about
-            tuple([_freeze(value) for value in args]),
-            tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
-        )
 
-    def _remember(self, key: Any, output: Any, tensors: list[torch.Tensor]) -> None:
-        if isinstance(output, torch.Tensor):
-            if _is_plain(output) and not shares_memory(output, tensors):
-                self._memory[key] = (tuple(output.shape), output.stride(), output.dtype)
-        elif isinstance(output, (tuple, list)) and all(
-            item is None or (isinstance(item, torch.Tensor) and _is_plain(item)) for item in output
-        ):
-            if any(shares_memory(item, tensors) for item in output):
-                return
-            self._memory[key] = [
-                list if isinstance(output, list) else tuple,
-                *(
-                    None if item is None else (tuple(item.shape), item.stride(), item.dtype)
-                    for item in output
-                ),
-            ]
+def _ask(rule: Rule | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Metadata | None:
+    if rule is None:
+        return None
+    try:
+        return rule(*args, **kwargs)
+    except (TypeError, IndexError, RuntimeError):
+        return None  # malformed call: torch's own kernel words the error
 
-    @staticmethod
-    def _replay(remembered: Any) -> Any:
-        if isinstance(remembered, list):
-            return remembered[0](None if item is None else empty_meta(item) for item in remembered[1:])
-        return empty_meta(remembered)
+
+def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return (
+        id(function),  # facts_of keeps every operator that it was asked about
+        tuple([_freeze(value) for value in args]),
+        tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else None,
+    )
+
+
+def _as_remembered(output: Any, tensors: list[torch.Tensor]) -> Any:
+    """What `_replay` makes equal outputs of; None if it could not."""
+    if isinstance(output, torch.Tensor):
+        if _is_plain(output) and not shares_memory(output, tensors):
+            return _metadata(output)
+    elif isinstance(output, (tuple, list)) and all(
+        item is None
+        or (isinstance(item, torch.Tensor) and _is_plain(item) and not shares_memory(item, tensors))
+        for item in output
+    ):
+        kind = list if isinstance(output, list) else tuple
+        return [kind, *(None if item is None else _metadata(item) for item in output)]
+    return None
+
+
+def _replay(remembered: Any) -> Any:
+    if isinstance(remembered, list):
+        return remembered[0](None if item is None else empty_meta(item) for item in remembered[1:])
+    return empty_meta(remembered)
+
+
+def _metadata(tensor: torch.Tensor) -> _Metadata:
+    return shared((tuple(tensor.shape), tensor.stride(), tensor.dtype))
 
 
 def run_on_zeros(
@@ -150,11 +172,12 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _freeze(value: Any) -> Any:
+    """What stands for an argument in a key: equal for arguments of which the outputs' metadata are."""
+    kind = type(value)
+    if kind is int or kind is str or value is None:
+        return value
     if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.dtype)
+        return _metadata(value)
     if isinstance(value, (list, tuple)):
-        # What is concatenated, layer after layer, is mostly what the layer before concatenated.
-        return tuple(
-            [shared(_freeze(item)) if isinstance(item, torch.Tensor) else _freeze(item) for item in value]
-        )
-    return (type(value), value)
+        return tuple([_freeze(item) for item in value])
+    return kind, value  # 1.0 and True are equal to 1, and differ in what they make

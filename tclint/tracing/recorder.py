@@ -197,6 +197,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._written.add(args[0])
         elif self.writer is not None and tensors:
             inherit_parameter(tensors, output)
+        elif self.writer is None and facts.full_name == "copy_":
+            self._constants.share_in_place(args[0])
         elif self.writer is None and not facts.mutates and not facts.returns_view:
             output = self._constants.share(output)
         return output

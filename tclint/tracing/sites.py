@@ -63,6 +63,8 @@ class SiteFinder:
         self._kinds: dict[int, int] = {}
         self._known: list[CodeType] = []
         self._sites: dict[tuple[int, int], Site] = {}
+        # Modules by the hundred are made, and operators called, at the same two lines.
+        self._pairs: dict[tuple[int, int], SitePair] = {}
 
     def is_user_file(self, path: str) -> bool:
         """Whether the file of that name counts as the user's own."""
@@ -114,13 +116,30 @@ class SiteFinder:
                 outer = callers[depth]
                 if outer is None:
                     outer = callers[depth] = self._walk(frame.f_back, callers, depth - 1)
-                return _with_inner(outer, inner)
+                return self._with_inner(outer, inner)
             if kind == _USER:
-                return _with_inner(Caller(SitePair(self._site(code, frame.f_lineno), None), True), inner)
+                site = self._site(code, frame.f_lineno)
+                return Caller(self._pair(site, inner), True)
             if kind == _LIBRARY and inner is None:
                 inner = self._site(code, frame.f_lineno)
             frame = frame.f_back
-        return Caller(SitePair(inner, None), False)
+        return Caller(self._pair(inner, None), False)
+
+    def _with_inner(self, outer: Caller, inner: Site | None) -> Caller:
+        """What is found where a library's line, if any, lies between an operator and what was found above."""
+        if inner is None:
+            return outer
+        pair = self._pair(outer.pair.site, inner) if outer.is_user else self._pair(inner, None)
+        return Caller(pair, outer.is_user)
+
+    def _pair(self, site: Site | None, library_site: Site | None) -> SitePair:
+        if site is None:
+            return NOWHERE
+        key = id(site), id(library_site)
+        pair = self._pairs.get(key)
+        if pair is None:
+            pair = self._pairs[key] = SitePair(site, library_site)
+        return pair
 
     def find_constructor(self, frame: FrameType | None, instance: object) -> SitePair:
         """Where `instance` is being constructed: climbs over its own __init__ chain to the caller."""
@@ -165,13 +184,6 @@ class SiteFinder:
         if not self._roots and not self._files:
             return _USER
         return _USER if os.path.realpath(absolute).startswith(self._roots) else _LIBRARY
-
-
-def _with_inner(outer: Caller, inner: Site | None) -> Caller:
-    """What is found where a library's line, if any, lies between an operator and what was found above."""
-    if inner is None:
-        return outer
-    return Caller(SitePair(outer.pair.site, inner) if outer.is_user else SitePair(inner, None), outer.is_user)
 
 
 def _runs_on(frame: FrameType, instance: object) -> bool:
