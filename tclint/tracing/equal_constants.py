@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,8 @@ _FILLED_ELEMENTS = range(32, 4097)
 """Fewer take no more memory than a share in others' does; more are found by `share`, whatever filled them."""
 _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
+_address: Any = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
+"""Of a tensor's values, which stay shared; older versions of torch copy them first."""
 _use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 _CAN_SHARE = _clone_on_write is not None and _is_clone_on_write is not None
 
@@ -88,20 +91,9 @@ class EqualConstants:
         Args:
             key: what `_key` says of the tensor, where that was asked already.
         """
-        if (
-            not _CAN_SHARE
-            or type(made) is not torch.Tensor
-            or made.is_meta
-            or made.layout is not torch.strided
-            or made.is_quantized
-            or made.nbytes < _MIN_BYTES
-            or made.requires_grad
-            or not made.is_contiguous()
-        ):
+        if not self._is_constant(made):
             return made
         key = key or self._key(made)
-        if key is None:
-            return made
         known = self._known.get(key)
         memory = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
         if memory is not None and memory.nbytes() >= made.nbytes:
@@ -113,21 +105,13 @@ class EqualConstants:
         self._known[key] = StorageWeakRef(shared.untyped_storage())
         return shared
 
-    @staticmethod
-    def _key(tensor: torch.Tensor) -> Any:
-        """Equal for equal constants; None where the values cannot be read. Gives the tensor memory of its own."""
-        try:
-            return tensor.dtype, tensor.shape, zlib.crc32(tensor.view(torch.uint8).numpy())
-        except (RuntimeError, TypeError):  # conjugated, or no numpy
-            return None
-
     def share_in_place(self, written: torch.Tensor) -> None:
         """The same for a tensor that `copy_` has just filled, unless anything else sees its memory."""
-        if not _CAN_SHARE or _use_count is None or written.is_meta or written.nbytes < _MIN_BYTES:
+        if not self._is_constant(written) or _use_count is None:
             return
         memory = written.untyped_storage()
-        # The tensor itself, and `memory`.
-        if _use_count(memory._cdata) > 2 or memory.nbytes() != written.nbytes:
+        # Two uses are the tensor itself and `memory`; numpy's arrays are none, but fix the size.
+        if _use_count(memory._cdata) > 2 or not memory.resizable() or memory.nbytes() != written.nbytes:
             return
         key = self._key(written)
         shared = self.share(written, key)
@@ -135,3 +119,26 @@ class EqualConstants:
             memory = shared.untyped_storage()
             written.set_(memory, 0, written.shape, written.stride())
             self._known[key] = StorageWeakRef(memory)  # what was copied may be gone soon
+
+    @staticmethod
+    def _is_constant(made: Any) -> bool:
+        """Whether a tensor could share memory with others, and is large enough to."""
+        return (
+            _CAN_SHARE
+            and type(made) is torch.Tensor
+            and not made.is_meta
+            and made.layout is torch.strided
+            and not made.is_quantized
+            and made.nbytes >= _MIN_BYTES
+            and not made.requires_grad
+            and made.is_contiguous()
+            and not made.is_conj()
+            and not made.is_neg()
+        )
+
+    @staticmethod
+    def _key(tensor: torch.Tensor) -> Any:
+        """Equal for equal constants."""
+        # Not by way of numpy, after which the memory could not be resized.
+        values = (ctypes.c_char * tensor.nbytes).from_address(_address(tensor))
+        return tensor.dtype, tensor.shape, zlib.crc32(values)

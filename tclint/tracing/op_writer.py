@@ -75,12 +75,12 @@ class OpWriter:
 
 def _shared_attributes(facts: OperatorFacts, attributes: dict[str, Any]) -> dict[str, Any]:
     # By type as well: 1, 1.0 and True are equal.
+    values = attributes.values()
     key = (
         facts.operator,
-        *[
-            (name, type(value), tuple(value) if type(value) is list else value)
-            for name, value in attributes.items()
-        ],
+        shared(tuple(attributes)),
+        shared(tuple(map(type, values))),
+        *[tuple(value) if type(value) is list else value for value in values],
     )
     try:
         return shared(attributes, key)

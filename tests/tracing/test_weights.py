@@ -216,6 +216,47 @@ def test_memory_that_numpy_sees_is_not_shared() -> None:
     assert tclint.trace(lambda: (Model(), torch.empty(1, 1))).outputs[0].shape == (3, 1)
 
 
+def _copied(count: int, see: Any = lambda table: None) -> list[Any]:
+    """What is kept of tables into which equal values are copied, each the table and what `see` made of it."""
+    kept: list[Any] = []
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for _ in range(count):
+                table = torch.empty(64, 64, dtype=torch.int64)
+                seen = see(table)
+                table.copy_(torch.arange(4096).view(64, 64))
+                kept.append((table, seen))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    tclint.trace(lambda: (Model(), torch.empty(1, 1)))
+    return kept
+
+
+def test_equal_values_that_are_copied_take_memory_once() -> None:
+    first, second, third = (table for table, _ in _copied(3))
+    assert all(torch._C._is_cow_tensor(table) for table in (first, second, third))
+    second[0, 0] = 7
+    assert first[0, 0] == third[0, 0] == 0
+    assert torch.equal(first, third)
+
+
+def test_whoever_sees_the_memory_sees_what_is_copied_into_it() -> None:
+    views = (
+        lambda table: table.view(-1),
+        lambda table: table[1:, -1],
+        lambda table: table.numpy().reshape(-1),
+    )
+    for see in views:
+        for table, seen in _copied(2, see):
+            assert int(seen[-1]) == 4095
+            table[-1, -1] = 5
+            assert int(seen[-1]) == 5
+
+
 def test_shared_constants_can_be_resized() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
