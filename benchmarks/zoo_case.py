@@ -100,7 +100,8 @@ def find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
     from tclint.tracing.session import argument_names, trace_model
     from tclint.tracing.sites import SiteFinder
 
-    model, first = on_meta(build_model, SiteFinder()), None
+    model, _ = on_meta(build_model, SiteFinder())
+    first = None
     search = InputSearch(model, infer_inputs(model))
     for tried in search:
         try:

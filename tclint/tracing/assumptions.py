@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
 
@@ -24,6 +26,10 @@ _CHANCE_STEPS = 8
 
 # Frames looked at for the name of a checking function, such as torch.distributions' validation.
 _NAMED_FRAMES = 6
+
+
+_TRACED = re.compile(r"(?:a )?traced (?:tensors?|data|mask|counts)")
+"""What a guess says of a tensor that has no values."""
 
 
 class GuessedBranch(NamedTuple):
@@ -51,6 +57,13 @@ class Assumptions:
     def listed(self) -> tuple[Assumption, ...]:
         """Every guess with its line and how often it was made there."""
         return tuple(Assumption(what, site, count) for (what, site), count in self._counts.items())
+
+    def listed_of_build(self) -> tuple[Assumption, ...]:
+        """The guesses of a build, where tensors have no values because they are weights or large tables."""
+        return tuple(
+            replace(assumption, what=f"{_TRACED.sub('a weight or table', assumption.what)}, while building")
+            for assumption in self.listed()
+        )
 
     @property
     def are_made(self) -> bool:

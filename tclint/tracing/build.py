@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from tclint.garbage import without_garbage_collection
-from tclint.graph import Parameter
+from tclint.graph import Assumption, Parameter
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.dropped_values import drop_values
 from tclint.tracing.dtypes import dtype_name
@@ -20,8 +20,12 @@ from tclint.tracing.sites import SiteFinder
 from tclint.tracing.weight_names import is_lazy, named_tensors
 
 
-def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
-    """What `build()` returns, with large tensors on meta and weight initialisation skipped."""
+def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Assumption, ...]]:
+    """What `build()` returns, with large tensors on meta and weight initialisation skipped.
+
+    Returns:
+        that, and what was assumed where it asked for values of such tensors.
+    """
     recorder = Recorder(sites)
     with (
         without_garbage_collection(),
@@ -33,7 +37,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> Any:
     ):
         built = build()
     drop_values(built, sites)
-    return built
+    return built, recorder.assumptions.listed_of_build()
 
 
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:

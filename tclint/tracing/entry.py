@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from tclint.errors import TargetError
-from tclint.graph import Graph, Site
+from tclint.graph import Assumption, Graph, Site
 from tclint.tracing.build import on_meta
 from tclint.tracing.environment import without_gpu
 from tclint.tracing.examples import (
@@ -80,7 +80,7 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     with _timed(seconds, "import"):
         loaded = load_target(target, options.arguments, while_loading)
     with _timed(seconds, "build"):
-        model, returned = _build(loaded, sites)
+        model, returned, assumed = _build(loaded, sites)
         sets = _choose_inputs(loaded, model, returned, options, sites)
     metadata: dict[str, Any] = {"target": text, "build_s": seconds["build"]}
     if options.arguments:
@@ -88,7 +88,7 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     if options.batch is not None:
         metadata["batch"] = options.batch
         sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
-    sets = {name: inputs.with_assumptions(loaded.assumptions) for name, inputs in sets.items()}
+    sets = {name: inputs.with_assumptions((*loaded.assumptions, *assumed)) for name, inputs in sets.items()}
     for name, inputs in sets.items():
         own_seconds = dict(seconds)
         own_metadata = {**metadata, "inputs_from": inputs.source}
@@ -171,12 +171,13 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
     return built, returned
 
 
-def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any]:
+def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
+    """The model, the inputs that came with it, and what building it assumed."""
     target = loaded.target
     with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
-        built = on_meta(loaded.function, sites)
+        built, assumed = on_meta(loaded.function, sites)
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
-    return split_built(built, f"{target.attribute}{where}")
+    return *split_built(built, f"{target.attribute}{where}"), assumed
 
 
 def _choose_inputs(
@@ -193,7 +194,8 @@ def _choose_inputs(
     if provided is not None:
         name, make = provided
         with user_errors(f"{name} in {loaded.target.container}", sites.is_user_file):
-            return input_sets(on_meta(make, sites), name)
+            made, assumed = on_meta(make, sites)
+            return {key: given.with_assumptions(assumed) for key, given in input_sets(made, name).items()}
     try:
         return {"": infer_inputs(model)}
     except InferenceFailed as error:

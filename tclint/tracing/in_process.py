@@ -30,7 +30,7 @@ def trace_in_process(
     sites = SiteFinder(roots=roots, files=(root.path,) if root is not None else ())
     started = time.perf_counter()
     try:
-        built = on_meta(build, sites)
+        built, assumed = on_meta(build, sites)
     except Exception as error:
         line = where_in_user_code(error, sites.is_user_file)
         raise TargetError(f"{name} raised {describe(error)}{line}.") from error
@@ -51,4 +51,5 @@ def trace_in_process(
     if kwargs:
         chosen = replace(chosen, kwargs={**chosen.kwargs, **kwargs})
     metadata = {"inputs_from": chosen.source, "build_s": time.perf_counter() - started}
+    chosen = chosen.with_assumptions(assumed)
     return trace_or_explain(model, chosen, sites, root, metadata, name, "inputs=")

@@ -32,7 +32,7 @@ def warm_up() -> None:
     _give_memory_back()
     sites = SiteFinder()
     with contextlib.suppress(Exception):  # a version of torch without one of the operators: no harm done
-        model = on_meta(_Small, sites)
+        model, _ = on_meta(_Small, sites)
         inputs = torch.empty(2, 3, 16, 16, device="meta"), torch.zeros(2, 4, dtype=torch.int64)
         trace_model(model, inputs, {}, sites)
 

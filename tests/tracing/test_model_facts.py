@@ -153,6 +153,33 @@ def test_guesses_are_assumptions_with_their_lines() -> None:
     assert [op.name for op in graph.ops].count("linear") == 2
 
 
+class SizedByWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(512, 512)
+        self.head = nn.Linear(512, 100 + int(self.fc.weight.abs().sum().item()))
+        self.act = nn.ReLU() if self.fc.weight.mean() > 0 else nn.GELU()
+        self.kept = int((torch.rand(1000, 300) > 0.5).nonzero().shape[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.fc(x)))
+
+
+def test_guesses_of_a_build_are_assumptions_as_well() -> None:
+    first = inspect.getsourcelines(SizedByWeights.__init__)[1]
+    for inputs in (meta(2, 512), None):
+        graph = tclint.trace(SizedByWeights, inputs)
+        found = [(item.what, item.site.line - first) for item in graph.assumptions if item.site]
+        assert found == [
+            ("value of a weight or table: 1.0 assumed, while building", 3),
+            ("condition on a weight or table: False assumed, while building", 4),
+            (
+                f"nonzero of a weight or table: all {300_000} elements assumed to be selected, while building",
+                5,
+            ),
+        ]
+
+
 def test_a_guess_that_fails_is_turned_round() -> None:
     class Net(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -104,6 +104,22 @@ class Net(nn.Module):
         return self.fc(x) * scale
 """
 
+SIZED = """
+import torch
+from torch import nn
+
+def example_inputs():
+    return torch.randn(int(torch.rand(100_000).sum().item()), 400)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(400, 400)
+        self.head = nn.Linear(400, int(self.fc.weight.sum().item()))
+    def forward(self, x):
+        return self.head(self.fc(x))
+"""
+
 SETTINGS = Settings(timeout_s=60.0, memory_limit_mib=2048)
 
 
@@ -112,6 +128,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("worker")
     (path / "model.py").write_text(MODEL)
     (path / "examples.py").write_text(EXAMPLES)
+    (path / "sized.py").write_text(SIZED)
     before = os.getcwd()
     os.chdir(path)
     yield path
@@ -210,6 +227,14 @@ def test_inputs_of_the_file_and_batch(folder: Path) -> None:
     assert {spec.input_name: spec.shape for spec in graph.inputs} == {"x": (24, 4), "scale": (24, 1)}
     assert graph.metadata["batch"] == 24
     assert graph.metadata["inputs_from"] == "example_inputs"
+
+
+def test_what_a_build_and_its_inputs_assumed_is_said(folder: Path) -> None:
+    (result,) = trace_targets(["sized.py:Net"], SETTINGS)
+    assert result.graph is not None
+    what = "value of a weight or table: 1.0 assumed, while building"
+    said = [(item.what, item.site.line) for item in result.graph.assumptions if item.site]
+    assert said == [(what, 12), (what, 6)]
 
 
 def test_input_options_come_first(folder: Path) -> None:
