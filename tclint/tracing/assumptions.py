@@ -32,6 +32,9 @@ _TRACED = re.compile(r"(?:a )?traced (?:tensors?|data|mask|counts)")
 """What a guess says of a tensor that has no values."""
 
 
+_WHY = {"assert": "as is asserted", "raise": "so that nothing is raised"}
+
+
 class GuessedBranch(NamedTuple):
     """A Boolean that was guessed, identified by the instruction that asked for it."""
 
@@ -64,6 +67,11 @@ class Assumptions:
             replace(assumption, what=f"{_TRACED.sub('a weight or table', assumption.what)}, while building")
             for assumption in self.listed()
         )
+
+    def last_untried(self) -> GuessedBranch | None:
+        """The last guess of a Boolean whose opposite was not tried yet."""
+        guessed = (branch for branch in reversed(self.branches) if branch.instruction not in self._flipped)
+        return next(guessed, None)
 
     @property
     def are_made(self) -> bool:
@@ -116,7 +124,8 @@ class Assumptions:
         # "If all are valid, return" is the usual way.
         if truth == guard.working_value or (guard.leaves == "return" and truth):
             return truth, ""
-        return guard.working_value, f", so that the {guard.leaves} does not leave work out"
+        why = _WHY.get(guard.leaves, f"so that the {guard.leaves} does not leave work out")
+        return guard.working_value, f", {why}"
 
     def _asking_frames(self) -> tuple[FrameType | None, FrameType | None, list[str]]:
         """The frame that asks, the user's (or one some steps above), and the functions' names up to there."""

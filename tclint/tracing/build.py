@@ -10,6 +10,7 @@ from torch import nn
 
 from tclint.garbage import without_garbage_collection
 from tclint.graph import Assumption, Parameter
+from tclint.tracing.assumptions import Instruction
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.dropped_values import drop_values
 from tclint.tracing.dtypes import dtype_name
@@ -19,14 +20,42 @@ from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.weight_names import is_lazy, named_tensors
 
+_MAX_ATTEMPTS = 12
+
 
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Assumption, ...]]:
     """What `build()` returns, with large tensors on meta and weight initialisation skipped.
 
+    It is called again, with the last guess turned round, where it fails after a guess.
+
     Returns:
         that, and what was assumed where it asked for values of such tensors.
+
+    Raises:
+        Exception: the first attempt's error.
     """
-    recorder = Recorder(sites)
+    flipped: dict[Instruction, bool] = {}
+    first: Exception | None = None
+    for _ in range(_MAX_ATTEMPTS):
+        recorder = Recorder(sites, flipped=flipped)
+        try:
+            built = _build_once(build, sites, recorder)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            first = first or error
+            untried = recorder.assumptions.last_untried()
+            if untried is None:
+                break
+            flipped[untried.instruction] = not untried.value
+        else:
+            drop_values(built, sites)
+            return built, recorder.assumptions.listed_of_build()
+    assert first is not None
+    raise first from None
+
+
+def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder) -> Any:
     with (
         without_garbage_collection(),
         remembered_construction(sites),
@@ -35,9 +64,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
         recorder,
         DeviceRewriter(recorder.assumptions.add),
     ):
-        built = build()
-    drop_values(built, sites)
-    return built, recorder.assumptions.listed_of_build()
+        return build()
 
 
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:

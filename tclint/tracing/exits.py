@@ -22,7 +22,7 @@ _Loop = ast.For | ast.AsyncFor | ast.While
 
 
 class Guard(NamedTuple):
-    """The condition of an `if` or a `while`, and what its parts' truth leads to."""
+    """The condition of an `if`, a `while` or an `assert`, and what its parts' truth leads to."""
 
     first_line: int
     last_line: int
@@ -31,12 +31,12 @@ class Guard(NamedTuple):
     is_loop: bool
     """Of a `while`: true runs another round."""
     leaves: str
-    """How the guarded lines leave: 'continue', 'break' (of a `for`), 'return'; '' where they do work."""
+    """How it leaves: 'continue', 'break' (of a `for`), 'return', 'raise', 'assert'; '' where work is done."""
 
     @property
     def working_value(self) -> bool:
         """The answer with which the work is done: the loop's body, or what an early exit would leave out."""
-        return self.is_loop != self.is_negated
+        return (self.is_loop or self.leaves == "assert") != self.is_negated
 
 
 def guard_at(frame: FrameType) -> Guard | None:
@@ -98,7 +98,11 @@ def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
 
 
 def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:
-    """Every `if` and `while` below a node that stands in a loop, with what it guards."""
+    """Every `if`, `while` and `assert` below a node that stands in a loop, with what it guards."""
+    if isinstance(node, ast.Assert):
+        negated = _is_negated(node.test)
+        if negated is not None:
+            yield Guard(node.test.lineno, node.test.end_lineno or node.test.lineno, negated, False, "assert")
     if isinstance(node, (ast.If, ast.While)):
         negated = _is_negated(node.test)
         leaves = "" if isinstance(node, ast.While) else _way_out(node, loop)
@@ -148,4 +152,6 @@ def _way_out(node: ast.If, loop: _Loop | None) -> str:
         return "continue"
     if isinstance(last, ast.Break):  # other loops may have no other end
         return "break" if isinstance(loop, (ast.For, ast.AsyncFor)) else ""
+    if isinstance(last, ast.Raise):
+        return "raise"
     return "return" if isinstance(last, ast.Return) else ""

@@ -134,14 +134,7 @@ def record(
                 first = None  # the mode's fault, not the model's
                 adjustments.append("autograd on")
                 continue
-            untried = next(
-                (
-                    branch
-                    for branch in reversed(recorder.assumptions.branches)
-                    if branch.instruction not in flipped
-                ),
-                None,
-            )
+            untried = recorder.assumptions.last_untried()
             if untried is None:
                 raise first from None
             flipped[untried.instruction] = not untried.value

@@ -118,6 +118,33 @@ def test_a_reason_stands_with_the_guess() -> None:
     assert second.what.endswith("False assumed, one round of the loop")
 
 
+def insists_on_a_small_norm(layer: nn.Linear, x: Tensor) -> Tensor:
+    assert x.norm() < 10, "large"
+    return layer(x)
+
+
+def raises_where_nothing_is_found(layer: nn.Linear, x: Tensor) -> Tensor:
+    if not (x > 0).any():
+        raise ValueError("nothing")
+    return layer(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (insists_on_a_small_norm, "as is asserted"),
+        (raises_where_nothing_is_found, "so that nothing is raised"),
+    ],
+)
+def test_what_a_model_insists_on_is_so_at_once(
+    function: Callable[[nn.Linear, Tensor], Tensor], why: str
+) -> None:
+    graph = tclint.trace(lambda: Lambda(function), torch.empty(2, 4, device="meta"))
+    (assumed,) = graph.assumptions
+    assert assumed.what == f"condition on traced data: True assumed, {why}"
+    assert graph.metadata["adjustments"] == []
+
+
 def drops_layers(layer: nn.Linear, x: Tensor) -> Tensor:
     for _ in range(40):
         if torch.rand([]) < 0.5:

@@ -177,6 +177,31 @@ def test_guesses_of_a_build_are_assumptions_as_well() -> None:
         ]
 
 
+def test_a_build_that_fails_after_a_guess_is_tried_with_the_opposite() -> None:
+    def is_sound(weight: Tensor) -> bool:
+        return bool(weight.std() < 10)
+
+    class Sound(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(300, 300)
+            if is_sound(self.weight):
+                self.scale = 2.0
+            _ = 1 / self.scale
+
+    graph = tclint.trace(Sound, meta(2, 300))
+    assert [item.what for item in graph.assumptions] == [
+        "condition on a weight or table: True assumed, while building"
+    ]
+
+    class Unsound(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(300, 300)
+            raise ValueError("sound" if is_sound(self.weight) else "unsound")
+
+    with pytest.raises(TargetError, match="ValueError: unsound"):
+        tclint.trace(Unsound, meta(2, 300))
+
+
 def test_a_guess_that_fails_is_turned_round() -> None:
     class Net(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
