@@ -10,7 +10,9 @@ from torch.overrides import TorchFunctionMode
 
 from tclint.tracing import jagged
 from tclint.tracing.contents import likely_values
+from tclint.tracing.meta_kernels import to_meta
 from tclint.tracing.origin import ensure_origin
+from tclint.tracing.stand_ins import become_meta
 
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
@@ -78,6 +80,13 @@ def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, An
         assume("numpy() of traced counts: equal counts assumed")
         made.reshape(-1)[:] = counts
     return made
+
+
+def _array(assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`numpy.asarray(tensor)`, and all of numpy's functions that are given one."""
+    made = _numpy(assume, func, args[:1], {})
+    dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
+    return made if made is NotImplemented or dtype is None else made.astype(dtype, copy=False)
 
 
 def _tolist(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
@@ -155,13 +164,20 @@ def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """`weight.data = value` in inference mode, where torch refuses to exchange the two kinds of tensor.
+    """`weight.data = value` where torch refuses: in inference mode, and if only one of the two is on meta.
 
-    With equal metadata it is enough that `weight` comes from what made `value` from now on.
+    In inference mode it is enough, with equal metadata, that `weight` comes from now on from what made `value`.
     """
-    if func != torch.Tensor.data.__set__ or not torch.is_inference_mode_enabled():
+    if func != torch.Tensor.data.__set__ or not isinstance(args[1], torch.Tensor):
         return NotImplemented
     target, value = args
+    if not torch.is_inference_mode_enabled():
+        if target.is_meta == value.is_meta:
+            return NotImplemented
+        if target.is_meta:
+            return func(target, to_meta(value))
+        become_meta(target, value)
+        return None
     if not target.is_meta or (target.shape, target.stride(), target.dtype) != (
         value.shape,
         value.stride(),
@@ -173,6 +189,7 @@ def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str,
 
 
 _HANDLERS: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "__array__": _array,
     "__format__": _format,
     "__set__": _set_data,
     "_nested_view_from_jagged": jagged.make,

@@ -103,7 +103,8 @@ def _read_facts(schema: Any) -> OperatorFacts:
             result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
         ),
         mutates=schema.is_mutable,
-        is_factory=full_name in FACTORIES,
+        # `normal` of given means is none.
+        is_factory=full_name in FACTORIES and any(argument.name == "device" for argument in arguments),
         arguments=tuple(Argument(argument.name, argument.name in _PLACEMENT) for argument in arguments),
         defaults={
             argument.name: json_value(argument.default_value)

@@ -22,6 +22,7 @@ from tclint.tracing.autocast import cast_arguments
 from tclint.tracing.call_recorder import CallRecorder, inherit_parameter
 from tclint.tracing.constants import (
     MAX_REAL_UNDEFINED,
+    RANDOM_FACTORIES,
     RANDOM_FILLERS,
     UNDEFINED_FACTORIES,
     keeps_values,
@@ -164,6 +165,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         """Compute the values. Work on constants alone is not recorded, work on inputs is."""
         if facts.full_name in RANDOM_FILLERS and tensors and tensors[0].numel() > MAX_REAL_UNDEFINED:
             return args[0]
+        if facts.full_name in RANDOM_FACTORIES:
+            return self._run_meta(function, facts, args, kwargs, tensors)
         device = kwargs.get("device")
         if device is not None and device.type not in ("cpu", "meta"):
             kwargs = {**kwargs, "device": _CPU}

@@ -26,6 +26,22 @@ def meta_parameter(parameter: torch.Tensor) -> Any:
     return made
 
 
+def become_meta(tensor: torch.Tensor, metadata: torch.Tensor) -> None:
+    """Make a real tensor a meta tensor of the metadata of another, whoever refers to it.
+
+    Raises:
+        RuntimeError: something in torch refers to the tensor.
+    """
+    requires_grad = tensor.requires_grad
+    made = to_meta(metadata)
+    if isinstance(tensor, nn.Parameter):
+        made = nn.Parameter(made, requires_grad=requires_grad)
+    else:
+        made.requires_grad_(requires_grad)
+    made.__dict__.update(tensor.__dict__)
+    torch.utils.swap_tensors(tensor, made)
+
+
 def is_large(buffer: torch.Tensor) -> bool:
     """Whether only the shape of a buffer matters: a table of floating-point numbers."""
     return bool(

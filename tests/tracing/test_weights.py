@@ -216,6 +216,33 @@ def test_memory_that_numpy_sees_is_not_shared() -> None:
     assert tclint.trace(lambda: (Model(), torch.empty(1, 1))).outputs[0].shape == (3, 1)
 
 
+def test_data_of_a_weight_can_be_exchanged_whatever_has_values() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large, self.small = nn.Linear(300, 300), nn.Linear(4, 4)
+            self.large.weight.data = torch.eye(300)
+            self.large.bias.data = torch.ones(4).repeat(75)
+            self.small.weight.is_mine = True
+            kept = self.small.weight
+            self.small.weight.data = torch.randn(400, 4)
+            self.small.bias.data = self.large.weight.data[:, 0].repeat(2)[:400]
+            assert kept is self.small.weight
+            assert kept.is_mine
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.large(x), self.small(y)
+
+    graph = tclint.trace(lambda: (Model(), (torch.empty(2, 300), torch.empty(2, 4))))
+    assert [(item.name, item.shape, item.trainable) for item in graph.parameters] == [
+        ("large.weight", (300, 300), True),
+        ("large.bias", (300,), True),
+        ("small.weight", (400, 4), True),
+        ("small.bias", (400,), True),
+    ]
+    assert [output.shape for output in graph.outputs] == [(2, 300), (2, 400)]
+
+
 def _copied(count: int, see: Any = lambda table: None) -> list[Any]:
     """What is kept of tables into which equal values are copied, each the table and what `see` made of it."""
     kept: list[Any] = []
