@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from tclint.graph import Assumption, Site
+from tclint.tracing.called_layers import calls_a_layer
 from tclint.tracing.constants import RANDOM_FACTORIES
 from tclint.tracing.contents import likely_values
 from tclint.tracing.exits import extremum_at, guard_at
@@ -23,6 +24,10 @@ Instruction = tuple[str, int, int]
 
 # Operators looked at between a random number and the question about it.
 _CHANCE_STEPS = 8
+
+# What repairs these is not the usual work.
+_FLAWS = frozenset({"isinf", "isnan"})
+_FLAW_STEPS = 3
 
 # Frames looked at for the name of a checking function, such as torch.distributions' validation.
 _NAMED_FRAMES = 6
@@ -102,7 +107,7 @@ class Assumptions:
                 truth = True
             elif (known := _picks_the_known(tensor, extremum_at(asking))) is not None:
                 truth, why = known, ", which takes the size that is known"
-            else:
+            elif not _is_made_by(tensor, _FLAWS):
                 truth, why = self._showing_the_work(asking, truth)
             truth = self._flipped.get(instruction, truth)
             self.branches.append(GuessedBranch(instruction, truth))
@@ -115,6 +120,10 @@ class Assumptions:
         guard = guard_at(frame)
         if guard is None:
             return truth, ""
+        if guard.body_calls or guard.else_calls:
+            body, other = (calls_a_layer(frame, calls) for calls in (guard.body_calls, guard.else_calls))
+            answer = body != guard.is_negated
+            return (answer, ", so that layers run") if body != other and answer != truth else (truth, "")
         if guard.is_loop:
             # Not by instruction: Python tests once on the way in, and elsewhere after each round.
             loop = (frame.f_code.co_filename, guard.first_line)
@@ -122,7 +131,7 @@ class Assumptions:
             answer = guard.working_value if rounds % 2 else not guard.working_value
             return answer, ", one round of the loop"
         # "If all are valid, return" is the usual way.
-        if truth == guard.working_value or (guard.leaves == "return" and truth):
+        if not guard.leaves or truth == guard.working_value or (guard.leaves == "return" and truth):
             return truth, ""
         why = _WHY.get(guard.leaves, f"so that the {guard.leaves} does not leave work out")
         return guard.working_value, f", {why}"
@@ -156,6 +165,20 @@ def _picks_the_known(tensor: torch.Tensor, extremum: str) -> bool | None:
         return None
     turned = {"max": "lt", "min": "gt"}[extremum]
     return op.name == turned if op.name in ("lt", "gt") else None
+
+
+def _is_made_by(tensor: torch.Tensor, names: frozenset[str]) -> bool:
+    """Whether one of these operators is among the last that the tensor was computed with."""
+    origin = origin_of(tensor)
+    spec = spec_of(tensor)
+    for _ in range(_FLAW_STEPS):
+        op = None if origin is None or spec.producer is None else origin.op_of(spec.producer)
+        if op is None or not op.inputs:
+            return False
+        if op.name in names:
+            return True
+        spec = op.inputs[0]
+    return False
 
 
 def _is_chance(tensor: torch.Tensor) -> bool:

@@ -88,7 +88,11 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
     elif name in _TRUTHS:
         # "Have all sequences ended?" is no; "are all values valid?" is yes.
         known = origin_of(args[0])
-        ensure_origin(output).truth = _TRUTHS[name] and not (known is not None and known.is_match)
+        made = ensure_origin(output)
+        made.truth = _TRUTHS[name] and not (known is not None and known.is_match)
+        if name == "any" and known is not None and known.density and isinstance(output, torch.Tensor):
+            # Whether an expert is among a token's few: those differ.
+            made.density = min(1.0, known.density * args[0].numel() / max(1, output.numel()))
     elif name in _JOINS_MATCHES:
         ensure_origin(output).is_match = any(
             known.is_match

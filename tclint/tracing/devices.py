@@ -166,7 +166,7 @@ def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """`weight.data = value` where torch refuses: in inference mode, and if only one of the two is on meta.
 
-    In inference mode it is enough, with equal metadata, that `weight` comes from now on from what made `value`.
+    In inference mode it is enough, with equal metadata, that `weight` now comes from what made `value`.
     """
     if func != torch.Tensor.data.__set__ or not isinstance(args[1], torch.Tensor):
         return NotImplemented

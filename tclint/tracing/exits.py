@@ -1,7 +1,8 @@
 """What a condition on traced data guards: work, or a way past it; so that a guess shows the work.
 
 `if not mask.any(): continue` leaves the rest of the loop out, `if error < limit: break` all further rounds,
-and `while (left > 0).any():` may never end. The source of the line tells, where it can be read.
+`if mask.any(): x[mask] = expert(x[mask])` has a layer that would not run, and `while (left > 0).any():` may
+never end. The source of the line tells, where it can be read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple
+
+from tclint.tracing.called_layers import callees
 
 _MAX_LINES = 20_000
 _Loop = ast.For | ast.AsyncFor | ast.While
@@ -32,6 +35,10 @@ class Guard(NamedTuple):
     """Of a `while`: true runs another round."""
     leaves: str
     """How it leaves: 'continue', 'break' (of a `for`), 'return', 'raise', 'assert'; '' where work is done."""
+
+    body_calls: tuple[ast.expr, ...] = ()
+    """What is called where the condition holds, of an `if` that does not leave."""
+    else_calls: tuple[ast.expr, ...] = ()
 
     @property
     def working_value(self) -> bool:
@@ -105,11 +112,14 @@ def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:
             yield Guard(node.test.lineno, node.test.end_lineno or node.test.lineno, negated, False, "assert")
     if isinstance(node, (ast.If, ast.While)):
         negated = _is_negated(node.test)
-        leaves = "" if isinstance(node, ast.While) else _way_out(node, loop)
+        last = node.test.end_lineno or node.test.lineno
         is_loop = isinstance(node, ast.While)
+        leaves = _way_out(node, loop) if isinstance(node, ast.If) else ""
         if negated is not None and (is_loop or leaves):
-            last = node.test.end_lineno or node.test.lineno
             yield Guard(node.test.lineno, last, negated, is_loop, leaves)
+        elif negated is not None:
+            calls = callees(node.body), callees(node.orelse)
+            yield Guard(node.test.lineno, last, negated, False, "", *calls)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield from _guards(child, None)

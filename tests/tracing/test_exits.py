@@ -80,11 +80,44 @@ def asks_for_the_opposite(layer: nn.Linear, x: Tensor) -> Tensor:
     return x
 
 
-def does_work_in_both_branches(layer: nn.Linear, x: Tensor) -> Tensor:
+def does_more_in_one_branch(layer: nn.Linear, x: Tensor) -> Tensor:
     if (x > 0).any():
         x = layer(x)
     else:
         x *= 2
+    return x
+
+
+def does_more_in_the_other_branch(layer: nn.Linear, x: Tensor) -> Tensor:
+    if not (x > 0).any():
+        x *= 2
+    else:
+        x = layer(x)
+    return x
+
+
+def does_the_same_in_both_branches(layer: nn.Linear, x: Tensor) -> Tensor:
+    if (x > 0).any():
+        x = layer(x)
+        x = layer(x)
+    else:
+        x = layer(x)
+    return x
+
+
+def finds_the_layer_in_a_list(layer: nn.Linear, x: Tensor) -> Tensor:
+    layers = {"first": nn.ModuleList([layer])}
+    for name in layers:
+        if x.sum() > 0:
+            x = layers[name][0](x)
+        if x.sum() > 1:
+            x = layers["first"][0].forward(x)
+    return x
+
+
+def repairs_what_is_not_a_number(layer: nn.Linear, x: Tensor) -> Tensor:
+    if torch.isnan(x).any():
+        x = layer(x)
     return x
 
 
@@ -99,7 +132,11 @@ def does_work_in_both_branches(layer: nn.Linear, x: Tensor) -> Tensor:
         (loops_until_all_are_done, 1),
         (loops_in_a_loop, 2),
         (asks_for_the_opposite, 0),  # such a comparison is not read: the guess stays False
-        (does_work_in_both_branches, 0),
+        (does_more_in_one_branch, 1),
+        (does_more_in_the_other_branch, 1),
+        (does_the_same_in_both_branches, 1),
+        (finds_the_layer_in_a_list, 2),
+        (repairs_what_is_not_a_number, 0),
     ],
 )
 def test_a_guess_shows_the_work(function: Callable[[nn.Linear, Tensor], Tensor], calls: int) -> None:
@@ -116,6 +153,29 @@ def test_a_reason_stands_with_the_guess() -> None:
     (first, second) = tclint.trace(lambda: Lambda(loops_while_some_are_left), x).assumptions
     assert first.what.endswith("True assumed, one round of the loop")
     assert second.what.endswith("False assumed, one round of the loop")
+
+
+class Routed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = self.gate(x).topk(2).indices
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            mask = (chosen == number).any(-1)
+            if mask.any():
+                out[mask] += expert(x[mask])
+        return out
+
+
+def test_experts_run_on_their_share() -> None:
+    graph = tclint.trace(Routed, torch.empty(32, 8, device="meta"))
+    rows = [op.inputs[0].shape[0] for op in graph.ops if op.name == "linear"]
+    assert rows == [32, 16, 16, 16, 16]
+    assert graph.assumptions[0].what == "condition on traced data: True assumed, so that layers run"
 
 
 def insists_on_a_small_norm(layer: nn.Linear, x: Tensor) -> Tensor:
