@@ -93,6 +93,8 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
         if name == "any" and known is not None and known.density and isinstance(output, torch.Tensor):
             # Whether an expert is among a token's few: those differ.
             made.density = min(1.0, known.density * args[0].numel() / max(1, output.numel()))
+            # "Was this expert chosen?" is yes, of enough tokens.
+            made.truth = made.truth or (output.dim() == 0 and known.density * args[0].numel() >= 1.0)
     elif name in _JOINS_MATCHES:
         ensure_origin(output).is_match = any(
             known.is_match
@@ -168,8 +170,12 @@ def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output:
         made.mean, made.used = known.density * args[0].numel() / max(1, output.numel()), known.used
     elif name == "sum" and known.mean is not None:
         ensure_origin(output).mean = known.mean * args[0].numel() / max(1, output.numel())
-    elif name in _ABOVE and known.mean is not None and known.used:
-        ensure_origin(output).density = known.used  # which of the classes occur
+    elif name in _ABOVE and known.mean is not None:
+        made = ensure_origin(output)
+        if known.used:
+            made.density = known.used  # which of the classes occur
+        if output.dim() == 0 and args[1:] == (0,):
+            made.truth = known.mean > 0
     elif name == "cumsum" and known.mean is not None and output.dim() == 1:
         made = ensure_origin(output)
         made.mean, made.is_running_sum = known.mean, True

@@ -25,7 +25,7 @@ _Loop = ast.For | ast.AsyncFor | ast.While
 
 
 class Guard(NamedTuple):
-    """The condition of an `if`, a `while` or an `assert`, and what its parts' truth leads to."""
+    """The condition of an `if`, a `while`, an `assert` or a choice, and what its parts' truth leads to."""
 
     first_line: int
     last_line: int
@@ -88,7 +88,7 @@ def _conditions_in(path: str, first_line: int) -> _Conditions:
             ast.increment_lineno(tree, first_line - 1)
         else:
             tree = ast.parse("".join(lines))
-        return _Conditions(tuple(_guards(tree, None)), tuple(_extrema(tree)))
+        return _Conditions((*_guards(tree, None), *_choices(tree)), tuple(_extrema(tree)))
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return _conditions_in(path, 0) if first_line else _Conditions()
 
@@ -127,6 +127,15 @@ def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:
             inner = node if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) else None
             inside = inner is not None and child in inner.body
             yield from _guards(child, inner if inside else loop)
+
+
+def _choices(tree: ast.Module) -> Iterator[Guard]:
+    """Every `body if test else other`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.IfExp) and (negated := _is_negated(node.test)) is not None:
+            last = node.test.end_lineno or node.test.lineno
+            calls = callees([node.body]), callees([node.orelse])
+            yield Guard(node.test.lineno, last, negated, False, "", *calls)
 
 
 def _is_negated(test: ast.expr) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -115,6 +116,10 @@ def finds_the_layer_in_a_list(layer: nn.Linear, x: Tensor) -> Tensor:
     return x
 
 
+def chooses_in_a_line(layer: nn.Linear, x: Tensor) -> Tensor:
+    return x * 2 if not (x > 0).any() else layer(x)
+
+
 def repairs_what_is_not_a_number(layer: nn.Linear, x: Tensor) -> Tensor:
     if torch.isnan(x).any():
         x = layer(x)
@@ -136,6 +141,7 @@ def repairs_what_is_not_a_number(layer: nn.Linear, x: Tensor) -> Tensor:
         (does_more_in_the_other_branch, 1),
         (does_the_same_in_both_branches, 1),
         (finds_the_layer_in_a_list, 2),
+        (chooses_in_a_line, 1),
         (repairs_what_is_not_a_number, 0),
     ],
 )
@@ -156,8 +162,11 @@ def test_a_reason_stands_with_the_guess() -> None:
 
 
 class Routed(nn.Module):
-    def __init__(self) -> None:
+    """Experts that are asked by another function, so that the condition alone tells."""
+
+    def __init__(self, has_any: Callable[[Tensor], Any]) -> None:
         super().__init__()
+        self.has_any = has_any
         self.gate = nn.Linear(8, 4)
         self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
 
@@ -166,16 +175,29 @@ class Routed(nn.Module):
         out = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
             mask = (chosen == number).any(-1)
-            if mask.any():
-                out[mask] += expert(x[mask])
+            if self.has_any(mask):
+                out[mask] += _ask(expert, x[mask])
         return out
 
 
-def test_experts_run_on_their_share() -> None:
-    graph = tclint.trace(Routed, torch.empty(32, 8, device="meta"))
+def _ask(expert: nn.Module, x: Tensor) -> Any:
+    return expert(x)
+
+
+@pytest.mark.parametrize(
+    "has_any",
+    [
+        torch.any,
+        lambda mask: mask.any().item(),
+        lambda mask: mask.sum() > 0,
+        lambda mask: mask.count_nonzero() != 0,
+    ],
+)
+def test_experts_run_on_their_share(has_any: Callable[[Tensor], Any]) -> None:
+    graph = tclint.trace(lambda: Routed(has_any), torch.empty(32, 8, device="meta"))
     rows = [op.inputs[0].shape[0] for op in graph.ops if op.name == "linear"]
     assert rows == [32, 16, 16, 16, 16]
-    assert graph.assumptions[0].what == "condition on traced data: True assumed, so that layers run"
+    assert graph.assumptions[0].what == "condition on traced data: True assumed"
 
 
 def insists_on_a_small_norm(layer: nn.Linear, x: Tensor) -> Tensor:
