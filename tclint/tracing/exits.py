@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import itertools
 import linecache
+import os
 import textwrap
 import tokenize
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ from typing import NamedTuple
 from tclint.tracing.called_layers import callees
 
 _MAX_LINES = 20_000
+_MAX_FUNCTION_LINES = 300
+"""Of a longer function, the whole file is read."""
 _Loop = ast.For | ast.AsyncFor | ast.While
 
 
@@ -79,18 +83,27 @@ def _conditions_around(code: CodeType) -> _Conditions:
 @lru_cache(maxsize=256)
 def _conditions_in(path: str, first_line: int) -> _Conditions:
     """Of the function that starts in that line, counted from 1; 0: of the whole file."""
-    lines = linecache.getlines(path)
-    if not lines or len(lines) > _MAX_LINES:
-        return _Conditions()
     try:
+        lines = _lines(path, first_line)
+        if not lines or len(lines) > _MAX_LINES:
+            return _Conditions()
         if first_line:
-            tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines[first_line - 1 :]))))
+            tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines))))
             ast.increment_lineno(tree, first_line - 1)
         else:
             tree = ast.parse("".join(lines))
         return _Conditions((*_guards(tree, None), *_choices(tree)), tuple(_extrema(tree)))
-    except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
+    except (OSError, SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return _conditions_in(path, 0) if first_line else _Conditions()
+
+
+def _lines(path: str, first_line: int) -> list[str]:
+    """From a function's first line on, as many as one has; 0: all of the file."""
+    if not first_line or not os.path.isfile(path):  # a notebook's cell
+        return linecache.getlines(path)[max(0, first_line - 1) :]
+    # A module's source can be more than all else of a trace.
+    with tokenize.open(path) as stream:
+        return list(itertools.islice(stream, first_line - 1, first_line - 1 + _MAX_FUNCTION_LINES))
 
 
 def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
