@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
 from torch import nn
 
-_CONTAINERS = (nn.ModuleList, nn.ModuleDict, list, tuple, dict)
 _FORWARDS = frozenset({"forward", "__call__"})
 
 
@@ -23,9 +23,13 @@ def calls_a_layer(frame: FrameType, called: Iterable[ast.expr]) -> bool:
     names: Mapping[str, Any] = {**frame.f_globals, **frame.f_locals}
     for callee in called:
         found = _value(callee, names)
-        if isinstance(found, nn.Module) and any(module._parameters for module in found.modules()):
+        if _is_module(found) and any(module._parameters for module in nn.Module.modules(found)):
             return True
     return False
+
+
+def _is_module(value: Any) -> bool:
+    return issubclass(type(value), nn.Module)  # whatever it says of its class
 
 
 def _value(path: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -34,14 +38,17 @@ def _value(path: ast.expr, names: Mapping[str, Any]) -> Any:
         return names.get(path.id)
     if isinstance(path, ast.Attribute):
         owner = _value(path.value, names)
-        if isinstance(owner, nn.Module):
+        if _is_module(owner):
             if path.attr in _FORWARDS:
                 return owner
             found = owner._modules.get(path.attr)
             return found if found is not None else owner.__dict__.get(path.attr)
     if isinstance(path, ast.Subscript):
         owner = _value(path.value, names)
-        if isinstance(owner, _CONTAINERS):
-            items = owner.values() if isinstance(owner, (dict, nn.ModuleDict)) else owner
-            return next((item for item in items if isinstance(item, nn.Module)), None)
+        held = owner._modules if _is_module(owner) else owner
+        if type(held) in (dict, OrderedDict):
+            held = held.values()
+        elif type(held) not in (list, tuple):
+            return None
+        return next((item for item in held if _is_module(item)), None)
     return None
