@@ -34,7 +34,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from peers_models import MODELS  # noqa: E402
 from peers_tools import TOOLS, Tool  # noqa: E402
 from zoo_case import as_call, note  # noqa: E402
-from zoo_child import fill_free_memory, memory_baseline_kib, reset_peak, run_in_child, status_kib  # noqa: E402
+from zoo_child import run_in_child  # noqa: E402
+from zoo_memory import fill_free_memory, memory_baseline_kib, reset_peak, status_kib  # noqa: E402
 
 COLUMNS = (
     "model",

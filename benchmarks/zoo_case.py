@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zoo_child import memory_baseline_kib, run_in_child, status_kib
+from zoo_child import run_in_child
+from zoo_memory import memory_baseline_kib, status_kib
 
 COLUMNS = (
     "name",

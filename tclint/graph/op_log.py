@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, overload
 
 from tclint.graph.op import OP_KINDS, Cast, Checkpoint, Op, OpKind
 from tclint.graph.op_rows import OpRows
@@ -20,64 +20,33 @@ from tclint.graph.spec import Site, TensorSpec
 _RUNNING = 0
 """Number of the pattern that stands for operators that have not ended."""
 _TensorPattern = tuple[Any, ...]
-_Value = TypeVar("_Value")
 
 
-class _Call(NamedTuple):
-    """What an operator does, by the names that Op has for it; attributes are a number in the log's list."""
+class _Pattern(NamedTuple):
+    """What operators that repeat each other have in common, by the names that Op has for it.
+
+    Tensors, sites and attributes are numbers in the log's lists; the parent is told by its distance.
+    """
 
     name: str
     operator: str
     kind: OpKind
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
     input_names: tuple[str, ...]
     attributes: int
+    module_type: str
+    construct_site: int
+    construct_library_site: int
+    call_site: int
+    call_library_site: int
+    parent: int | None
     in_place: bool
     differentiable: bool
     has_own_backward: bool
     checkpoint: Checkpoint | None
     autocast_disabled: bool
     casts: tuple[Cast, ...]
-
-
-class _Place(NamedTuple):
-    """Where in the sources an operator is; sites are numbers in the log's list."""
-
-    module_type: str
-    construct_site: int
-    construct_library_site: int
-    call_site: int
-    call_library_site: int
-
-
-class _Pattern(NamedTuple):
-    """What operators that repeat each other have in common: numbers in the log's lists.
-
-    The parent is told by its distance.
-    """
-
-    call: int
-    place: int
-    parent: int | None
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-class _Numbered(Generic[_Value]):
-    """Different values in the order in which they came."""
-
-    __slots__ = ("_numbers", "values")
-
-    def __init__(self, values: Iterable[_Value] = ()) -> None:
-        self.values = list(values)
-        self._numbers = {value: number for number, value in enumerate(self.values)}
-
-    def number(self, value: _Value) -> int:
-        """The value's place in `values`, where it is put if no equal one stands there."""
-        number = self._numbers.get(value)
-        if number is None:
-            number = self._numbers[value] = len(self.values)
-            self.values.append(value)
-        return number
 
 
 class OpLog(Sequence[Op]):
@@ -89,12 +58,12 @@ class OpLog(Sequence[Op]):
     def __init__(self) -> None:
         self._rows = OpRows()
         """For each operator the numbers of its pattern and its module's path."""
-        self._patterns: _Numbered[_Pattern | None] = _Numbered([None])
-        self._calls: _Numbered[_Call] = _Numbered()
-        self._places: _Numbered[_Place] = _Numbered()
+        self._patterns: dict[_Pattern, int] = {}
+        self._by_number: list[_Pattern | None] = [None]
         self._paths: list[str] = []
         """Of modules, as they were entered: the same again where a module was entered again."""
-        self._tensors: _Numbered[_TensorPattern] = _Numbered()
+        self._tensors: dict[_TensorPattern, int] = {}
+        self._tensors_by_number: list[_TensorPattern] = []
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
@@ -165,12 +134,20 @@ class OpLog(Sequence[Op]):
         Attributes and sites are compared by identity: those that may be equal should be the same.
         """
         tensor, number_of = self._tensor, self._number
-        call = _Call(
+        pattern = _Pattern(
             name,
             operator,
             kind,
+            tuple([tensor(index, module_path, spec) for spec in inputs]),
+            tuple([tensor(index, module_path, spec) for spec in outputs]),
             input_names,
             number_of(attributes),
+            module_type,
+            number_of(construct_site),
+            number_of(construct_library_site),
+            number_of(call_site),
+            number_of(call_library_site),
+            None if parent is None else index - parent,
             in_place,
             differentiable,
             has_own_backward,
@@ -178,23 +155,13 @@ class OpLog(Sequence[Op]):
             autocast_disabled,
             casts,
         )
-        place = _Place(
-            module_type,
-            number_of(construct_site),
-            number_of(construct_library_site),
-            number_of(call_site),
-            number_of(call_library_site),
-        )
-        pattern = _Pattern(
-            self._calls.number(call),
-            self._places.number(place),
-            None if parent is None else index - parent,
-            tuple([tensor(index, module_path, spec) for spec in inputs]),
-            tuple([tensor(index, module_path, spec) for spec in outputs]),
-        )
+        number = self._patterns.get(pattern)
+        if number is None:
+            number = self._patterns[pattern] = len(self._by_number)
+            self._by_number.append(pattern)
         if not self._paths or self._paths[-1] != module_path:
             self._paths.append(module_path)
-        self._rows[index] = self._patterns.number(pattern), len(self._paths) - 1
+        self._rows[index] = number, len(self._paths) - 1
         self._ops = None
 
     def _number(self, value: Any) -> int:
@@ -207,53 +174,54 @@ class OpLog(Sequence[Op]):
     def _tensor(self, index: int, path: str, spec: TensorSpec) -> int:
         parameter, producer = spec.parameter, spec.producer
         is_within = parameter is not None and path != "" and parameter.startswith(path + ".")
-        return self._tensors.number(
-            (
-                spec.shape,
-                spec.dtype,
-                spec.strides,
-                parameter[len(path) :] if is_within and parameter is not None else parameter,
-                is_within,
-                None if producer is None else index - producer,
-                spec.output_index,
-                spec.input_name,
-                spec.is_derived,
-            )
+        pattern = (
+            spec.shape,
+            spec.dtype,
+            spec.strides,
+            parameter[len(path) :] if is_within and parameter is not None else parameter,
+            is_within,
+            None if producer is None else index - producer,
+            spec.output_index,
+            spec.input_name,
+            spec.is_derived,
         )
+        number = self._tensors.get(pattern)
+        if number is None:
+            number = self._tensors[pattern] = len(self._tensors_by_number)
+            self._tensors_by_number.append(pattern)
+        return number
 
     # ------------------------------------------------------------------ reading
 
     def get(self, index: int) -> Op | None:
         """The operator of that index; None while it runs."""
         number, path_number = self._rows[index]
-        pattern = self._patterns.values[number]
+        pattern, objects, tensors = self._by_number[number], self._objects, self._tensors_by_number
         if pattern is None:
             return None
-        objects, tensors = self._objects, self._tensors.values
-        call, place = self._calls.values[pattern.call], self._places.values[pattern.place]
         path = self._paths[path_number]
         return Op(
             index=index,
-            name=call.name,
-            kind=call.kind,
+            name=pattern.name,
+            kind=pattern.kind,
             inputs=tuple([_spec(tensors[number], index, path) for number in pattern.inputs]),
             outputs=tuple([_spec(tensors[number], index, path) for number in pattern.outputs]),
-            input_names=call.input_names,
-            attributes=objects[call.attributes],
+            input_names=pattern.input_names,
+            attributes=objects[pattern.attributes],
             module_path=path,
-            module_type=place.module_type,
-            construct_site=objects[place.construct_site],
-            construct_library_site=objects[place.construct_library_site],
-            call_site=objects[place.call_site],
-            call_library_site=objects[place.call_library_site],
+            module_type=pattern.module_type,
+            construct_site=objects[pattern.construct_site],
+            construct_library_site=objects[pattern.construct_library_site],
+            call_site=objects[pattern.call_site],
+            call_library_site=objects[pattern.call_library_site],
             parent=None if pattern.parent is None else index - pattern.parent,
-            in_place=call.in_place,
-            differentiable=call.differentiable,
-            has_own_backward=call.has_own_backward,
-            checkpoint=call.checkpoint,
-            autocast_disabled=call.autocast_disabled,
-            operator=call.operator,
-            casts=call.casts,
+            in_place=pattern.in_place,
+            differentiable=pattern.differentiable,
+            has_own_backward=pattern.has_own_backward,
+            checkpoint=pattern.checkpoint,
+            autocast_disabled=pattern.autocast_disabled,
+            operator=pattern.operator,
+            casts=pattern.casts,
         )
 
     def each(self) -> Iterator[Op]:
@@ -268,7 +236,7 @@ class OpLog(Sequence[Op]):
 
     def parents(self) -> frozenset[int]:
         """Indices of the operators that others are parts of."""
-        distances = [None if pattern is None else pattern.parent for pattern in self._patterns.values]
+        distances = [None if pattern is None else pattern.parent for pattern in self._by_number]
         if not any(distances):
             return frozenset()
         numbers = itertools.islice(self._rows.numbers(), 0, None, 2)
@@ -317,10 +285,12 @@ class OpLog(Sequence[Op]):
                 rows[at] = paths.setdefault(self._paths[rows[at]], len(paths))
         return {
             "rows": rows,
-            "calls": [[*call[:-1], [astuple(cast) for cast in call.casts]] for call in self._calls.values],
-            "places": self._places.values,
-            "patterns": self._patterns.values[_RUNNING + 1 :],
-            "tensors": self._tensors.values,
+            "patterns": [
+                [*pattern[:-1], [astuple(cast) for cast in pattern.casts]]  # casts are last
+                for pattern in self._by_number
+                if pattern is not None
+            ],
+            "tensors": self._tensors_by_number,
             "objects": [value.to_json() if isinstance(value, Site) else value for value in self._objects],
             "paths": list(paths),
         }
@@ -334,13 +304,7 @@ class OpLog(Sequence[Op]):
         """
         log = cls()
         log._rows = OpRows.of(data["rows"])
-        log._calls.values = [_call(values) for values in data["calls"]]
-        log._places.values = [_Place(*values) for values in data["places"]]
-        log._patterns.values += [
-            _Pattern(call, place, parent, tuple(inputs), tuple(outputs))
-            for call, place, parent, inputs, outputs in data["patterns"]
-        ]
-        log._tensors.values = [
+        log._tensors_by_number = [
             (tuple(shape), dtype, None if strides is None else tuple(strides), *rest)
             for shape, dtype, strides, *rest in data["tensors"]
         ]
@@ -348,22 +312,22 @@ class OpLog(Sequence[Op]):
             Site.from_json(value) if isinstance(value, list) else value for value in data["objects"]
         ]
         log._paths = [sys.intern(path) for path in data["paths"]]
+        for values in data["patterns"]:
+            pattern: Any = _Pattern(*values)  # with JSON's lists
+            if pattern.kind not in OP_KINDS:
+                raise ValueError(f"unknown op kind {pattern.kind!r}")
+            log._by_number.append(
+                pattern._replace(
+                    name=sys.intern(pattern.name),
+                    operator=sys.intern(pattern.operator),
+                    inputs=tuple(pattern.inputs),
+                    outputs=tuple(pattern.outputs),
+                    input_names=tuple(pattern.input_names),
+                    checkpoint=None if pattern.checkpoint is None else Checkpoint(*pattern.checkpoint),
+                    casts=tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in pattern.casts),
+                )
+            )
         return log
-
-
-def _call(values: list[Any]) -> _Call:
-    """A call that was written as JSON, of which tuples come back as lists."""
-    call: Any = _Call(*values)
-    if call.kind not in OP_KINDS:
-        raise ValueError(f"unknown op kind {call.kind!r}")
-    made: _Call = call._replace(
-        name=sys.intern(call.name),
-        operator=sys.intern(call.operator),
-        input_names=tuple(call.input_names),
-        checkpoint=None if call.checkpoint is None else Checkpoint(*call.checkpoint),
-        casts=tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in call.casts),
-    )
-    return made
 
 
 def _spec(pattern: _TensorPattern, index: int, path: str) -> TensorSpec:

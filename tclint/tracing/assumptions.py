@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
@@ -21,6 +20,8 @@ from tclint.tracing.sites import SiteFinder
 
 Instruction = tuple[str, int, int]
 """File, line and bytecode offset."""
+MAX_ATTEMPTS = 12
+"""At a run or a build that fails after a guess."""
 
 # Operators looked at between a random number and the question about it.
 _CHANCE_STEPS = 8
@@ -28,6 +29,7 @@ _CHANCE_STEPS = 8
 # What repairs these is not the usual work.
 _FLAWS = frozenset({"isinf", "isnan"})
 _FLAW_STEPS = 3
+"""`isnan(x)`, `.any()`, and one that joins it or makes a number of it."""
 
 # Frames looked at for the name of a checking function, such as torch.distributions' validation.
 _NAMED_FRAMES = 6
@@ -52,13 +54,14 @@ class Assumptions:
 
     Args:
         sites: finds the user's line.
-        flipped: instructions whose Boolean is to be answered with this value instead of the guess.
+        flipped: instructions whose Boolean is to be answered with this value instead of the guess; common
+            to all attempts at the same run or build.
     """
 
-    def __init__(self, sites: SiteFinder, flipped: Mapping[Instruction, bool] | None = None) -> None:
+    def __init__(self, sites: SiteFinder, flipped: dict[Instruction, bool] | None = None) -> None:
         self.branches: list[GuessedBranch] = []
         self._sites = sites
-        self._flipped = flipped or {}
+        self._flipped = {} if flipped is None else flipped
         self._counts: dict[tuple[str, Site | None], int] = {}
         self._rounds: dict[tuple[str, int], int] = {}
 
@@ -73,10 +76,17 @@ class Assumptions:
             for assumption in self.listed()
         )
 
-    def last_untried(self) -> GuessedBranch | None:
-        """The last guess of a Boolean whose opposite was not tried yet."""
+    def turn_round_the_last(self) -> GuessedBranch | None:
+        """Let the next attempt take the opposite of the last Boolean guess that was not turned round yet.
+
+        Returns:
+            that guess; None if there is none left.
+        """
         guessed = (branch for branch in reversed(self.branches) if branch.instruction not in self._flipped)
-        return next(guessed, None)
+        last = next(guessed, None)
+        if last is not None:
+            self._flipped[last.instruction] = not last.value
+        return last
 
     @property
     def are_made(self) -> bool:

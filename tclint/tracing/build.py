@@ -10,7 +10,7 @@ from torch import nn
 
 from tclint.garbage import without_garbage_collection
 from tclint.graph import Assumption, Parameter
-from tclint.tracing.assumptions import Instruction
+from tclint.tracing.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.devices import DeviceRewriter
 from tclint.tracing.dropped_values import drop_values
 from tclint.tracing.dtypes import dtype_name
@@ -19,8 +19,6 @@ from tclint.tracing.modules import construct_site_of, remembered_construction
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.weight_names import is_lazy, named_tensors
-
-_MAX_ATTEMPTS = 12
 
 
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Assumption, ...]]:
@@ -36,7 +34,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
     """
     flipped: dict[Instruction, bool] = {}
     first: Exception | None = None
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         recorder = Recorder(sites, flipped=flipped)
         try:
             built = _build_once(build, sites, recorder)
@@ -44,10 +42,8 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
             raise
         except Exception as error:
             first = first or error
-            untried = recorder.assumptions.last_untried()
-            if untried is None:
+            if recorder.assumptions.turn_round_the_last() is None:
                 break
-            flipped[untried.instruction] = not untried.value
         else:
             drop_values(built, sites)
             return built, recorder.assumptions.listed_of_build()

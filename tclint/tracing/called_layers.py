@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from tclint.tracing.module_class import is_module
+
 _FORWARDS = frozenset({"forward", "__call__"})
 
 
@@ -23,13 +25,9 @@ def calls_a_layer(frame: FrameType, called: Iterable[ast.expr]) -> bool:
     names: Mapping[str, Any] = {**frame.f_globals, **frame.f_locals}
     for callee in called:
         found = _value(callee, names)
-        if _is_module(found) and any(module._parameters for module in nn.Module.modules(found)):
+        if is_module(found) and any(module._parameters for module in nn.Module.modules(found)):
             return True
     return False
-
-
-def _is_module(value: Any) -> bool:
-    return issubclass(type(value), nn.Module)  # whatever it says of its class
 
 
 def _value(path: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -38,17 +36,17 @@ def _value(path: ast.expr, names: Mapping[str, Any]) -> Any:
         return names.get(path.id)
     if isinstance(path, ast.Attribute):
         owner = _value(path.value, names)
-        if _is_module(owner):
+        if is_module(owner):
             if path.attr in _FORWARDS:
                 return owner
             found = owner._modules.get(path.attr)
             return found if found is not None else owner.__dict__.get(path.attr)
     if isinstance(path, ast.Subscript):
         owner = _value(path.value, names)
-        held = owner._modules if _is_module(owner) else owner
+        held = owner._modules if is_module(owner) else owner
         if type(held) in (dict, OrderedDict):
             held = held.values()
         elif type(held) not in (list, tuple):
             return None
-        return next((item for item in held if _is_module(item)), None)
+        return next((item for item in held if is_module(item)), None)
     return None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.tracing.module_class import is_module
 from tclint.tracing.modules import construct_site_of, named_modules
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.stand_ins import is_large, meta_buffer, meta_parameter
@@ -26,7 +27,7 @@ def drop_values(built: Any, sites: SiteFinder) -> None:
         sites: found where the build's modules were constructed.
     """
     model = built[0] if isinstance(built, tuple) and built else built
-    if not issubclass(type(model), nn.Module):  # an object may say that it is of another class
+    if not is_module(model):
         return
     known = sites.ids()
     modules = list({id(module): module for _, module in named_modules(model)}.values())

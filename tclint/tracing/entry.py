@@ -29,6 +29,7 @@ from tclint.tracing.import_roots import import_roots
 from tclint.tracing.inference import infer_inputs
 from tclint.tracing.input_search import InputSearch
 from tclint.tracing.inputs import SYNTAX, InputSpec
+from tclint.tracing.module_class import is_module
 from tclint.tracing.modules import remembered_construction
 from tclint.tracing.results import Run
 from tclint.tracing.session import trace_model
@@ -163,7 +164,7 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
     returned = None
     if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
         built, returned = built[0], built[1] if len(built) == 2 else built[1:]
-    if not issubclass(type(built), nn.Module):  # whatever it says of its class
+    if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
     if "forward" not in vars(built) and type(built).forward is nn.Module.forward:

@@ -8,7 +8,6 @@ the dispatch mode sees linear, conv, einsum, attention and other composite opera
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -91,7 +90,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         writer: OpWriter | None = None,
         *,
         keep_constants: bool = True,
-        flipped: Mapping[Instruction, bool] | None = None,
+        flipped: dict[Instruction, bool] | None = None,
     ) -> None:
         TorchDispatchMode.__init__(self)
         CallRecorder.__init__(self, sites, writer)

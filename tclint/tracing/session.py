@@ -15,7 +15,7 @@ from torch import nn
 from tclint.garbage import without_garbage_collection
 from tclint.graph import Assumption, Graph, Site, TensorSpec
 from tclint.graph.op_log import OpLog
-from tclint.tracing.assumptions import Instruction
+from tclint.tracing.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.autocast import watched_autocast
 from tclint.tracing.build import list_parameters
 from tclint.tracing.call_recorder import TooManyOps
@@ -31,8 +31,6 @@ from tclint.tracing.origin import Origin, set_origin, spec_of
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
 from tclint.tracing.weights import weights_on_meta
-
-_MAX_ATTEMPTS = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +113,7 @@ def record(
     keep_constants, inference = True, True
     adjustments: list[str] = []
     first: Exception | None = None
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         writer = OpWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
         try:
@@ -134,11 +132,10 @@ def record(
                 first = None  # the mode's fault, not the model's
                 adjustments.append("autograd on")
                 continue
-            untried = recorder.assumptions.last_untried()
-            if untried is None:
+            turned = recorder.assumptions.turn_round_the_last()
+            if turned is None:
                 raise first from None
-            flipped[untried.instruction] = not untried.value
-            adjustments.append(f"condition at line {untried.instruction[1]} turned round")
+            adjustments.append(f"condition at line {turned.instruction[1]} turned round")
     assert first is not None
     raise first
 

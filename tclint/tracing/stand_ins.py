@@ -20,10 +20,7 @@ def meta_parameter(parameter: torch.Tensor) -> Any:
         stand_in = to_meta(parameter)
     else:
         return parameter
-    made = nn.Parameter(stand_in, requires_grad=parameter.requires_grad)
-    # User code hangs attributes on parameters (`no_weight_decay`).
-    made.__dict__.update(parameter.__dict__)
-    return made
+    return _with_attributes(nn.Parameter(stand_in, requires_grad=parameter.requires_grad), parameter)
 
 
 def become_meta(tensor: torch.Tensor, metadata: torch.Tensor) -> None:
@@ -32,14 +29,11 @@ def become_meta(tensor: torch.Tensor, metadata: torch.Tensor) -> None:
     Raises:
         RuntimeError: something in torch refers to the tensor.
     """
-    requires_grad = tensor.requires_grad
     made = to_meta(metadata)
     if isinstance(tensor, nn.Parameter):
-        made = nn.Parameter(made, requires_grad=requires_grad)
-    else:
-        made.requires_grad_(requires_grad)
-    made.__dict__.update(tensor.__dict__)
-    torch.utils.swap_tensors(tensor, made)
+        made = nn.Parameter(made, requires_grad=False)
+    made.requires_grad_(tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, _with_attributes(made, tensor))
 
 
 def is_large(buffer: torch.Tensor) -> bool:
@@ -56,14 +50,16 @@ def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     if buffer.layout != torch.strided:
         return buffer.detach() if buffer.is_meta else buffer
     if buffer.is_meta or not is_large(buffer):
-        copied = buffer.detach() if buffer.is_meta else lazy_clone(buffer.detach())
-        copied.__dict__.update(buffer.__dict__)
-        return copied
+        return _with_attributes(buffer.detach() if buffer.is_meta else lazy_clone(buffer.detach()), buffer)
     return meta_buffer(buffer)
 
 
 def meta_buffer(buffer: torch.Tensor) -> torch.Tensor:
     """A tensor on meta in the place of a dense buffer."""
-    made = to_meta(buffer)
-    made.__dict__.update(buffer.__dict__)
+    return _with_attributes(to_meta(buffer), buffer)
+
+
+def _with_attributes(made: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """User code hangs attributes on weights (`no_weight_decay`)."""
+    made.__dict__.update(original.__dict__)
     return made
