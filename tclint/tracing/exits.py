@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import ast
 import dis
-import inspect
 import itertools
 import linecache
 import os
-import textwrap
+import sys
 import tokenize
 from collections.abc import Iterator
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from tclint.tracing.called_layers import callees
 
 _MAX_LINES = 20_000
-_MAX_FUNCTION_LINES = 300
-"""Of a longer function, the whole file is read."""
+_WHOLE_FILE = 0
+"""In the place of a function's first line."""
 _Loop = ast.For | ast.AsyncFor | ast.While
 
 
@@ -75,35 +73,79 @@ class _Conditions(NamedTuple):
     """First line, last line and name of each call of max or min with several values."""
 
 
+_known: dict[tuple[str, int], _Conditions] = {}
+_MAX_KNOWN = 256
+
+
 def _conditions_around(code: CodeType) -> _Conditions:
     # Lambdas and comprehensions stand in lines of the function around them.
-    return _conditions_in(code.co_filename, 0 if code.co_name.startswith("<") else code.co_firstlineno)
+    first_line = _WHOLE_FILE if code.co_name.startswith("<") else code.co_firstlineno
+    known = _known.get((code.co_filename, first_line))
+    if known is None:
+        # Not asked for what is known: all of a function's instructions are looked at.
+        known = _conditions_in(code.co_filename, first_line, _last_line(code))
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        _known[code.co_filename, first_line] = known
+    return known
 
 
-@lru_cache(maxsize=256)
-def _conditions_in(path: str, first_line: int) -> _Conditions:
-    """Of the function that starts in that line, counted from 1; 0: of the whole file."""
+def _last_line(code: CodeType) -> int:
+    """Of the instructions of the code and of the functions in it."""
+    if sys.version_info >= (3, 11):
+        lines = [end for _, end, _, _ in code.co_positions() if end is not None]
+    else:
+        lines = [line for _, _, line in code.co_lines() if line is not None]
+    inner = [_last_line(value) for value in code.co_consts if isinstance(value, CodeType)]
+    return max([code.co_firstlineno, *lines, *inner])
+
+
+def _conditions_in(path: str, first_line: int, last_line: int) -> _Conditions:
+    """Of a function in these lines, counted from 1, or of a whole file."""
     try:
-        lines = _lines(path, first_line)
+        lines = _lines(path, first_line, last_line)
         if not lines or len(lines) > _MAX_LINES:
             return _Conditions()
-        if first_line:
-            tree = ast.parse(textwrap.dedent("".join(inspect.getblock(lines))))
-            ast.increment_lineno(tree, first_line - 1)
-        else:
-            tree = ast.parse("".join(lines))
+        tree = _parsed(lines)
+        ast.increment_lineno(tree, max(first_line, 1) - 1)
         return _Conditions((*_guards(tree, None), *_choices(tree)), tuple(_extrema(tree)))
-    except (OSError, SyntaxError, ValueError, RecursionError, tokenize.TokenError):
-        return _conditions_in(path, 0) if first_line else _Conditions()
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return _Conditions() if first_line == _WHOLE_FILE else _conditions_in(path, _WHOLE_FILE, 0)
 
 
-def _lines(path: str, first_line: int) -> list[str]:
-    """From a function's first line on, as many as one has; 0: all of the file."""
-    if not first_line or not os.path.isfile(path):  # a notebook's cell
-        return linecache.getlines(path)[max(0, first_line - 1) :]
+def _lines(path: str, first_line: int, last_line: int) -> list[str]:
+    if not os.path.isfile(path):  # a notebook's cell
+        return _function(iter(linecache.getlines(path)), first_line, last_line)
     # A module's source can be more than all else of a trace.
     with tokenize.open(path) as stream:
-        return list(itertools.islice(stream, first_line - 1, first_line - 1 + _MAX_FUNCTION_LINES))
+        return _function(stream, first_line, last_line)
+
+
+def _function(source: Iterator[str], first_line: int, last_line: int) -> list[str]:
+    """The lines up to the last that has instructions, and those of its block that have none."""
+    if first_line == _WHOLE_FILE:
+        return list(source)
+    lines = list(itertools.islice(source, first_line - 1, last_line))
+    outside = _indentation(lines[0]) if lines else 0
+    for line in source:
+        if line.strip() and not line.lstrip().startswith("#") and _indentation(line) <= outside:
+            break
+        lines.append(line)
+    return lines
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _parsed(lines: list[str]) -> ast.Module:
+    if lines[0][0] not in " \t":
+        return ast.parse("".join(lines))
+    tree = ast.parse("if True:\n" + "".join(lines))
+    ast.increment_lineno(tree, -1)
+    block = tree.body[0]
+    assert isinstance(block, ast.If)
+    return ast.Module(block.body, [])
 
 
 def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:

@@ -261,3 +261,61 @@ def test_a_librarys_exit_is_not_taken_either(tmp_path: Path, monkeypatch: pytest
     library = importlib.import_module("decoding_library")
     graph = tclint.trace(lambda: Lambda(library.call0), torch.empty(2, 4, device="meta"))
     assert sum(op.name == "linear" for op in graph.ops) == 3
+
+
+_PLAIN = """
+def run(layer, x):
+    for _ in range(3):
+        x = layer(x)
+        if (x.abs() < 1e-3).all():
+            break
+    return x
+"""
+_ODD = {
+    "comment at the margin": _PLAIN.replace("        if", "# of no block\n        if"),
+    "text at the margin": _PLAIN.replace("        if", '        text = """\nno code:\n"""\n        if'),
+    "tabs": _PLAIN.replace("    ", "\t"),
+    "line ends of Windows": _PLAIN.replace("\n", "\r\n"),
+    "signature of several lines": _PLAIN.replace("(layer, x):", "(\n    layer,\n    x,\n):"),
+    "decorated": "import functools" + _PLAIN.replace("def", "@functools.wraps(\n    print,\n)\ndef", 1),
+    "closed in another line": _PLAIN.replace("return x", "return (\n        x\n    )"),
+    "long": _PLAIN.replace("    return", "    x = x\n" * 400 + "    return"),
+    "in a function": "\ndef make():" + _PLAIN.replace("\n", "\n    ") + "\n    return run\nrun = make()\n",
+    "in a class": "\nclass Made:" + _PLAIN.replace("\n", "\n  ") + "\nrun = Made.run\n",
+    "with a function": _PLAIN.replace("    for", "    def inner(y):\n        return y\n    for", 1),
+    "beside what cannot be parsed alone": _PLAIN + "\nif True:\n  other = [\nlambda: 1\n]\n",
+}
+
+
+@pytest.mark.parametrize("name", _ODD)
+def test_an_exit_is_found_however_the_function_is_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "odd_" + name.replace(" ", "_")
+    (tmp_path / f"{module}.py").write_bytes(_ODD[name].encode())
+    monkeypatch.syspath_prepend(tmp_path)
+    graph = tclint.trace(
+        lambda: Lambda(importlib.import_module(module).run), torch.empty(2, 4, device="meta")
+    )
+    assert sum(op.name == "linear" for op in graph.ops) == 3
+    (said,) = graph.assumptions
+    assert "break does not leave work out" in said.what
+
+
+def test_the_rest_of_a_block_belongs_to_it_though_nothing_of_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "declares_only.py").write_text(
+        "def run(layer, x):\n"
+        "    x = layer(x)\n"
+        "    if (x > 0).any():\n"
+        "        return x\n"
+        "    else:\n"
+        "        y: int\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    graph = tclint.trace(
+        lambda: Lambda(importlib.import_module("declares_only").run), torch.empty(2, 4, device="meta")
+    )
+    (said,) = graph.assumptions
+    assert said.what == "condition on traced data: False assumed"
