@@ -11,42 +11,17 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from tclint.graph.op import OP_KINDS, Cast, Checkpoint, Op, OpKind
+from tclint.graph.op_attributes import Packed, unpack
+from tclint.graph.op_patterns import Common, OpPatterns, Pattern
 from tclint.graph.op_rows import OpRows
 from tclint.graph.spec import Site, TensorSpec
 
 _RUNNING = 0
-"""Number of the pattern that stands for operators that have not ended."""
+"""In the place of a pattern's number, for operators that have not ended."""
 _TensorPattern = tuple[Any, ...]
-
-
-class _Pattern(NamedTuple):
-    """What operators that repeat each other have in common, by the names that Op has for it.
-
-    Tensors, sites and attributes are numbers in the log's lists; the parent is told by its distance.
-    """
-
-    name: str
-    operator: str
-    kind: OpKind
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    input_names: tuple[str, ...]
-    attributes: int
-    module_type: str
-    construct_site: int
-    construct_library_site: int
-    call_site: int
-    call_library_site: int
-    parent: int | None
-    in_place: bool
-    differentiable: bool
-    has_own_backward: bool
-    checkpoint: Checkpoint | None
-    autocast_disabled: bool
-    casts: tuple[Cast, ...]
 
 
 class OpLog(Sequence[Op]):
@@ -58,8 +33,7 @@ class OpLog(Sequence[Op]):
     def __init__(self) -> None:
         self._rows = OpRows()
         """For each operator the numbers of its pattern and its module's path."""
-        self._patterns: dict[_Pattern, int] = {}
-        self._by_number: list[_Pattern | None] = [None]
+        self._patterns = OpPatterns()
         self._paths: list[str] = []
         """Of modules, as they were entered: the same again where a module was entered again."""
         self._tensors: dict[_TensorPattern, int] = {}
@@ -67,6 +41,8 @@ class OpLog(Sequence[Op]):
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
+        self._unpacked: dict[int, Mapping[str, Any]] = {}
+        """Attributes that were read, by number."""
         self._ops: tuple[Op, ...] | None = None
 
     @classmethod
@@ -114,7 +90,7 @@ class OpLog(Sequence[Op]):
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         input_names: tuple[str, ...],
-        attributes: Mapping[str, Any],
+        attributes: Packed | Mapping[str, Any],
         module_path: str,
         module_type: str,
         construct_site: Site | None,
@@ -129,36 +105,36 @@ class OpLog(Sequence[Op]):
         autocast_disabled: bool,
         casts: tuple[Cast, ...],
     ) -> None:
-        """Write down an operator that was started; what it is, is said as in Op.
+        """Write down an operator that was started; what it is, is said as in Op, its attributes maybe packed.
 
         Attributes and sites are compared by identity: those that may be equal should be the same.
         """
         tensor, number_of = self._tensor, self._number
-        pattern = _Pattern(
-            name,
-            operator,
-            kind,
-            tuple([tensor(index, module_path, spec) for spec in inputs]),
-            tuple([tensor(index, module_path, spec) for spec in outputs]),
-            input_names,
+        number = self._patterns.number_of(
+            Common(
+                name,
+                operator,
+                kind,
+                input_names,
+                module_type,
+                None if parent is None else index - parent,
+                in_place,
+                differentiable,
+                has_own_backward,
+                checkpoint,
+                autocast_disabled,
+                casts,
+            ),
             number_of(attributes),
-            module_type,
-            number_of(construct_site),
-            number_of(construct_library_site),
-            number_of(call_site),
-            number_of(call_library_site),
-            None if parent is None else index - parent,
-            in_place,
-            differentiable,
-            has_own_backward,
-            checkpoint,
-            autocast_disabled,
-            casts,
+            (
+                number_of(construct_site),
+                number_of(construct_library_site),
+                number_of(call_site),
+                number_of(call_library_site),
+            ),
+            [tensor(index, module_path, spec) for spec in inputs],
+            [tensor(index, module_path, spec) for spec in outputs],
         )
-        number = self._patterns.get(pattern)
-        if number is None:
-            number = self._patterns[pattern] = len(self._by_number)
-            self._by_number.append(pattern)
         if not self._paths or self._paths[-1] != module_path:
             self._paths.append(module_path)
         self._rows[index] = number, len(self._paths) - 1
@@ -196,47 +172,63 @@ class OpLog(Sequence[Op]):
     def get(self, index: int) -> Op | None:
         """The operator of that index; None while it runs."""
         number, path_number = self._rows[index]
-        pattern, objects, tensors = self._by_number[number], self._objects, self._tensors_by_number
-        if pattern is None:
-            return None
+        return None if number == _RUNNING else self._made(index, self._patterns.get(number), path_number)
+
+    def _made(self, index: int, pattern: Pattern, path_number: int) -> Op:
+        common, attributes, sites, inputs, outputs = pattern
+        objects, tensors = self._objects, self._tensors_by_number
+        construct_site, construct_library_site, call_site, call_library_site = sites
         path = self._paths[path_number]
         return Op(
             index=index,
-            name=pattern.name,
-            kind=pattern.kind,
-            inputs=tuple([_spec(tensors[number], index, path) for number in pattern.inputs]),
-            outputs=tuple([_spec(tensors[number], index, path) for number in pattern.outputs]),
-            input_names=pattern.input_names,
-            attributes=objects[pattern.attributes],
+            name=common.name,
+            kind=common.kind,
+            inputs=tuple([_spec(tensors[number], index, path) for number in inputs]),
+            outputs=tuple([_spec(tensors[number], index, path) for number in outputs]),
+            input_names=common.input_names,
+            attributes=self._attributes(attributes),
             module_path=path,
-            module_type=pattern.module_type,
-            construct_site=objects[pattern.construct_site],
-            construct_library_site=objects[pattern.construct_library_site],
-            call_site=objects[pattern.call_site],
-            call_library_site=objects[pattern.call_library_site],
-            parent=None if pattern.parent is None else index - pattern.parent,
-            in_place=pattern.in_place,
-            differentiable=pattern.differentiable,
-            has_own_backward=pattern.has_own_backward,
-            checkpoint=pattern.checkpoint,
-            autocast_disabled=pattern.autocast_disabled,
-            operator=pattern.operator,
-            casts=pattern.casts,
+            module_type=common.module_type,
+            construct_site=objects[construct_site],
+            construct_library_site=objects[construct_library_site],
+            call_site=objects[call_site],
+            call_library_site=objects[call_library_site],
+            parent=None if common.parent is None else index - common.parent,
+            in_place=common.in_place,
+            differentiable=common.differentiable,
+            has_own_backward=common.has_own_backward,
+            checkpoint=common.checkpoint,
+            autocast_disabled=common.autocast_disabled,
+            operator=common.operator,
+            casts=common.casts,
         )
+
+    def _attributes(self, number: int) -> Mapping[str, Any]:
+        known = self._unpacked.get(number)
+        if known is None:
+            attributes = self._objects[number]
+            known = unpack(attributes) if type(attributes) is tuple else attributes
+            self._unpacked[number] = known
+        return known
 
     def each(self) -> Iterator[Op]:
         """All operators that have ended, made as they are asked for."""
         if self._ops is not None:
             yield from self._ops
             return
-        for index in range(self.started):
-            op = self.get(index)
-            if op is not None:
-                yield op
+        known: dict[int, Pattern] = {}
+        numbers = self._rows.numbers()
+        for index, (number, path_number) in enumerate(zip(numbers, numbers, strict=True)):  # row by row
+            if number == _RUNNING:
+                continue
+            pattern = known.get(number)
+            if pattern is None:
+                pattern = known[number] = self._patterns.get(number)
+            yield self._made(index, pattern, path_number)
 
     def parents(self) -> frozenset[int]:
         """Indices of the operators that others are parts of."""
-        distances = [None if pattern is None else pattern.parent for pattern in self._by_number]
+        distances = [None, *(pattern.common.parent for pattern in self._patterns)]
         if not any(distances):
             return frozenset()
         numbers = itertools.islice(self._rows.numbers(), 0, None, 2)
@@ -286,12 +278,11 @@ class OpLog(Sequence[Op]):
         return {
             "rows": rows,
             "patterns": [
-                [*pattern[:-1], [astuple(cast) for cast in pattern.casts]]  # casts are last
-                for pattern in self._by_number
-                if pattern is not None
+                [[*common[:-1], [astuple(cast) for cast in common.casts]], *numbers]  # casts are last
+                for common, *numbers in self._patterns
             ],
             "tensors": self._tensors_by_number,
-            "objects": [value.to_json() if isinstance(value, Site) else value for value in self._objects],
+            "objects": [_to_json(value) for value in self._objects],
             "paths": list(paths),
         }
 
@@ -312,22 +303,25 @@ class OpLog(Sequence[Op]):
             Site.from_json(value) if isinstance(value, list) else value for value in data["objects"]
         ]
         log._paths = [sys.intern(path) for path in data["paths"]]
-        for values in data["patterns"]:
-            pattern: Any = _Pattern(*values)  # with JSON's lists
-            if pattern.kind not in OP_KINDS:
-                raise ValueError(f"unknown op kind {pattern.kind!r}")
-            log._by_number.append(
-                pattern._replace(
-                    name=sys.intern(pattern.name),
-                    operator=sys.intern(pattern.operator),
-                    inputs=tuple(pattern.inputs),
-                    outputs=tuple(pattern.outputs),
-                    input_names=tuple(pattern.input_names),
-                    checkpoint=None if pattern.checkpoint is None else Checkpoint(*pattern.checkpoint),
-                    casts=tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in pattern.casts),
-                )
+        for values, *numbers in data["patterns"]:
+            common: Any = Common(*values)  # with JSON's lists
+            if common.kind not in OP_KINDS:
+                raise ValueError(f"unknown op kind {common.kind!r}")
+            common = common._replace(
+                name=sys.intern(common.name),
+                operator=sys.intern(common.operator),
+                input_names=tuple(common.input_names),
+                checkpoint=None if common.checkpoint is None else Checkpoint(*common.checkpoint),
+                casts=tuple(Cast(tuple(shape), *dtypes) for shape, *dtypes in common.casts),
             )
+            log._patterns.number_of(common, *numbers)
         return log
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Site):
+        return value.to_json()
+    return unpack(value) if type(value) is tuple else value
 
 
 def _spec(pattern: _TensorPattern, index: int, path: str) -> TensorSpec:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tclint.graph import TensorSpec
+from tclint.graph.op_attributes import Packed, pack
 from tclint.graph.op_log import OpLog
 from tclint.tracing.operators import Argument, OperatorFacts, json_value
 from tclint.tracing.origin import shared, spec_of
@@ -23,7 +24,7 @@ class Call:
     index: int
     inputs: tuple[TensorSpec, ...]
     input_names: tuple[str, ...]
-    attributes: dict[str, Any]
+    attributes: Packed | Mapping[str, Any]
 
 
 class OpWriter:
@@ -69,20 +70,4 @@ class OpWriter:
                     attributes[name] = [json_value(item) for item in value]
             elif not is_placement:
                 attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
-        attributes = _shared_attributes(facts, attributes)
-        return Call(index, tuple(specs), shared(tuple(names)), attributes)
-
-
-def _shared_attributes(facts: OperatorFacts, attributes: dict[str, Any]) -> dict[str, Any]:
-    # By type as well: 1, 1.0 and True are equal.
-    values = attributes.values()
-    key = (
-        facts.operator,
-        shared(tuple(attributes)),
-        shared(tuple(map(type, values))),
-        *[tuple(value) if type(value) is list else value for value in values],
-    )
-    try:
-        return shared(attributes, key)
-    except TypeError:  # a list of lists cannot be hashed
-        return attributes
+        return Call(index, tuple(specs), shared(tuple(names)), pack(attributes, shared))

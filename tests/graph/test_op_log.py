@@ -10,6 +10,7 @@ from hypothesis import given
 
 from tclint.graph import Graph, Op, Site, TensorSpec
 from tclint.graph.op import OP_KINDS, Cast, Checkpoint
+from tclint.graph.op_attributes import pack
 from tclint.graph.op_log import OpLog
 from tclint.graph.training import composites
 
@@ -62,25 +63,27 @@ def _ops(draw: st.DrawFn, index: int) -> Op:
     )
 
 
-def _written(ops: list[Op]) -> OpLog:
-    log = OpLog()
+def _written(ops: list[Op], *, packs: bool = False) -> OpLog:
+    log, known = OpLog(), dict[Any, Any]()
     for op in ops:
         assert log.start() == op.index
     for op in reversed(ops):  # composites end after their parts
-        _put(log, op)
+        _put(log, op, known if packs else None)
     return log
 
 
-def _put(log: OpLog, op: Op) -> None:
+def _put(log: OpLog, op: Op, known: dict[Any, Any] | None = None) -> None:
     fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
     del fields["direction"]
+    if known is not None:
+        fields["attributes"] = pack(op.attributes, lambda value: known.setdefault(value, value))
     log.put(fields.pop("index"), **fields)
 
 
 @given(st.data())
 def test_what_was_written_is_read(data: st.DataObject) -> None:
     ops = [data.draw(_ops(index)) for index in range(data.draw(st.integers(0, 12)))]
-    log = _written(ops)
+    log = _written(ops, packs=data.draw(st.booleans()))
     assert list(log.each()) == ops
     assert [log.get(index) for index in range(len(ops))] == ops
     in_short, whole = Graph(ops=log), Graph(ops=tuple(ops))
