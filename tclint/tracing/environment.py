@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.machinery
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -69,8 +70,7 @@ def without_gpu() -> Iterator[None]:
     if not torch.cuda.is_available():
         replacements.append((nn.Module, "cuda", lambda self, *_args, **_kwargs: self))
         replacements.append((nn.Module, "to", _to_device_by_number(nn.Module.to)))
-        replacements += [(torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()]
-        replacements += [(torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()]
+        replacements += _fake_cuda()
     replacements += _lazy_parameters()
     replacements += [*plain_wrappers(), *generic_scans()]
     checkpoint = sys.modules.get("torch.utils.checkpoint")
@@ -96,35 +96,58 @@ def without_gpu() -> Iterator[None]:
         yield
 
 
+@functools.cache
+def _fake_cuda() -> tuple[tuple[Any, str, Any], ...]:
+    """Made once in a worker, and not for every trace; a function each, as torch._dynamo wants it."""
+    return (
+        *((torch.cuda, name, _returns(value)) for name, value in _FAKE_CUDA_VALUES.items()),
+        *((torch.cuda, name, _typed(dtype)) for name, dtype in _FAKE_CUDA_TENSORS.items()),
+    )
+
+
+class _PatchingFinder:
+    """Patches modules that are imported while it stands in sys.meta_path, as soon as they are there."""
+
+    def __init__(
+        self,
+        modules: Collection[str],
+        replacements: Callable[[], list[tuple[Any, str, Any]]],
+        undo: contextlib.ExitStack,
+    ) -> None:
+        self._modules = modules
+        self._replacements = replacements
+        self._done = replacements()
+        self._undo = undo
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self._modules:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        loader = spec.loader if spec is not None else None
+        if spec is None or loader is None:
+            return None
+        run = loader.exec_module
+
+        def run_and_patch(module: Any) -> None:
+            run(module)
+            known = {(id(owner), attribute) for owner, attribute, _ in self._done}
+            new = [item for item in self._replacements() if (id(item[0]), item[1]) not in known]
+            self._done.extend(new)
+            self._undo.enter_context(patched(new))
+
+        loader.exec_module = run_and_patch  # type: ignore[method-assign]
+        return spec
+
+
 @contextlib.contextmanager
 def _patched_when_imported(
     modules: Collection[str], replacements: Callable[[], list[tuple[Any, str, Any]]]
 ) -> Iterator[None]:
-    """Patch modules that the block itself imports as well, as soon as they are there."""
-
-    class Finder:
-        @staticmethod
-        def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-            spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name in modules else None
-            loader = spec.loader if spec is not None else None
-            if spec is None or loader is None:
-                return None
-            run = loader.exec_module
-
-            def run_and_patch(module: Any) -> None:
-                run(module)
-                known = {(id(owner), attribute) for owner, attribute, _ in done}
-                new = [item for item in replacements() if (id(item[0]), item[1]) not in known]
-                done.extend(new)
-                undo.enter_context(patched(new))
-
-            loader.exec_module = run_and_patch  # type: ignore[method-assign]
-            return spec
-
-    done = replacements()
+    """Patch modules that the block itself imports as well."""
     with contextlib.ExitStack() as undo:
-        sys.meta_path.insert(0, Finder)
-        undo.callback(sys.meta_path.remove, Finder)
+        finder = _PatchingFinder(modules, replacements, undo)
+        sys.meta_path.insert(0, finder)
+        undo.callback(sys.meta_path.remove, finder)
         yield
 
 

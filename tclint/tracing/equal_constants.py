@@ -21,6 +21,11 @@ _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
 _address: Any = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
 """Of a tensor's values, which stay shared; older versions of torch copy them first."""
+_view_of_memory: Any = ctypes.pythonapi.PyMemoryView_FromMemory
+_view_of_memory.restype = ctypes.py_object
+_view_of_memory.argtypes = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+_PyBUF_READ = 0x100
+"""Of Python's C API."""
 _use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 _CAN_SHARE = _clone_on_write is not None and _is_clone_on_write is not None
 
@@ -140,5 +145,5 @@ class EqualConstants:
     def _key(tensor: torch.Tensor) -> Any:
         """Equal for equal constants."""
         # Not by way of numpy, after which the memory could not be resized.
-        values = (ctypes.c_char * tensor.nbytes).from_address(_address(tensor))
+        values = _view_of_memory(_address(tensor), tensor.nbytes, _PyBUF_READ)
         return tensor.dtype, tensor.shape, zlib.crc32(values)

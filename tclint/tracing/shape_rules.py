@@ -6,7 +6,7 @@ returns (shape, strides, dtype), or None wherever it is not certain: then torch'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -126,7 +126,7 @@ def _transposed_convolution(
     spatial = weight.dim() - 2
     if not _fits(tensor, weight, bias) or tensor.shape[1] != weight.shape[0]:
         return None
-    sizes = tuple(
+    sizes = [
         (size - 1) * step - 2 * pad + gap * (window - 1) + extra + 1
         for size, window, step, pad, gap, extra in zip(
             tensor.shape[2:],
@@ -137,7 +137,7 @@ def _transposed_convolution(
             _per_dim(output_padding, spatial),
             strict=True,
         )
-    )
+    ]
     if any(size <= 0 for size in sizes):
         return None
     return _convolved(tensor, weight, weight.shape[1] * groups, sizes)
@@ -151,7 +151,7 @@ def _fits(tensor: Any, weight: Any, bias: Any) -> bool:
     )
 
 
-def _convolved(tensor: Any, weight: Any, channels: int, sizes: tuple[int, ...]) -> Metadata:
+def _convolved(tensor: Any, weight: Any, channels: int, sizes: Sequence[int]) -> Metadata:
     # cuDNN computes in NHWC if either operand is (ATen/native/ConvUtils.h, cudnn_conv_suggest_memory_format);
     # torch's meta kernel always answers NCHW.
     channels_last = suggests_channels_last(tensor) or suggests_channels_last(weight)
@@ -270,19 +270,19 @@ def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) ->
     axes = {axis % tensor.dim() for axis in given if -tensor.dim() <= axis < tensor.dim()}
     if not axes or len(axes) < len(given) or not tensor.is_contiguous():
         return None
-    shape = tuple(
+    shape = [
         1 if axis in axes else size for axis, size in enumerate(tensor.shape) if keepdim or axis not in axes
-    )
-    return _contiguous(shape, tensor.dtype)
+    ]
+    return _contiguous(tuple(shape), tensor.dtype)
 
 
 def _pooled(
     sizes: Any, kernel: tuple[int, ...], stride: Any, padding: Any, dilation: Any
-) -> tuple[int, ...] | None:
-    result = tuple(
+) -> list[int] | None:
+    result = [
         (size + 2 * pad - gap * (window - 1) - 1) // step + 1
         for size, window, step, pad, gap in zip(sizes, kernel, stride, padding, dilation, strict=True)
-    )
+    ]
     return None if any(size <= 0 for size in result) else result
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from tclint.tracing.constants import MAX_REAL_BUFFER_FLOATS
 from tclint.tracing.equal_constants import lazy_clone
 from tclint.tracing.meta_kernels import to_meta
+from tclint.tracing.origin import attributes_of
 
 
 def meta_parameter(parameter: torch.Tensor) -> Any:
@@ -61,5 +62,7 @@ def meta_buffer(buffer: torch.Tensor) -> torch.Tensor:
 
 def _with_attributes(made: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
     """User code hangs attributes on weights (`no_weight_decay`)."""
-    made.__dict__.update(original.__dict__)
+    attributes = attributes_of(original)
+    if attributes:
+        attributes_of(made).update(attributes)
     return made

@@ -306,3 +306,20 @@ def test_an_operator_that_the_model_survives_leaves_nothing() -> None:
 
     graph = tclint.trace(lambda: (Model(), torch.empty(2, 3)))
     assert [(op.index, op.name) for op in graph.ops] == [(0, "mul")]
+
+
+def test_a_tensor_that_refuses_attributes_is_traced() -> None:
+    class Frozen(torch.Tensor):
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise AttributeError(f"frozen {name}")
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.zeros(4).as_subclass(Frozen)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.table
+
+    graph = tclint.trace(Model, torch.empty(2, 4))
+    assert _names(graph) == ["add"]
