@@ -72,7 +72,8 @@ def without_gpu() -> Iterator[None]:
         replacements.append((nn.Module, "to", _to_device_by_number(nn.Module.to)))
         replacements += _fake_cuda()
     replacements += _lazy_parameters()
-    replacements += [*plain_wrappers(), *generic_scans()]
+    imported = _late_replacements()
+    replacements += imported
     checkpoint = sys.modules.get("torch.utils.checkpoint")
     if checkpoint is not None:
         # Saves inputs for a backward pass, which inference tensors do not allow.
@@ -88,7 +89,7 @@ def without_gpu() -> Iterator[None]:
             replacements.append((functorch, name, _with_autograd(getattr(functorch, name))))
     with (
         patched(replacements),
-        _patched_when_imported({*MODULES, SCANS}, lambda: [*plain_wrappers(), *generic_scans()]),
+        _patched_when_imported({*MODULES, SCANS}, _late_replacements, imported),
         _slow_attention(),
         _no_scripting(),
         patched_apply(),
@@ -105,6 +106,10 @@ def _fake_cuda() -> tuple[tuple[Any, str, Any], ...]:
     )
 
 
+def _late_replacements() -> list[tuple[Any, str, Any]]:
+    return [*plain_wrappers(), *generic_scans()]
+
+
 class _PatchingFinder:
     """Patches modules that are imported while it stands in sys.meta_path, as soon as they are there."""
 
@@ -112,11 +117,12 @@ class _PatchingFinder:
         self,
         modules: Collection[str],
         replacements: Callable[[], list[tuple[Any, str, Any]]],
+        done: list[tuple[Any, str, Any]],
         undo: contextlib.ExitStack,
     ) -> None:
         self._modules = modules
         self._replacements = replacements
-        self._done = replacements()
+        self._done = done
         self._undo = undo
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -141,11 +147,13 @@ class _PatchingFinder:
 
 @contextlib.contextmanager
 def _patched_when_imported(
-    modules: Collection[str], replacements: Callable[[], list[tuple[Any, str, Any]]]
+    modules: Collection[str],
+    replacements: Callable[[], list[tuple[Any, str, Any]]],
+    done: list[tuple[Any, str, Any]],
 ) -> Iterator[None]:
-    """Patch modules that the block itself imports as well."""
+    """Patch modules that the block itself imports as well; of the replacements, these are done."""
     with contextlib.ExitStack() as undo:
-        finder = _PatchingFinder(modules, replacements, undo)
+        finder = _PatchingFinder(modules, replacements, done, undo)
         sys.meta_path.insert(0, finder)
         undo.callback(sys.meta_path.remove, finder)
         yield

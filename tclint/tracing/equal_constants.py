@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from tclint.graph import numel
 from tclint.graph.spec import contiguous_strides
+from tclint.tracing.zero_pages import release_zero_pages
 
 _MIN_BYTES = 4096
 """Smaller results are not compared with others: one page of memory is not worth the checksum."""
@@ -98,7 +99,9 @@ class EqualConstants:
         """
         if not self._is_constant(made):
             return made
-        key = key or self._key(made)
+        if key is None:
+            release_zero_pages(made)
+            key = self._key(made)
         known = self._known.get(key)
         memory = None if known is None else torch.UntypedStorage._new_with_weak_ptr(known.cdata)
         if memory is not None and memory.nbytes() >= made.nbytes:

@@ -1,0 +1,65 @@
+"""Pages of zeros are given back; what a tensor holds stays as it is."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy
+import pytest
+import torch
+from hypothesis import given
+
+from tclint.tracing.zero_pages import release_zero_pages
+
+_DTYPES = [torch.bool, torch.uint8, torch.float16, torch.int32, torch.float64, torch.complex64]
+
+
+@given(st.sampled_from(_DTYPES), st.integers(60_000, 300_000), st.lists(st.integers(0, 10**6), max_size=6))
+def test_values_stay(dtype: torch.dtype, size_bytes: int, places: list[int]) -> None:
+    made = torch.zeros(size_bytes // dtype.itemsize, dtype=dtype)
+    for place in places:
+        made[place % len(made)] = 1
+    before = made.clone()
+    release_zero_pages(made)
+    assert torch.equal(made, before)
+    made += before  # can be written to
+    assert torch.equal(made != 0, before != 0)
+
+
+def test_minus_zero_is_a_value() -> None:
+    made = -torch.zeros(100_000)
+    release_zero_pages(made)
+    assert bool(made.signbit().all())
+
+
+def test_a_files_values_do_not_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "ones"
+    path.write_bytes(b"\1" * 100_000)
+    made = torch.from_numpy(numpy.memmap(path, mode="c", dtype=numpy.uint8))
+    made.zero_()
+    release_zero_pages(made)
+    assert not bool(made.any())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the pages")
+def test_pages_of_zeros_are_not_resident() -> None:
+    made = torch.zeros(64, 1 << 12)
+    made[5] = made[40] = 1
+    before = _resident_pages(made)
+    release_zero_pages(made)
+    row = made.nbytes // 64 // mmap.PAGESIZE
+    assert before >= 63 * row
+    assert 2 * row <= _resident_pages(made) <= 2 * row + 4
+
+
+def _resident_pages(tensor: torch.Tensor) -> int:
+    start = tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
+    count = -(-(tensor.data_ptr() + tensor.nbytes - start) // mmap.PAGESIZE)
+    found = (ctypes.c_ubyte * count)()
+    libc = ctypes.CDLL(None)
+    assert libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(count * mmap.PAGESIZE), found) == 0
+    return sum(flags & 1 for flags in found)
