@@ -42,40 +42,14 @@ def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tupl
 
 def convolution(low: Lowering) -> None:
     """conv1d-3d, conv_transpose1d-3d and convolution(transposed=...)."""
-    name = low.op.name
-    transposed = "transpose" in name or bool(low.attribute("transposed", False))
     x, w = low.position("input", "self"), low.position("weight")
     x_spec, w_spec, y_spec = low.op.inputs[x], low.op.inputs[w], low.output
-    dims = len(w_spec.shape) - 2
-    if dims not in (1, 2, 3):
-        raise NoFormulaError(f"{name} of {dims} spatial dims")
-    groups = int(low.attribute("groups", 1))
-    kernel = w_spec.shape[2:]
-    stride = _per_dim(low.attribute("stride"), dims, 1)
-    dilation = _per_dim(low.attribute("dilation"), dims, 1)
-    batched = len(x_spec.shape) == dims + 2
-    # cuDNN runs NHWC when either operand lies so (cudnn_conv_suggest_memory_format in
-    # aten/src/ATen/native/ConvUtils.h).
-    channels_last = suggests_channels_last(x_spec) or suggests_channels_last(w_spec)
-    work = Convolution(
-        batch=x_spec.shape[0] if batched else 1,
-        in_channels=w_spec.shape[1] * groups,
-        out_channels=w_spec.shape[0],
-        input_size=y_spec.shape[-dims:] if transposed else x_spec.shape[-dims:],
-        output_size=x_spec.shape[-dims:] if transposed else y_spec.shape[-dims:],
-        kernel_size=kernel,
-        stride=stride,
-        padding=_padding(low.attribute("padding"), kernel, dilation),
-        dilation=dilation,
-        groups=groups,
-        dtype=x_spec.dtype,
-        channels_last=channels_last,
-        direction="dgrad" if transposed else "forward",
-    )
+    transposed = _is_transposed(low)
+    work = _work(low, x_spec, w_spec, y_spec)
     if not work.flops:
         return
     for spec in (x_spec, w_spec):
-        if not _lies_as(spec, channels_last):
+        if not _lies_as(spec, work.channels_last):
             low.copy(spec)
     low.run(work)
     bias = low.find("bias")
@@ -89,6 +63,57 @@ def convolution(low: Lowering) -> None:
         low.run_backward(replace(work, direction="forward" if transposed else "dgrad"), "dgrad")
     if low.needed(w):
         low.run_backward(replace(work, direction="wgrad"), "wgrad")
+
+
+def convolution_backward(low: Lowering) -> None:
+    """The gradients that a model's own forward asks for (`torch.autograd.grad`, `torch.func.grad`)."""
+    gradient, x, w = (low.op.inputs[low.position(name)] for name in ("grad_output", "input", "weight"))
+    work = _work(low, x, w, gradient)
+    for_input, for_weight, for_bias = low.attribute("output_mask", (True, True, False))
+    if work.flops and for_input:
+        low.run(replace(work, direction="forward" if _is_transposed(low) else "dgrad"), "dgrad")
+    if work.flops and for_weight:
+        low.run(replace(work, direction="wgrad"), "wgrad")
+    if for_bias:
+        low.traffic("reduction", dense_bytes(gradient), low.op.outputs[-1].bytes, operation="sum")
+    if low.any_needed:
+        raise NoFormulaError("no formula for the gradient of convolution_backward")
+
+
+def _is_transposed(low: Lowering) -> bool:
+    return "transpose" in low.op.name or bool(low.attribute("transposed", False))
+
+
+def _work(low: Lowering, x_spec: TensorSpec, w_spec: TensorSpec, y_spec: TensorSpec) -> Convolution:
+    """The convolution of an input and a weight that makes an output, in its forward's direction.
+
+    Raises:
+        NoFormulaError: of more than three spatial dims.
+    """
+    dims = len(w_spec.shape) - 2
+    if dims not in (1, 2, 3):
+        raise NoFormulaError(f"{low.op.name} of {dims} spatial dims")
+    transposed = _is_transposed(low)
+    groups = int(low.attribute("groups", 1))
+    kernel = w_spec.shape[2:]
+    dilation = _per_dim(low.attribute("dilation"), dims, 1)
+    return Convolution(
+        batch=x_spec.shape[0] if len(x_spec.shape) == dims + 2 else 1,
+        in_channels=w_spec.shape[1] * groups,
+        out_channels=w_spec.shape[0],
+        input_size=y_spec.shape[-dims:] if transposed else x_spec.shape[-dims:],
+        output_size=x_spec.shape[-dims:] if transposed else y_spec.shape[-dims:],
+        kernel_size=kernel,
+        stride=_per_dim(low.attribute("stride"), dims, 1),
+        padding=_padding(low.attribute("padding"), kernel, dilation),
+        dilation=dilation,
+        groups=groups,
+        dtype=x_spec.dtype,
+        # cuDNN runs NHWC when either operand lies so (cudnn_conv_suggest_memory_format in
+        # aten/src/ATen/native/ConvUtils.h).
+        channels_last=suggests_channels_last(x_spec) or suggests_channels_last(w_spec),
+        direction="dgrad" if transposed else "forward",
+    )
 
 
 def suggests_channels_last(spec: TensorSpec) -> bool:
@@ -158,4 +183,5 @@ RULES: dict[str, Rule] = dict.fromkeys(
     ),
     convolution,
 )
+RULES["convolution_backward"] = convolution_backward
 RULES["deform_conv2d"] = deformable

@@ -41,6 +41,9 @@ class DeviceRewriter(TorchFunctionMode):
             result = handler(self._assume, func, args, kwargs)
             if result is not NotImplemented:
                 return result
+        gradients = _GRADIENTS.get(func)
+        if gradients is not None:
+            kwargs = {**kwargs, gradients: _on_meta_as(args[0], kwargs.get(gradients))}
         device = kwargs.get("device")
         if device is not None:
             if isinstance(device, str):
@@ -57,6 +60,25 @@ class DeviceRewriter(TorchFunctionMode):
             ):
                 kwargs = {**kwargs, "device": _CPU}
         return func(*args, **kwargs)
+
+
+_GRADIENTS: dict[Any, str] = {
+    torch.autograd.backward: "grad_tensors",
+    torch.autograd.grad: "grad_outputs",
+    torch.Tensor.backward: "gradient",
+}
+"""What calls of these, whose arguments torch has put in order, name the gradients of their first argument."""
+
+
+def _on_meta_as(outputs: Any, gradients: Any) -> Any:
+    """Real gradients (ones, as a rule) on meta where the outputs are: the engine compares the devices."""
+    if isinstance(outputs, (list, tuple)) and isinstance(gradients, (list, tuple)):
+        return tuple(map(_on_meta_as, outputs, gradients))
+    if isinstance(outputs, (list, tuple)) and len(outputs) == 1:
+        return _on_meta_as(outputs[0], gradients)
+    if isinstance(outputs, torch.Tensor) and isinstance(gradients, torch.Tensor) and outputs.is_meta:
+        return to_meta(gradients)
+    return gradients
 
 
 def _stay(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:

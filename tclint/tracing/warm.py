@@ -18,9 +18,9 @@ _WIDTH = 8
 _M_MMAP_THRESHOLD = -3
 """glibc's malloc.h: from which size on a block gets pages of its own; set, it no longer grows."""
 _MMAP_THRESHOLD_BYTES = 1 << 14
-"""Masks and tables of a layer are mostly larger. Measured on timm (2 cores, torch 2.13): with twice as much, 23
-models took as long as without (0.999 of the CPU time) and the largest peaks of memory fell by a quarter; 58
-models take as long with this as with twice as much (1.000)."""
+"""Masks and tables of a layer are mostly larger. Measured on timm (2 cores, torch 2.13): with twice as much,
+23 models took as long as without (0.999 of the CPU time) and the largest peaks of memory fell by a quarter;
+58 models take as long with this as with twice as much (1.000)."""
 
 
 def warm_up() -> None:
