@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
@@ -23,6 +24,10 @@ Instruction = tuple[str, int, int]
 MAX_ATTEMPTS = 12
 """At a run or a build that fails after a guess."""
 
+_MAX_ANSWERS = 10_000
+"""To one condition in a run. A loop that waits for the other answer (an adaptive step that is accepted) asks
+on; the longest that are asked for each element of a sequence or set have some thousands."""
+
 # Operators looked at between a random number and the question about it.
 _CHANCE_STEPS = 8
 
@@ -40,6 +45,10 @@ _TRACED = re.compile(r"(?:a )?traced (?:tensors?|data|mask|counts)")
 
 
 _WHY = {"assert": "as is asserted", "raise": "so that nothing is raised"}
+
+
+class EndlessLoop(RuntimeError):
+    """A loop asks on and on, and gets the same guess."""
 
 
 class GuessedBranch(NamedTuple):
@@ -64,6 +73,7 @@ class Assumptions:
         self._flipped = {} if flipped is None else flipped
         self._counts: dict[tuple[str, Site | None], int] = {}
         self._rounds: dict[tuple[str, int], int] = {}
+        self._answers: Counter[Instruction] = Counter()
 
     def listed(self) -> tuple[Assumption, ...]:
         """Every guess with its line and how often it was made there."""
@@ -121,6 +131,9 @@ class Assumptions:
                 truth, why = self._showing_the_work(asking, truth)
             truth = self._flipped.get(instruction, truth)
             self.branches.append(GuessedBranch(instruction, truth))
+            self._answers[instruction] += 1
+            if self._answers[instruction] > _MAX_ANSWERS:
+                raise EndlessLoop(f"a condition on traced data was asked {_MAX_ANSWERS} times for one run")
         what = "a random number" if _is_chance(tensor) else "traced data"
         self.add(f"condition on {what}: {truth} assumed{why}")
         return truth

@@ -145,7 +145,8 @@ def run_on_zeros(
     """Metadata of an operator that has no meta kernel, found by running it for real on zeros.
 
     Raises:
-        Exception: `error`, where that is not about a missing kernel, or the tensors are large.
+        Exception: `error`, where that is not about a missing kernel, or the tensors are large; what the real
+            run raised.
     """
     message = str(error)
     no_meta_kernel = isinstance(error, NotImplementedError) or any(
@@ -158,8 +159,10 @@ def run_on_zeros(
         zeros_kwargs["device"] = _CPU
     try:
         output = function(*map_tensors(args, _zeros), **zeros_kwargs)
-    except Exception:
+    except NotImplementedError:
         raise error from None
+    except Exception as refusal:
+        raise refusal from None
     return map_tensors(output, to_meta)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import tclint
+from tclint.errors import TargetError
 
 
 class Lambda(nn.Module):
@@ -319,3 +320,43 @@ def test_the_rest_of_a_block_belongs_to_it_though_nothing_of_it_runs(
     )
     (said,) = graph.assumptions
     assert said.what == "condition on traced data: False assumed"
+
+
+class AdaptiveSteps(nn.Module):
+    """An integrator that takes a step where its error is small, as it never is by the usual guess."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        time, step = 0.0, 0.25
+        while time < 1.0:
+            first = self.slope(x)
+            second = self.slope(x + step * first)
+            if (second - first).abs().max() < 1e-2:
+                x = x + step / 2 * (first + second)
+                time += step
+        return x
+
+
+def test_a_loop_that_waits_for_the_other_answer_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
+    graph = tclint.trace(AdaptiveSteps, torch.empty(2, 8, device="meta"))
+    assert sum(op.name == "linear" for op in graph.ops) == 8
+    (said,) = graph.assumptions
+    assert (said.what, said.count) == ("condition on traced data: True assumed", 4)
+
+
+def test_a_loop_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
+
+    def use(layer: nn.Linear, x: Tensor) -> Tensor:
+        steps = 0
+        while True:
+            x = layer(x)
+            if x.norm() < 1e-3:
+                steps += 1
+
+    with pytest.raises(TargetError, match="a condition on traced data was asked 50 times"):
+        tclint.trace(lambda: Lambda(use), torch.empty(2, 4, device="meta"))

@@ -108,3 +108,10 @@ def test_what_may_be_right_is_traced(function: Callable[..., Any], inputs: tuple
 def test_broadcast_attention_has_the_broadcast_shape() -> None:
     graph = tclint.trace(lambda: Calls(F.scaled_dot_product_attention), (SPREAD[:1], SPREAD, SPREAD))
     assert graph.outputs[0].shape == SPREAD.shape
+
+
+def test_what_runs_without_a_meta_kernel_is_refused_in_the_words_of_the_cpus() -> None:
+    lengths = [torch.full((2,), 6), torch.full((3,), 2)]
+    model = Calls(F.ctc_loss)
+    with pytest.raises(TargetError, match="target_lengths must be of size batch_size"):
+        tclint.trace(lambda: (model, (torch.randn(6, 2, 9), tokens(2, 4), *lengths)))
