@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from tclint.tracing.einops_layers import is_einops
-from tclint.tracing.forward_source import argument_names_of, called, first_name, function_of, is_torchs
+from tclint.tracing.forward_source import (
+    argument_names_of,
+    called,
+    first_name,
+    function_of,
+    globals_of,
+    is_torchs,
+)
+from tclint.tracing.own_objects import OwnObjects
 from tclint.tracing.tensor_words import (
     ADDS_A_DIM,
     CONCATENATIONS,
@@ -26,7 +34,7 @@ from tclint.tracing.tensor_words import (
     PRODUCTS,
     WITH_PLACES,
 )
-from tclint.tracing.uses import LENGTHS, Use
+from tclint.tracing.uses import LENGTHS, WAVEFORM, Use
 
 _MAX_DEPTH = 8
 
@@ -40,7 +48,7 @@ def uses_of(model: nn.Module) -> dict[str, Use]:
     uses = {name: Use() for name in names}
     try:
         holds = {name: frozenset({name}) for name in names}
-        _Walk(model, uses, holds, 0, first_name(function)).run(function.body)
+        _Walk(model, uses, holds, 0, first_name(function), globals_of(model.forward)).run(function.body)
     except RecursionError:
         return {}
     return uses
@@ -54,15 +62,21 @@ class _Walk:
     """Goes through one function in the order of its source; knows which names hold which arguments."""
 
     def __init__(
-        self, owner: nn.Module, uses: dict[str, Use], holds: dict[str, _Names], depth: int, own_name: str
+        self,
+        owner: nn.Module,
+        uses: dict[str, Use],
+        holds: dict[str, _Names],
+        depth: int,
+        own_name: str,
+        names: Mapping[str, Any],
     ) -> None:
         self._owner = owner
         self._uses = uses
         self._holds = holds
         self._depth = depth
-        self._own_name = own_name
-        """What the function calls its object: 'self', mostly."""
-        self._modules: dict[str, tuple[nn.Module, int]] = {}
+        self._own = OwnObjects(owner, own_name)
+        self._names = names
+        """What the names stand for that the function finds in its module."""
         self._keys: dict[str, list[str]] = {}
         self._computed: set[str] = set()
         """Names of what calls returned: objects of another kind than the argument that they hold."""
@@ -106,9 +120,9 @@ class _Walk:
         if isinstance(target, ast.Name):
             self._holds[target.id] = held
             self._note_origin(target.id, value)
-            module = self._module(value)
+            module = self._own.module(value)
             if module is not None:
-                self._modules[target.id] = module
+                self._own.named[target.id] = module
         elif isinstance(target, (ast.Tuple, ast.List)):
             sides = (
                 value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
@@ -131,13 +145,14 @@ class _Walk:
 
     def _loop(self, target: ast.expr, source: ast.expr) -> None:
         held = self._value(source)
+        is_call = isinstance(source, ast.Call)
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Name):
             arguments = source.args
             if source.func.id == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
                 self._loop(target.elts[1], arguments[0])
                 return
             if source.func.id == "zip" and isinstance(target, ast.Tuple):
-                containers = [found[0] for item in arguments if (found := self._module(item)) is not None]
+                containers = [found[0] for item in arguments if (found := self._own.module(item)) is not None]
                 for item, argument in zip(target.elts, arguments, strict=False):
                     self._loop(item, argument)
                     if containers and isinstance(argument, ast.Name):
@@ -145,18 +160,26 @@ class _Walk:
                             self._uses[name].iterated = len(list(containers[0].children()))
                 return
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
-            container = self._container(source.func.value)
+            container = self._own.container(source.func.value)
+            if source.func.attr == "keys" and container is not None:
+                self._loop(target, source.func.value)
+                return
             if source.func.attr in ("items", "values") and container is not None:
                 if isinstance(target, ast.Tuple) and isinstance(container[0], nn.ModuleDict):
                     self._keys[getattr(target.elts[0], "id", "")] = list(container[0].keys())
                 target = target.elts[-1] if isinstance(target, ast.Tuple) else target
                 source = source.func.value
-        module = self._container(source)
+        module = self._own.container(source)
+        names_alone = not is_call and module is not None and isinstance(module[0], nn.ModuleDict)
+        if names_alone and module is not None and isinstance(target, ast.Name):
+            self._keys[target.id] = [name for name, _ in module[0].named_children()]
+            self._holds[target.id] = _NOTHING
+            return
         if module is not None and isinstance(target, ast.Name):
             children = list(module[0].children())
             if children:
                 count = 1 if isinstance(module[0], nn.ModuleDict) else len(children)
-                self._modules[target.id] = (children[0], count)
+                self._own.named[target.id] = (children[0], count)
                 self._holds[target.id] = _NOTHING
                 return
         if module is not None and isinstance(target, ast.Tuple) and self._unpack(target, module[0]):
@@ -173,7 +196,7 @@ class _Walk:
                 # The first row may have nn.Identity where the others have a layer.
                 parts = [row[place] for row in rows if len(row) > place]
                 part = next((part for part in parts if not isinstance(part, nn.Identity)), parts[0])
-                self._modules[name.id] = (part, len(rows))
+                self._own.named[name.id] = (part, len(rows))
                 self._holds[name.id] = _NOTHING
         return True
 
@@ -231,7 +254,7 @@ class _Walk:
         if any(isinstance(part, ast.Constant) and part.value is None for part in ast.walk(node.slice)):
             self._mark_indirect(held)
         for name in self._value(node.slice):
-            if not isinstance(node.slice, ast.Slice) and self._module(node.value) is None:
+            if not isinstance(node.slice, ast.Slice) and self._own.module(node.value) is None:
                 self._uses[name].is_index = True
         if (
             isinstance(node.slice, ast.Constant)
@@ -253,7 +276,7 @@ class _Walk:
         return frozenset({inner})
 
     def _call(self, node: ast.Call) -> _Names:
-        module = self._module(node.func)
+        module = self._own.module(node.func)
         values = [self._value(argument) for argument in node.args]
         for argument in node.args:
             self._note_parts(argument, is_join=called(node) in CONCATENATIONS)
@@ -262,8 +285,11 @@ class _Walk:
         if module is not None:
             return self._module_call(*module, values, named, computed)
         function = node.func
+        helper = self._helper(function)
+        if helper is not None and any(values):
+            return self._descend(None, helper, values, named, computed)
         if isinstance(function, ast.Attribute):
-            owner = self._object(function.value)
+            owner = self._own.object(function.value)
             # Its own methods and those of its parts; what all modules have does nothing to an argument.
             if isinstance(owner, nn.Module) and not hasattr(nn.Module, function.attr):
                 method = getattr(type(owner), function.attr, None)
@@ -283,6 +309,11 @@ class _Walk:
             if function.attr == "pack_padded_sequence" and len(values) > 1:
                 for name in values[1]:
                     self._uses[name].role = LENGTHS
+            if function.attr == "stft":
+                for name in values[0] if values and values[0] else self._value(function.value):
+                    if self._uses[name].layer is None:
+                        self._uses[name].role = WAVEFORM
+                return _NOTHING
             if function.attr == "sparse_coo_tensor" and values:
                 for name in values[0]:
                     self._uses[name].is_index, self._uses[name].parts = True, 2
@@ -351,9 +382,17 @@ class _Walk:
                     use.role = roles[position] if position < len(roles) else ""
         return _NOTHING
 
+    def _helper(self, node: ast.expr) -> Callable[..., Any] | None:
+        """The function that a name stands for, if it is of the forward's own package."""
+        found = self._names.get(node.id) if isinstance(node, ast.Name) else None
+        if not inspect.isfunction(found):
+            return None
+        packages = {name.partition(".")[0] for name in (found.__module__, self._names.get("__name__", ""))}
+        return found if len(packages) == 1 else None
+
     def _descend(
         self,
-        owner: nn.Module,
+        owner: nn.Module | None,
         method: Callable[..., Any],
         values: list[_Names],
         named: dict[str | None, _Names],
@@ -363,11 +402,15 @@ class _Walk:
         if function is None or self._depth >= _MAX_DEPTH:
             return frozenset().union(*values, *named.values())
         names = [argument.arg for argument in function.args.args]
-        if "staticmethod" not in {getattr(item, "id", "") for item in function.decorator_list}:
+        if owner is not None and "staticmethod" not in {
+            getattr(item, "id", "") for item in function.decorator_list
+        }:
             names = names[1:]
         holds = dict(zip(names, values, strict=False))
         holds.update({name: held for name, held in named.items() if name is not None})
-        walk = _Walk(owner, self._uses, holds, self._depth + 1, first_name(function))
+        own_name = "" if owner is None else first_name(function)
+        known = self._owner if owner is None else owner
+        walk = _Walk(known, self._uses, holds, self._depth + 1, own_name, globals_of(method))
         walk._computed.update(name for place, name in enumerate(names) if place in computed)
         walk.run(function.body)
         return walk.returned
@@ -376,53 +419,10 @@ class _Walk:
         """`x @ self.weight`: the parameter tells the last size of x."""
         if axis is None:
             return
-        weight = self._parameter(right)
+        weight = self._own.parameter(right)
         shape = getattr(weight, "shape", ())
         if len(shape) == 2:
             for name in self._value(left):
                 use = self._uses[name]
                 if use.layer is None and use.width is None:
                     use.width = int(shape[axis])
-
-    # ------------------------------------------------------------ the model's own objects
-
-    def _parameter(self, node: ast.expr) -> Any:
-        found = self._object(node)
-        return found if isinstance(found, nn.Parameter) else None
-
-    def _module(self, node: ast.expr) -> tuple[nn.Module, int] | None:
-        if isinstance(node, ast.Name) and node.id in self._modules:
-            return self._modules[node.id]
-        found = self._object(node)
-        if isinstance(found, nn.Module) and found is not self._owner:
-            return found, 1
-        if isinstance(node, ast.Subscript):  # one of a list, by a name that only the run knows
-            container = self._object(node.value)
-            if isinstance(container, (nn.ModuleList, nn.ModuleDict)) and len(container):
-                return next(iter(container.children())), len(container)
-        return None
-
-    def _container(self, node: ast.expr) -> tuple[nn.Module, int] | None:
-        """As `_module`; the object itself too, where it holds its layers by name or in order."""
-        is_own = isinstance(node, ast.Name) and node.id == self._own_name
-        if is_own and isinstance(self._owner, (nn.ModuleDict, nn.ModuleList, nn.Sequential)):
-            return self._owner, 1
-        return self._module(node)
-
-    def _object(self, node: ast.expr) -> Any:
-        """self.a.b[0]"""
-        if isinstance(node, ast.Name):
-            return self._owner if node.id == self._own_name else None
-        if isinstance(node, ast.Attribute):
-            owner = self._object(node.value)
-            try:
-                return None if owner is None else getattr(owner, node.attr, None)
-            except Exception:
-                return None
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            owner = self._object(node.value)
-            try:
-                return None if owner is None else owner[node.slice.value]
-            except Exception:
-                return None
-        return None

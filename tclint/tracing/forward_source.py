@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,12 @@ def function_of(method: Any) -> ast.FunctionDef | None:
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+
+
+def globals_of(method: Any) -> Mapping[str, Any]:
+    """What the names stand for that a function or method finds in its module."""
+    found: Mapping[str, Any] = getattr(inspect.unwrap(method), "__globals__", {})
+    return found
 
 
 def first_name(function: ast.FunctionDef) -> str:

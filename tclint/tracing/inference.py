@@ -22,6 +22,7 @@ from tclint.tracing.examples import CallInputs, InferenceFailed, described, inpu
 from tclint.tracing.forward_arguments import parameters_of, required_arguments
 from tclint.tracing.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
 from tclint.tracing.named_inputs import (
+    AUDIO_SAMPLES,
     are_graphs_of_nodes,
     are_images,
     are_labels,
@@ -40,7 +41,7 @@ from tclint.tracing.stated_sizes import (
     width,
 )
 from tclint.tracing.use_inputs import parts_of, state_for
-from tclint.tracing.uses import LENGTHS, Use
+from tclint.tracing.uses import LENGTHS, WAVEFORM, Use
 
 _META = torch.device("meta")
 
@@ -210,7 +211,7 @@ def _reason(use: Use, names: dict[int, str]) -> str:
     leaf = None if use.is_index or "mask" in use.role else first_leaf(use.layer)
     name = names.get(id(leaf), "")
     if leaf is None:
-        return ""
+        return ", the waveform that stft takes" if use.role == WAVEFORM else ""
     shown = f"{type(leaf).__name__}{f' {name!r}' if name else ''}"
     return f", inferred from the first layer that takes it ({shown})"
 
@@ -226,6 +227,8 @@ def _for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
     if use.is_index and use.layer is None:
         edges = torch.empty((max(use.parts, 1), EDGES), dtype=torch.int64, device=_META)
         return [edges if use.parts else edges[0]]
+    if use.role == WAVEFORM and use.layer is None:
+        return [torch.empty((BATCH, AUDIO_SAMPLES), device=_META)]
     if use.width is not None:
         return [torch.empty((BATCH, *middle, use.width), device=_META) for middle in ((), (64,))]
     if "mask" in use.role:

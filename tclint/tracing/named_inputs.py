@@ -24,7 +24,7 @@ from tclint.tracing.stated_sizes import (
 )
 
 _META = torch.device("meta")
-_AUDIO_SAMPLES = 16000
+AUDIO_SAMPLES = 16000
 _FRAMES = 512
 _GRID = (1, 16, 16)
 
@@ -189,7 +189,7 @@ def _waveform(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
     if isinstance(frames, int) and isinstance(mels, int):  # a spectrogram after all
         shape: tuple[int, ...] = (batch, frames, mels)
     else:
-        shape = (batch, _AUDIO_SAMPLES)
+        shape = (batch, AUDIO_SAMPLES)
     return torch.empty(shape, dtype=floating_dtype(model), device=_META)
 
 

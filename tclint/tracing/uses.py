@@ -9,6 +9,9 @@ from torch import nn
 LENGTHS = "lengths"
 """The role of what pack_padded_sequence takes beside the sequences."""
 
+WAVEFORM = "waveform"
+"""The role of what a spectrogram is made of."""
+
 
 @dataclass
 class Use:

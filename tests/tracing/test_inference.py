@@ -222,6 +222,31 @@ def heard_and_seen(self: Any, input_values: Any, frames: Any = None, padded: Any
     return heard + seen
 
 
+def embedded(t: Any, width: int) -> Any:
+    angles = t[:, None].float() * torch.arange(width // 2)[None]
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+
+def time_by_a_helper(self: Any, x: Any, t: Any) -> Any:
+    return self.conv(x) + self.fc(embedded(t, 16))[:, :, None, None]
+
+
+def spectrogram(self: Any, sound: Any) -> Any:
+    return self.conv(torch.stft(sound, 64, 32, window=self.window, return_complex=True).abs())
+
+
+def spectrogram_by_method(self: Any, sound: Any) -> Any:
+    return self.conv(sound.stft(64, 32, window=self.window, return_complex=True).abs())
+
+
+def each_by_its_name(self: Any, batch: dict[str, torch.Tensor]) -> Any:
+    return sum(self.parts[name](batch[name]) for name in self.parts)
+
+
+def each_by_a_key(self: Any, batch: Any) -> Any:
+    return torch.stack([self.parts[key](batch[key]) for key in self.parts.keys()])  # noqa: SIM118
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]]]]] = {
     "image": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(1)), [("float32", (8, 1, 224, 224))]),
     "digits": (
@@ -244,6 +269,26 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "diffusion": (
         lambda: Encoder(denoise, conv=nn.Conv2d(3, 4, 3), emb=nn.Embedding(1000, 4)),
         [("float32", (8, 3, 224, 224)), ("int64", (8,))],
+    ),
+    "time embedded by a function": (
+        lambda: Encoder(time_by_a_helper, conv=nn.Conv2d(3, 4, 3), fc=nn.Linear(16, 4)),
+        [("float32", (8, 3, 224, 224)), ("int64", (8,))],
+    ),
+    "waveform": (
+        lambda: Encoder(spectrogram, conv=nn.Conv1d(33, 4, 3), window=torch.hann_window(64)),
+        [("float32", (8, 16000))],
+    ),
+    "waveform of a method": (
+        lambda: Encoder(spectrogram_by_method, conv=nn.Conv1d(33, 4, 3), window=torch.hann_window(64)),
+        [("float32", (8, 16000))],
+    ),
+    "a mapping by the names of layers": (
+        lambda: Encoder(each_by_its_name, parts=nn.ModuleDict({"a": nn.Linear(3, 4), "b": nn.Linear(5, 4)})),
+        [("float32", (8, 3)), ("float32", (8, 5))],
+    ),
+    "a mapping by the keys of layers": (
+        lambda: Encoder(each_by_a_key, parts=nn.ModuleDict({"a": nn.Linear(3, 4), "b": nn.Linear(5, 4)})),
+        [("float32", (8, 3)), ("float32", (8, 5))],
     ),
     "recommender": (
         lambda: Encoder(rate, users=nn.Embedding(9, 4), items=nn.Embedding(9, 4)),
