@@ -295,6 +295,10 @@ class _Walk:
                 method = getattr(type(owner), function.attr, None)
                 if inspect.isfunction(method):
                     return self._descend(owner, method, values, named, computed)
+            if called(function.value) == "super":
+                inherited = self._own.inherited(function.attr)
+                if inherited is not None:
+                    return self._descend(self._owner, inherited, values, named, computed)
             if function.attr in METADATA or function.attr in PLACES:
                 self._value(function.value)
                 return _NOTHING

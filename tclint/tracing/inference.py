@@ -173,7 +173,8 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
         for name in required
         if (use := uses.get(name)) is not None
         and not ((are_lengths(name) or use.role == LENGTHS) and len(required) > 1)
-        and not (use.is_index and (are_images(name) or are_graphs_of_nodes(name, model)))
+        and not (use.is_index and are_images(name))
+        and not are_graphs_of_nodes(name, model)
     }
     separate = _are_separate_indices(known, model)
     choices = {
@@ -287,8 +288,10 @@ def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
     """Whether what is looked up in tables is one index for each example, and no sequence of them.
 
     Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand
-    beside an image.
+    beside an image, and the kinds of a graph's nodes beside the two ends of its edges.
     """
+    if any(use.is_index and use.layer is None and use.parts == 2 for use in uses.values()):
+        return True
     leaves = [leaf for use in uses.values() if (leaf := first_leaf(use.layer)) is not None]
     if any(isinstance(leaf, _OF_IMAGES) for leaf in leaves):
         return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -46,6 +48,12 @@ class OwnObjects:
         if is_own and isinstance(self._owner, (nn.ModuleDict, nn.ModuleList, nn.Sequential)):
             return self._owner, 1
         return self.module(node)
+
+    def inherited(self, name: str) -> Callable[..., Any] | None:
+        """The method that `super()` calls in that of the object's class, if it is not nn.Module's."""
+        kinds = [kind for kind in type(self._owner).__mro__ if name in vars(kind) and kind is not nn.Module]
+        method = vars(kinds[1])[name] if len(kinds) > 1 else None
+        return method if inspect.isfunction(method) else None
 
     def object(self, node: ast.expr) -> Any:
         """What `self.a.b[0]` is, or None."""

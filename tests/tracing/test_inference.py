@@ -222,6 +222,29 @@ def heard_and_seen(self: Any, input_values: Any, frames: Any = None, padded: Any
     return heard + seen
 
 
+class Molecules(nn.Module):
+    """Kinds of atoms, the two ends of each bond, and which molecule each atom is part of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds, self.message = nn.Embedding(20, 8), nn.Linear(16, 8)
+        self.cell, self.head = nn.GRUCell(8, 8), nn.Linear(8, 1)
+
+    def forward(self, z: Any, edge_index: Any, batch: Any) -> Any:
+        atoms = self.kinds(z)
+        row, col = edge_index
+        sent = self.message(torch.cat([atoms[row], atoms[col]], -1))
+        atoms = self.cell(torch.zeros_like(atoms).index_add_(0, col, sent), atoms)
+        count = int(batch.max()) + 1
+        pooled = torch.zeros(count, 8).scatter_reduce_(0, batch[:, None].expand_as(atoms), atoms, "amax")
+        return self.head(pooled)
+
+
+class InheritedMolecules(Molecules):
+    def forward(self, z: Any, edge_index: Any, batch: Any) -> Any:
+        return super().forward(z, edge_index, batch)
+
+
 def embedded(t: Any, width: int) -> Any:
     angles = t[:, None].float() * torch.arange(width // 2)[None]
     return torch.cat([angles.cos(), angles.sin()], dim=-1)
@@ -269,6 +292,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "diffusion": (
         lambda: Encoder(denoise, conv=nn.Conv2d(3, 4, 3), emb=nn.Embedding(1000, 4)),
         [("float32", (8, 3, 224, 224)), ("int64", (8,))],
+    ),
+    "molecules": (Molecules, [("int64", (8,)), ("int64", (2, 4096)), ("int64", (8,))]),
+    "molecules by an inherited forward": (
+        InheritedMolecules,
+        [("int64", (8,)), ("int64", (2, 4096)), ("int64", (8,))],
     ),
     "time embedded by a function": (
         lambda: Encoder(time_by_a_helper, conv=nn.Conv2d(3, 4, 3), fc=nn.Linear(16, 4)),
