@@ -21,6 +21,8 @@ from tclint.graph.spec import Site, TensorSpec
 
 _RUNNING = 0
 """In the place of a pattern's number, for operators that have not ended."""
+_UNPACKED_PATTERNS = 64
+"""Kept while operators are read one after the other: those of a layer, as a rule."""
 _TensorPattern = tuple[Any, ...]
 
 
@@ -223,6 +225,8 @@ class OpLog(Sequence[Op]):
                 continue
             pattern = known.get(number)
             if pattern is None:
+                if len(known) == _UNPACKED_PATTERNS:
+                    known.clear()
                 pattern = known[number] = self._patterns.get(number)
             yield self._made(index, pattern, path_number)
 
