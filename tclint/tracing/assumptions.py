@@ -25,8 +25,7 @@ MAX_ATTEMPTS = 12
 """At a run or a build that fails after a guess."""
 
 _MAX_ANSWERS = 10_000
-"""To one condition in a run. A loop that waits for the other answer (an adaptive step that is accepted) asks
-on; the longest that are asked for each element of a sequence or set have some thousands."""
+"""To one condition in a `while` of a run: the loop waits for the other one, as adaptive steps do."""
 
 # Operators looked at between a random number and the question about it.
 _CHANCE_STEPS = 8
@@ -131,7 +130,8 @@ class Assumptions:
                 truth, why = self._showing_the_work(asking, truth)
             truth = self._flipped.get(instruction, truth)
             self.branches.append(GuessedBranch(instruction, truth))
-            self._answers[instruction] += 1
+            guard = guard_at(asking)
+            self._answers[instruction] += guard is not None and guard.may_wait
             if self._answers[instruction] > _MAX_ANSWERS:
                 raise EndlessLoop(f"a condition on traced data was asked {_MAX_ANSWERS} times for one run")
         what = "a random number" if _is_chance(tensor) else "traced data"

@@ -37,6 +37,8 @@ from tclint.tracing.tensor_words import (
 from tclint.tracing.uses import LENGTHS, WAVEFORM, Use
 
 _MAX_DEPTH = 8
+_MAX_CALLS = 400
+"""Followed for one model; each is read from its source again."""
 
 
 def uses_of(model: nn.Module) -> dict[str, Use]:
@@ -48,7 +50,7 @@ def uses_of(model: nn.Module) -> dict[str, Use]:
     uses = {name: Use() for name in names}
     try:
         holds = {name: frozenset({name}) for name in names}
-        _Walk(model, uses, holds, 0, first_name(function), globals_of(model.forward)).run(function.body)
+        _Walk(model, uses, holds, _Calls(), first_name(function), model.forward).run(function.body)
     except RecursionError:
         return {}
     return uses
@@ -56,6 +58,25 @@ def uses_of(model: nn.Module) -> dict[str, Use]:
 
 _Names = frozenset[str]
 _NOTHING: _Names = frozenset()
+
+
+_NOT_PLAIN = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+
+
+def _call_of(owner: nn.Module | None, method: Any) -> tuple[int, int]:
+    return id(owner), id(getattr(method, "__code__", method))
+
+
+class _Calls:
+    """The calls that lead to the function that is read, and how many were followed in all."""
+
+    def __init__(self) -> None:
+        self.running: list[tuple[int, int]] = []
+        self.followed = 0
+
+    def may_enter(self, call: tuple[int, int]) -> bool:
+        """Whether a call, by its object and its function, is none of a function that calls itself."""
+        return len(self.running) < _MAX_DEPTH and self.followed < _MAX_CALLS and call not in self.running
 
 
 class _Walk:
@@ -66,16 +87,16 @@ class _Walk:
         owner: nn.Module,
         uses: dict[str, Use],
         holds: dict[str, _Names],
-        depth: int,
+        calls: _Calls,
         own_name: str,
-        names: Mapping[str, Any],
+        method: Any,
     ) -> None:
         self._owner = owner
         self._uses = uses
         self._holds = holds
-        self._depth = depth
-        self._own = OwnObjects(owner, own_name)
-        self._names = names
+        self._calls = calls
+        self._own = OwnObjects(owner, own_name, getattr(method, "__func__", method))
+        self._names: Mapping[str, Any] = globals_of(method)
         """What the names stand for that the function finds in its module."""
         self._keys: dict[str, list[str]] = {}
         self._computed: set[str] = set()
@@ -285,7 +306,7 @@ class _Walk:
         if module is not None:
             return self._module_call(*module, values, named, computed)
         function = node.func
-        helper = self._helper(function)
+        helper = self._helper(node)
         if helper is not None and any(values):
             return self._descend(None, helper, values, named, computed)
         if isinstance(function, ast.Attribute):
@@ -374,9 +395,13 @@ class _Walk:
         computed: set[int],
     ) -> _Names:
         is_leaf = is_torchs(module) or is_einops(module)
-        function = None if is_leaf else function_of(type(module).forward)
-        if function is not None and self._depth < _MAX_DEPTH:
-            return self._descend(module, type(module).forward, values, named, computed)
+        forward = type(module).forward
+        if (
+            not is_leaf
+            and self._calls.may_enter(_call_of(module, forward))
+            and function_of(forward) is not None
+        ):
+            return self._descend(module, forward, values, named, computed)
         roles = [*argument_names_of(module)[: len(values)], *(name or "" for name in named)]
         for position, held in enumerate((*values, *named.values())):
             for name in held:
@@ -386,13 +411,22 @@ class _Walk:
                     use.role = roles[position] if position < len(roles) else ""
         return _NOTHING
 
-    def _helper(self, node: ast.expr) -> Callable[..., Any] | None:
-        """The function that a name stands for, if it is of the forward's own package."""
-        found = self._names.get(node.id) if isinstance(node, ast.Name) else None
-        if not inspect.isfunction(found):
+    def _helper(self, node: ast.Call) -> Callable[..., Any] | None:
+        """The function that is called by its name, if it is of the forward's own package and plain.
+
+        What it would do with layers that it is given, or arguments that have no names, is not read.
+        """
+        name = getattr(node.func, "id", "")
+        found = None if name in self._holds else self._names.get(name)
+        if not inspect.isfunction(found) or found.__code__.co_flags & _NOT_PLAIN:
             return None
-        packages = {name.partition(".")[0] for name in (found.__module__, self._names.get("__name__", ""))}
-        return found if len(packages) == 1 else None
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if len(node.args) > found.__code__.co_argcount or any(self._own.container(item) for item in given):
+            return None
+        packages = {
+            (name or "").partition(".")[0] for name in (found.__module__, self._names.get("__name__"))
+        }
+        return found if len(packages) == 1 and self._calls.may_enter(_call_of(None, found)) else None
 
     def _descend(
         self,
@@ -402,10 +436,11 @@ class _Walk:
         named: dict[str | None, _Names],
         computed: set[int],
     ) -> _Names:
-        function = function_of(method)
-        if function is None or self._depth >= _MAX_DEPTH:
+        call = _call_of(owner, method)
+        function = function_of(method) if self._calls.may_enter(call) else None
+        if function is None:
             return frozenset().union(*values, *named.values())
-        names = [argument.arg for argument in function.args.args]
+        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
         if owner is not None and "staticmethod" not in {
             getattr(item, "id", "") for item in function.decorator_list
         }:
@@ -414,9 +449,14 @@ class _Walk:
         holds.update({name: held for name, held in named.items() if name is not None})
         own_name = "" if owner is None else first_name(function)
         known = self._owner if owner is None else owner
-        walk = _Walk(known, self._uses, holds, self._depth + 1, own_name, globals_of(method))
+        walk = _Walk(known, self._uses, holds, self._calls, own_name, method)
         walk._computed.update(name for place, name in enumerate(names) if place in computed)
-        walk.run(function.body)
+        self._calls.running.append(call)
+        self._calls.followed += 1
+        try:
+            walk.run(function.body)
+        finally:
+            self._calls.running.pop()
         return walk.returned
 
     def _product(self, left: ast.expr, right: ast.expr, axis: int | None) -> None:

@@ -72,9 +72,10 @@ _GRADIENTS: dict[Any, str] = {
 
 def _on_meta_as(outputs: Any, gradients: Any) -> Any:
     """Real gradients (ones, as a rule) on meta where the outputs are: the engine compares the devices."""
-    if isinstance(outputs, (list, tuple)) and isinstance(gradients, (list, tuple)):
+    are_several = isinstance(outputs, (list, tuple))
+    if are_several and isinstance(gradients, (list, tuple)) and len(outputs) == len(gradients):
         return tuple(map(_on_meta_as, outputs, gradients))
-    if isinstance(outputs, (list, tuple)) and len(outputs) == 1:
+    if are_several and len(outputs) == 1:
         return _on_meta_as(outputs[0], gradients)
     if isinstance(outputs, torch.Tensor) and isinstance(gradients, torch.Tensor) and outputs.is_meta:
         return to_meta(gradients)

@@ -21,10 +21,10 @@ _FILLED_ELEMENTS = range(32, 4097)
 _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
 _address: Any = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
-"""Of a tensor's values, which stay shared; older versions of torch copy them first."""
-_view_of_memory: Any = ctypes.pythonapi.PyMemoryView_FromMemory
-_view_of_memory.restype = ctypes.py_object
-_view_of_memory.argtypes = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+"""Of the memory that a tensor's values lie in, and stay in; older versions of torch copy them first."""
+_view_of_memory: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+    ("PyMemoryView_FromMemory", ctypes.pythonapi)
+)
 _PyBUF_READ = 0x100
 """Of Python's C API."""
 _use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
@@ -138,6 +138,7 @@ class EqualConstants:
             and made.layout is torch.strided
             and not made.is_quantized
             and made.nbytes >= _MIN_BYTES
+            and made.storage_offset() == 0
             and not made.requires_grad
             and made.is_contiguous()
             and not made.is_conj()

@@ -41,6 +41,8 @@ class Guard(NamedTuple):
     body_calls: tuple[ast.expr, ...] = ()
     """What is called where the condition holds, of an `if` that does not leave."""
     else_calls: tuple[ast.expr, ...] = ()
+    may_wait: bool = False
+    """It stands in a `while`, which may end by what is done where the condition holds."""
 
     @property
     def working_value(self) -> bool:
@@ -174,7 +176,7 @@ def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:
             yield Guard(node.test.lineno, last, negated, is_loop, leaves)
         elif negated is not None:
             calls = callees(node.body), callees(node.orelse)
-            yield Guard(node.test.lineno, last, negated, False, "", *calls)
+            yield Guard(node.test.lineno, last, negated, False, "", *calls, isinstance(loop, ast.While))
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield from _guards(child, None)

@@ -229,7 +229,7 @@ def _for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
         edges = torch.empty((max(use.parts, 1), EDGES), dtype=torch.int64, device=_META)
         return [edges if use.parts else edges[0]]
     if use.role == WAVEFORM and use.layer is None:
-        return [torch.empty((BATCH, AUDIO_SAMPLES), device=_META)]
+        return [torch.empty((BATCH, AUDIO_SAMPLES), dtype=floating_dtype(model), device=_META)]
     if use.width is not None:
         return [torch.empty((BATCH, *middle, use.width), device=_META) for middle in ((), (64,))]
     if "mask" in use.role:
@@ -290,7 +290,7 @@ def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
     Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand
     beside an image, and the kinds of a graph's nodes beside the two ends of its edges.
     """
-    if any(use.is_index and use.layer is None and use.parts == 2 for use in uses.values()):
+    if any(use.is_index and use.parts == 2 and "edge" in name.lower() for name, use in uses.items()):
         return True
     leaves = [leaf for use in uses.values() if (leaf := first_leaf(use.layer)) is not None]
     if any(isinstance(leaf, _OF_IMAGES) for leaf in leaves):

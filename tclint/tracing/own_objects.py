@@ -16,11 +16,13 @@ class OwnObjects:
     Args:
         owner: the object that the method belongs to.
         own_name: what the method calls it: 'self', mostly; '' of a function, which has none.
+        method: the method itself.
     """
 
-    def __init__(self, owner: nn.Module, own_name: str) -> None:
+    def __init__(self, owner: nn.Module, own_name: str, method: Any) -> None:
         self._owner = owner
         self._own_name = own_name
+        self._method = inspect.unwrap(method) if callable(method) else None
         self.named: dict[str, tuple[nn.Module, int]] = {}
         """Layers by the local names that hold them, each with how many share the name in a loop."""
 
@@ -50,10 +52,19 @@ class OwnObjects:
         return self.module(node)
 
     def inherited(self, name: str) -> Callable[..., Any] | None:
-        """The method that `super()` calls in that of the object's class, if it is not nn.Module's."""
-        kinds = [kind for kind in type(self._owner).__mro__ if name in vars(kind) and kind is not nn.Module]
-        method = vars(kinds[1])[name] if len(kinds) > 1 else None
-        return method if inspect.isfunction(method) else None
+        """The method that `super()` calls in this one, if it is not PyTorch's."""
+        kinds = type(self._owner).__mro__
+        places = [
+            place
+            for place, kind in enumerate(kinds)
+            if any(
+                inspect.isfunction(own) and inspect.unwrap(own) is self._method for own in vars(kind).values()
+            )
+        ]
+        later = (vars(kind).get(name) for kind in kinds[places[0] + 1 :]) if places else iter(())
+        method = next((found for found in later if found is not None), None)
+        is_torchs = (getattr(method, "__module__", "") or "").partition(".")[0] == "torch"
+        return method if inspect.isfunction(method) and not is_torchs else None
 
     def object(self, node: ast.expr) -> Any:
         """What `self.a.b[0]` is, or None."""

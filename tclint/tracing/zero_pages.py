@@ -35,7 +35,10 @@ def release_zero_pages(made: torch.Tensor) -> None:
     Masks are mostly zeros: of the three tables of 600 KiB that windowed attention computes its mask with, a
     quarter is not.
     """
-    if made.nbytes < _MIN_BYTES or _madvise is None or not made.untyped_storage().resizable():
+    if made.nbytes < _MIN_BYTES or _madvise is None:
+        return
+    memory = made.untyped_storage()
+    if not memory.resizable() or made.storage_offset() or memory.nbytes() != made.nbytes:
         return
     page_bytes = mmap.PAGESIZE
     start = _address(made)

@@ -348,6 +348,19 @@ def test_a_loop_that_waits_for_the_other_answer_gets_it(monkeypatch: pytest.Monk
     assert (said.what, said.count) == ("condition on traced data: True assumed", 4)
 
 
+def test_a_loop_that_ends_may_ask_as_often_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
+
+    def use(layer: nn.Linear, x: Tensor) -> Tensor:
+        y = x
+        for _ in range(60):
+            if (x > 0).any():
+                y = y + 1
+        return layer(y)
+
+    assert tclint.trace(lambda: Lambda(use), torch.empty(2, 4, device="meta")).outputs[0].shape == (2, 4)
+
+
 def test_a_loop_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
 

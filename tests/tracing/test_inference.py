@@ -245,6 +245,47 @@ class InheritedMolecules(Molecules):
         return super().forward(z, edge_index, batch)
 
 
+def each(layers: Any, x: Any) -> Any:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def layers_by_a_helper(self: Any, x: Any) -> Any:
+    return self.head(each(self.blocks, x))
+
+
+def halves(x: Any) -> Any:
+    yield from x.chunk(2, dim=-1)
+
+
+def parts_by_a_generator(self: Any, x: Any) -> Any:
+    return self.head(self.fc(torch.cat(list(halves(x)), dim=-1)))
+
+
+def mapped(value: Any, function: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: mapped(item, function) for key, item in value.items()}
+    if isinstance(value, list):
+        return [mapped(item, function) for item in value]
+    return mapped(tuple(value), function) if isinstance(value, tuple) else function(value)
+
+
+def mapped_by_a_helper(self: Any, x: Any) -> Any:
+    return self.fc(mapped(x, torch.relu))
+
+
+def spans_of_tokens(self: Any, tokens: Any, spans: Any) -> Any:
+    words, _ = self.rnn(self.emb(tokens))
+    start, end = spans
+    return self.fc(torch.cat([words[:, start], words[:, end]], dim=-1))
+
+
+class OwnLstm(nn.LSTM):
+    def forward(self, x: Any) -> Any:  # type: ignore[override]
+        return super().forward(x)[0]
+
+
 def embedded(t: Any, width: int) -> Any:
     angles = t[:, None].float() * torch.arange(width // 2)[None]
     return torch.cat([angles.cos(), angles.sin()], dim=-1)
@@ -297,6 +338,28 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "molecules by an inherited forward": (
         InheritedMolecules,
         [("int64", (8,)), ("int64", (2, 4096)), ("int64", (8,))],
+    ),
+    "layers given to a function": (
+        lambda: Encoder(layers_by_a_helper, head=nn.Linear(32, 2), blocks=nn.ModuleList([nn.Linear(16, 32)])),
+        [("float32", (8, 16))],
+    ),
+    "parts by a generator": (
+        lambda: Encoder(parts_by_a_generator, head=nn.Linear(7, 3), fc=nn.Linear(16, 7)),
+        [("float32", (8, 16))],
+    ),
+    "a function that calls itself": (
+        lambda: Encoder(mapped_by_a_helper, fc=nn.Linear(16, 7)),
+        [("float32", (8, 16))],
+    ),
+    "pairs of places are no edges": (
+        lambda: Encoder(
+            spans_of_tokens, emb=nn.Embedding(9, 4), rnn=nn.LSTM(4, 4, batch_first=True), fc=nn.Linear(8, 2)
+        ),
+        [("int64", (8, 128)), ("int64", (2, 4096))],
+    ),
+    "an inherited layer of PyTorch": (
+        lambda: OwnLstm(16, 4, batch_first=True),
+        [("float32", (8, 128, 16))],
     ),
     "time embedded by a function": (
         lambda: Encoder(time_by_a_helper, conv=nn.Conv2d(3, 4, 3), fc=nn.Linear(16, 4)),

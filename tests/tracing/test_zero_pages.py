@@ -30,6 +30,13 @@ def test_values_stay(dtype: torch.dtype, size_bytes: int, places: list[int]) -> 
     assert torch.equal(made != 0, before != 0)
 
 
+def test_what_lies_before_a_part_stays() -> None:
+    whole = torch.cat([torch.ones(1 << 16), torch.zeros(1 << 16)])
+    release_zero_pages(whole[1 << 16 :])
+    release_zero_pages(whole[1:])
+    assert int(whole.sum()) == 1 << 16
+
+
 def test_minus_zero_is_a_value() -> None:
     made = -torch.zeros(100_000)
     release_zero_pages(made)
