@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
 from typing import Any, overload
 
+from tclint.graph.numbered import Numbered
 from tclint.graph.op import OP_KINDS, Cast, Checkpoint, Op, OpKind
 from tclint.graph.op_attributes import Packed, unpack
 from tclint.graph.op_patterns import Common, OpPatterns, Pattern
@@ -38,8 +39,7 @@ class OpLog(Sequence[Op]):
         self._patterns = OpPatterns()
         self._paths: list[str] = []
         """Of modules, as they were entered: the same again where a module was entered again."""
-        self._tensors: dict[_TensorPattern, int] = {}
-        self._tensors_by_number: list[_TensorPattern] = []
+        self._tensors: Numbered[_TensorPattern] = Numbered()
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         """Of sites and attributes, by id: to compare those takes long, and equal ones are mostly the same."""
@@ -152,22 +152,19 @@ class OpLog(Sequence[Op]):
     def _tensor(self, index: int, path: str, spec: TensorSpec) -> int:
         parameter, producer = spec.parameter, spec.producer
         is_within = parameter is not None and path != "" and parameter.startswith(path + ".")
-        pattern = (
-            spec.shape,
-            spec.dtype,
-            spec.strides,
-            parameter[len(path) :] if is_within and parameter is not None else parameter,
-            is_within,
-            None if producer is None else index - producer,
-            spec.output_index,
-            spec.input_name,
-            spec.is_derived,
+        return self._tensors.number(
+            (
+                spec.shape,
+                spec.dtype,
+                spec.strides,
+                parameter[len(path) :] if is_within and parameter is not None else parameter,
+                is_within,
+                None if producer is None else index - producer,
+                spec.output_index,
+                spec.input_name,
+                spec.is_derived,
+            )
         )
-        number = self._tensors.get(pattern)
-        if number is None:
-            number = self._tensors[pattern] = len(self._tensors_by_number)
-            self._tensors_by_number.append(pattern)
-        return number
 
     # ------------------------------------------------------------------ reading
 
@@ -178,7 +175,7 @@ class OpLog(Sequence[Op]):
 
     def _made(self, index: int, pattern: Pattern, path_number: int) -> Op:
         common, attributes, sites, inputs, outputs = pattern
-        objects, tensors = self._objects, self._tensors_by_number
+        objects, tensors = self._objects, self._tensors.values
         construct_site, construct_library_site, call_site, call_library_site = sites
         path = self._paths[path_number]
         return Op(
@@ -285,7 +282,7 @@ class OpLog(Sequence[Op]):
                 [[*common[:-1], [astuple(cast) for cast in common.casts]], *numbers]  # casts are last
                 for common, *numbers in self._patterns
             ],
-            "tensors": self._tensors_by_number,
+            "tensors": self._tensors.values,
             "objects": [_to_json(value) for value in self._objects],
             "paths": list(paths),
         }
@@ -299,7 +296,7 @@ class OpLog(Sequence[Op]):
         """
         log = cls()
         log._rows = OpRows.of(data["rows"])
-        log._tensors_by_number = [
+        log._tensors.values = [
             (tuple(shape), dtype, None if strides is None else tuple(strides), *rest)
             for shape, dtype, strides, *rest in data["tensors"]
         ]

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tclint.graph.numbered import Numbered
 from tclint.graph.op import Cast, Checkpoint, OpKind
 
 _SITES = 4
@@ -49,13 +50,11 @@ class OpPatterns:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-        self._packed: list[bytes] = []
-        self._common_numbers: dict[Common, int] = {}
-        self._common: list[Common] = []
+        self._packed: Numbered[bytes] = Numbered()
+        self._common: Numbered[Common] = Numbered()
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return len(self._packed.values)
 
     def number_of(
         self,
@@ -66,24 +65,16 @@ class OpPatterns:
         outputs: Sequence[int],
     ) -> int:
         """The number of a pattern, described as Pattern has it; a new one if it was not asked for before."""
-        common_number = self._common_numbers.get(common)
-        if common_number is None:
-            common_number = self._common_numbers[common] = len(self._common)
-            self._common.append(common)
-        packed = array("I", [common_number, attributes, *sites, len(inputs), *inputs, *outputs]).tobytes()
-        number = self._numbers.get(packed)
-        if number is None:
-            self._packed.append(packed)
-            number = self._numbers[packed] = len(self._packed)
-        return number
+        numbers = [self._common.number(common), attributes, *sites, len(inputs), *inputs, *outputs]
+        return self._packed.number(array("I", numbers).tobytes()) + 1
 
     def get(self, number: int) -> Pattern:
         """The pattern of that number."""
-        common, attributes, *rest = memoryview(self._packed[number - 1]).cast("I")
+        common, attributes, *rest = memoryview(self._packed.values[number - 1]).cast("I")
         first = _SITES + 1
         last = first + rest[_SITES]
         return Pattern(
-            self._common[common],
+            self._common.values[common],
             attributes,
             tuple(rest[:_SITES]),
             tuple(rest[first:last]),

@@ -15,7 +15,7 @@ from tclint.graph import Assumption, Site
 from tclint.tracing.called_layers import calls_a_layer
 from tclint.tracing.constants import RANDOM_FACTORIES
 from tclint.tracing.contents import likely_values
-from tclint.tracing.exits import extremum_at, guard_at
+from tclint.tracing.exits import Guard, extremum_at, guard_at
 from tclint.tracing.origin import origin_of, spec_of
 from tclint.tracing.sites import SiteFinder
 
@@ -122,15 +122,15 @@ class Assumptions:
         asking, frame, names = self._asking_frames()
         if asking is not None and frame is not None:
             instruction = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+            guard = guard_at(asking)
             if any("check" in name or "assert" in name for name in names):
                 truth = True
             elif (known := _picks_the_known(tensor, extremum_at(asking))) is not None:
                 truth, why = known, ", which takes the size that is known"
             elif not _is_made_by(tensor, _FLAWS):
-                truth, why = self._showing_the_work(asking, truth)
+                truth, why = self._showing_the_work(asking, guard, truth)
             truth = self._flipped.get(instruction, truth)
             self.branches.append(GuessedBranch(instruction, truth))
-            guard = guard_at(asking)
             self._answers[instruction] += guard is not None and guard.may_wait
             if self._answers[instruction] > _MAX_ANSWERS:
                 raise EndlessLoop(f"a condition on traced data was asked {_MAX_ANSWERS} times for one run")
@@ -138,9 +138,8 @@ class Assumptions:
         self.add(f"condition on {what}: {truth} assumed{why}")
         return truth
 
-    def _showing_the_work(self, frame: FrameType, truth: bool) -> tuple[bool, str]:
+    def _showing_the_work(self, frame: FrameType, guard: Guard | None, truth: bool) -> tuple[bool, str]:
         """The answer with which work is done that the guess would skip, and the reason; or the guess."""
-        guard = guard_at(frame)
         if guard is None:
             return truth, ""
         if guard.body_calls or guard.else_calls:

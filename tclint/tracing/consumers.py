@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.einops_layers import is_einops
+from tclint.tracing.followed_calls import FollowedCalls, plain_helper
 from tclint.tracing.forward_source import (
     argument_names_of,
     called,
@@ -36,10 +37,6 @@ from tclint.tracing.tensor_words import (
 )
 from tclint.tracing.uses import LENGTHS, WAVEFORM, Use
 
-_MAX_DEPTH = 8
-_MAX_CALLS = 400
-"""Followed for one model; each is read from its source again."""
-
 
 def uses_of(model: nn.Module) -> dict[str, Use]:
     """A Use for every argument of the model's forward about which its source tells something."""
@@ -50,7 +47,7 @@ def uses_of(model: nn.Module) -> dict[str, Use]:
     uses = {name: Use() for name in names}
     try:
         holds = {name: frozenset({name}) for name in names}
-        _Walk(model, uses, holds, _Calls(), first_name(function), model.forward).run(function.body)
+        _Walk(model, uses, holds, FollowedCalls(), first_name(function), model.forward).run(function.body)
     except RecursionError:
         return {}
     return uses
@@ -58,25 +55,6 @@ def uses_of(model: nn.Module) -> dict[str, Use]:
 
 _Names = frozenset[str]
 _NOTHING: _Names = frozenset()
-
-
-_NOT_PLAIN = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-
-
-def _call_of(owner: nn.Module | None, method: Any) -> tuple[int, int]:
-    return id(owner), id(getattr(method, "__code__", method))
-
-
-class _Calls:
-    """The calls that lead to the function that is read, and how many were followed in all."""
-
-    def __init__(self) -> None:
-        self.running: list[tuple[int, int]] = []
-        self.followed = 0
-
-    def may_enter(self, call: tuple[int, int]) -> bool:
-        """Whether a call, by its object and its function, is none of a function that calls itself."""
-        return len(self.running) < _MAX_DEPTH and self.followed < _MAX_CALLS and call not in self.running
 
 
 class _Walk:
@@ -87,7 +65,7 @@ class _Walk:
         owner: nn.Module,
         uses: dict[str, Use],
         holds: dict[str, _Names],
-        calls: _Calls,
+        calls: FollowedCalls,
         own_name: str,
         method: Any,
     ) -> None:
@@ -191,9 +169,9 @@ class _Walk:
                 target = target.elts[-1] if isinstance(target, ast.Tuple) else target
                 source = source.func.value
         module = self._own.container(source)
-        names_alone = not is_call and module is not None and isinstance(module[0], nn.ModuleDict)
-        if names_alone and module is not None and isinstance(target, ast.Name):
-            self._keys[target.id] = [name for name, _ in module[0].named_children()]
+        layers = None if module is None or is_call else module[0]
+        if isinstance(layers, nn.ModuleDict) and isinstance(target, ast.Name):  # its names
+            self._keys[target.id] = [name for name, _ in layers.named_children()]
             self._holds[target.id] = _NOTHING
             return
         if module is not None and isinstance(target, ast.Name):
@@ -306,8 +284,8 @@ class _Walk:
         if module is not None:
             return self._module_call(*module, values, named, computed)
         function = node.func
-        helper = self._helper(node)
-        if helper is not None and any(values):
+        helper = plain_helper(node, self._names, self._holds, self._own)
+        if helper is not None and any(values) and self._calls.may_enter(None, helper):
             return self._descend(None, helper, values, named, computed)
         if isinstance(function, ast.Attribute):
             owner = self._own.object(function.value)
@@ -396,11 +374,7 @@ class _Walk:
     ) -> _Names:
         is_leaf = is_torchs(module) or is_einops(module)
         forward = type(module).forward
-        if (
-            not is_leaf
-            and self._calls.may_enter(_call_of(module, forward))
-            and function_of(forward) is not None
-        ):
+        if not is_leaf and self._calls.may_enter(module, forward) and function_of(forward) is not None:
             return self._descend(module, forward, values, named, computed)
         roles = [*argument_names_of(module)[: len(values)], *(name or "" for name in named)]
         for position, held in enumerate((*values, *named.values())):
@@ -411,23 +385,6 @@ class _Walk:
                     use.role = roles[position] if position < len(roles) else ""
         return _NOTHING
 
-    def _helper(self, node: ast.Call) -> Callable[..., Any] | None:
-        """The function that is called by its name, if it is of the forward's own package and plain.
-
-        What it would do with layers that it is given, or arguments that have no names, is not read.
-        """
-        name = getattr(node.func, "id", "")
-        found = None if name in self._holds else self._names.get(name)
-        if not inspect.isfunction(found) or found.__code__.co_flags & _NOT_PLAIN:
-            return None
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if len(node.args) > found.__code__.co_argcount or any(self._own.container(item) for item in given):
-            return None
-        packages = {
-            (name or "").partition(".")[0] for name in (found.__module__, self._names.get("__name__"))
-        }
-        return found if len(packages) == 1 and self._calls.may_enter(_call_of(None, found)) else None
-
     def _descend(
         self,
         owner: nn.Module | None,
@@ -436,8 +393,7 @@ class _Walk:
         named: dict[str | None, _Names],
         computed: set[int],
     ) -> _Names:
-        call = _call_of(owner, method)
-        function = function_of(method) if self._calls.may_enter(call) else None
+        function = function_of(method) if self._calls.may_enter(owner, method) else None
         if function is None:
             return frozenset().union(*values, *named.values())
         names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
@@ -451,12 +407,8 @@ class _Walk:
         known = self._owner if owner is None else owner
         walk = _Walk(known, self._uses, holds, self._calls, own_name, method)
         walk._computed.update(name for place, name in enumerate(names) if place in computed)
-        self._calls.running.append(call)
-        self._calls.followed += 1
-        try:
+        with self._calls.entered(owner, method):
             walk.run(function.body)
-        finally:
-            self._calls.running.pop()
         return walk.returned
 
     def _product(self, left: ast.expr, right: ast.expr, axis: int | None) -> None:

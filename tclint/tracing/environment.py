@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib.machinery
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -89,7 +89,7 @@ def without_gpu() -> Iterator[None]:
             replacements.append((functorch, name, _with_autograd(getattr(functorch, name))))
     with (
         patched(replacements),
-        _patched_when_imported({*MODULES, SCANS}, _late_replacements, imported),
+        _patched_when_imported(imported),
         _slow_attention(),
         _no_scripting(),
         patched_apply(),
@@ -106,27 +106,27 @@ def _fake_cuda() -> tuple[tuple[Any, str, Any], ...]:
     )
 
 
+_LATE_MODULES = frozenset({*MODULES, SCANS})
+
+
 def _late_replacements() -> list[tuple[Any, str, Any]]:
     return [*plain_wrappers(), *generic_scans()]
 
 
 class _PatchingFinder:
-    """Patches modules that are imported while it stands in sys.meta_path, as soon as they are there."""
+    """Patches modules that are imported while it stands in sys.meta_path, as soon as they are there.
 
-    def __init__(
-        self,
-        modules: Collection[str],
-        replacements: Callable[[], list[tuple[Any, str, Any]]],
-        done: list[tuple[Any, str, Any]],
-        undo: contextlib.ExitStack,
-    ) -> None:
-        self._modules = modules
-        self._replacements = replacements
+    Args:
+        done: the replacements of those that were imported before.
+        undo: takes back the others.
+    """
+
+    def __init__(self, done: list[tuple[Any, str, Any]], undo: contextlib.ExitStack) -> None:
         self._done = done
         self._undo = undo
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self._modules:
+        if name not in _LATE_MODULES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         loader = spec.loader if spec is not None else None
@@ -137,7 +137,7 @@ class _PatchingFinder:
         def run_and_patch(module: Any) -> None:
             run(module)
             known = {(id(owner), attribute) for owner, attribute, _ in self._done}
-            new = [item for item in self._replacements() if (id(item[0]), item[1]) not in known]
+            new = [item for item in _late_replacements() if (id(item[0]), item[1]) not in known]
             self._done.extend(new)
             self._undo.enter_context(patched(new))
 
@@ -146,14 +146,10 @@ class _PatchingFinder:
 
 
 @contextlib.contextmanager
-def _patched_when_imported(
-    modules: Collection[str],
-    replacements: Callable[[], list[tuple[Any, str, Any]]],
-    done: list[tuple[Any, str, Any]],
-) -> Iterator[None]:
-    """Patch modules that the block itself imports as well; of the replacements, these are done."""
+def _patched_when_imported(done: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Patch modules that the block itself imports as well."""
     with contextlib.ExitStack() as undo:
-        finder = _PatchingFinder(modules, replacements, done, undo)
+        finder = _PatchingFinder(done, undo)
         sys.meta_path.insert(0, finder)
         undo.callback(sys.meta_path.remove, finder)
         yield

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from tclint.graph import numel
 from tclint.graph.spec import contiguous_strides
-from tclint.tracing.zero_pages import release_zero_pages
+from tclint.tracing.zero_pages import data_address, release_zero_pages
 
 _MIN_BYTES = 4096
 """Smaller results are not compared with others: one page of memory is not worth the checksum."""
@@ -20,8 +20,6 @@ _FILLED_ELEMENTS = range(32, 4097)
 """Fewer take no more memory than a share in others' does; more are found by `share`, whatever filled them."""
 _clone_on_write: Any = getattr(torch, "_lazy_clone", None)
 _is_clone_on_write: Any = getattr(torch._C, "_is_cow_tensor", None)
-_address: Any = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
-"""Of the memory that a tensor's values lie in, and stay in; older versions of torch copy them first."""
 _view_of_memory: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
     ("PyMemoryView_FromMemory", ctypes.pythonapi)
 )
@@ -149,5 +147,5 @@ class EqualConstants:
     def _key(tensor: torch.Tensor) -> Any:
         """Equal for equal constants."""
         # Not by way of numpy, after which the memory could not be resized.
-        values = _view_of_memory(_address(tensor), tensor.nbytes, _PyBUF_READ)
+        values = _view_of_memory(data_address(tensor), tensor.nbytes, _PyBUF_READ)
         return tensor.dtype, tensor.shape, zlib.crc32(values)

@@ -46,4 +46,9 @@ def argument_names_of(module: nn.Module) -> list[str]:
 
 def is_torchs(module: nn.Module) -> bool:
     """Whether its forward is PyTorch's, be it inherited."""
-    return (getattr(type(module).forward, "__module__", "") or "").partition(".")[0] == "torch"
+    return package_of(getattr(type(module).forward, "__module__", "")) == "torch"
+
+
+def package_of(module_name: str | None) -> str:
+    """The outermost package of a module; of functions made by `exec`, which have no module, ''."""
+    return (module_name or "").partition(".")[0]

@@ -25,6 +25,7 @@ from tclint.tracing.stated_sizes import (
 
 _META = torch.device("meta")
 AUDIO_SAMPLES = 16000
+"""A second at 16 kHz, the rate of speech models."""
 _FRAMES = 512
 _GRID = (1, 16, 16)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from tclint.tracing.forward_source import package_of
+
 
 class OwnObjects:
     """The objects that a method's expressions name.
@@ -63,8 +65,7 @@ class OwnObjects:
         ]
         later = (vars(kind).get(name) for kind in kinds[places[0] + 1 :]) if places else iter(())
         method = next((found for found in later if found is not None), None)
-        is_torchs = (getattr(method, "__module__", "") or "").partition(".")[0] == "torch"
-        return method if inspect.isfunction(method) and not is_torchs else None
+        return method if inspect.isfunction(method) and package_of(method.__module__) != "torch" else None
 
     def object(self, node: ast.expr) -> Any:
         """What `self.a.b[0]` is, or None."""

@@ -15,7 +15,9 @@ _MIN_BYTES = 1 << 16
 """Of smaller tensors too few pages could be given back."""
 _WORD_BYTES = 8
 _MADV_DONTNEED = 4
-_address: Callable[[torch.Tensor], int] = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
+"""Of Linux's mman-common.h."""
+data_address: Callable[[torch.Tensor], int] = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
+"""Of the memory that a tensor is all of. What is shared stays so; older versions of torch copy it first."""
 
 
 def _load_madvise() -> Any:
@@ -41,7 +43,7 @@ def release_zero_pages(made: torch.Tensor) -> None:
     if not memory.resizable() or made.storage_offset() or memory.nbytes() != made.nbytes:
         return
     page_bytes = mmap.PAGESIZE
-    start = _address(made)
+    start = data_address(made)
     skipped = -start % page_bytes
     pages = (made.nbytes - skipped) // page_bytes
     if skipped % _WORD_BYTES:
