@@ -6,18 +6,14 @@ returns (shape, strides, dtype), or None wherever it is not certain: then torch'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from tclint.graph.spec import contiguous_strides
 from tclint.tracing.formats import is_dense, strides_in_format, suggests_channels_last
-
-Metadata = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-Rule = Callable[..., "Metadata | None"]
-
-_FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+from tclint.tracing.pointwise_rules import FLOATING, POINTWISE_RULES, Metadata, Rule
 
 
 def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> Metadata:
@@ -25,41 +21,18 @@ def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> Metadata:
 
 
 def _same(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
-    if kwargs or tensor.dtype not in _FLOATING or not tensor.is_contiguous():
+    return _row_major(tensor, **kwargs) if tensor.is_contiguous() else None
+
+
+def _row_major(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
+    if kwargs or tensor.dtype not in FLOATING:
         return None
     return _contiguous(tuple(tensor.shape), tensor.dtype)
-
-
-def _unary(tensor: Any, *_args: Any, approximate: str = "none") -> Metadata | None:
-    del approximate
-    return _same(tensor)
 
 
 def _dropout(tensor: Any, p: float, train: bool) -> Metadata | None:
     # In evaluation it hands back its input, which the kernel itself has to do.
     return _same(tensor) if train and 0.0 < p < 1.0 else None
-
-
-def _pow(tensor: Any, exponent: Any, **kwargs: Any) -> Metadata | None:
-    return None if kwargs or isinstance(exponent, torch.Tensor) else _same(tensor)
-
-
-def _binary(left: Any, right: Any, *args: Any, alpha: Any = 1) -> Metadata | None:
-    del alpha
-    if args or not isinstance(left, torch.Tensor) or left.dtype not in _FLOATING or not left.is_contiguous():
-        return None
-    if not isinstance(right, torch.Tensor):
-        return _same(left) if isinstance(right, (int, float)) else None
-    if left.dtype != right.dtype or not right.is_contiguous():
-        return None
-    if left.shape == right.shape:
-        return _same(left)
-    if left.dim() != right.dim():
-        # Both are row-major, and so is the result, if one already has its shape.
-        large, small = (left, right) if left.dim() > right.dim() else (right, left)
-        if small.dim() == 0 or large.shape[large.dim() - small.dim() :] == small.shape:
-            return _contiguous(tuple(large.shape), left.dtype)
-    return None
 
 
 def _sparse_mm(sparse: Any, dense: Any, *_: Any) -> Metadata | None:
@@ -160,7 +133,7 @@ def _convolved(tensor: Any, weight: Any, channels: int, sizes: Sequence[int]) ->
 
 
 def _batch_norm(tensor: Any, *_args: Any) -> Metadata | None:
-    if tensor.dtype not in _FLOATING:
+    if tensor.dtype not in FLOATING:
         return None
     shape = tuple(tensor.shape)
     return shape, strides_in_format(shape, channels_last=suggests_channels_last(tensor)), tensor.dtype
@@ -236,7 +209,7 @@ def _angle(tensor: Any) -> Metadata | None:
 
 def _softmax(tensor: Any, dim: int = -1, dtype: Any = None) -> Metadata | None:
     del dim
-    return None if dtype is not None else _same(tensor)
+    return None if dtype is not None else _row_major(tensor)
 
 
 def _embedding(weight: Any, indices: Any, *_args: Any) -> Metadata | None:
@@ -247,11 +220,7 @@ def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
     first = tensors[0]
     rank, dtype = first.dim(), first.dtype
     if not rank > 0 or any(
-        tensor.dim() != rank
-        or tensor.dtype != dtype
-        or not tensor.is_contiguous()
-        or suggests_channels_last(tensor)
-        for tensor in tensors
+        tensor.dim() != rank or tensor.dtype != dtype or suggests_channels_last(tensor) for tensor in tensors
     ):
         return None
     shape = list(first.shape)
@@ -264,7 +233,7 @@ def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
 
 
 def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Metadata | None:
-    if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in _FLOATING:
+    if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in FLOATING:
         return None
     given = dim if isinstance(dim, (list, tuple)) else [dim]
     axes = {axis % tensor.dim() for axis in given if -tensor.dim() <= axis < tensor.dim()}
@@ -274,6 +243,16 @@ def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) ->
         1 if axis in axes else size for axis, size in enumerate(tensor.shape) if keepdim or axis not in axes
     ]
     return _contiguous(tuple(shape), tensor.dtype)
+
+
+def _any(tensor: Any, *dims: Any, **kwargs: Any) -> Metadata | None:
+    return None if dims or kwargs or tensor.dtype == torch.uint8 else ((), (), torch.bool)
+
+
+def _gru_cell(tensor: Any, hidden: Any, *weights: Any) -> Metadata | None:
+    if any(other.dtype != tensor.dtype for other in (hidden, *weights) if other is not None):
+        return None
+    return _same(hidden)
 
 
 def _pooled(
@@ -294,28 +273,11 @@ def _per_dim(value: Any, count: int) -> tuple[Any, ...]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "cos",
-            "exp",
-            "gelu",
-            "hardswish",
-            "leaky_relu",
-            "neg",
-            "relu",
-            "rsqrt",
-            "sigmoid",
-            "silu",
-            "sin",
-            "sqrt",
-            "tanh",
-        ),
-        _unary,
-    ),
-    **dict.fromkeys(("add", "div", "mul", "sub"), _binary),
+    **POINTWISE_RULES,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
-    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm"), _same),
+    **dict.fromkeys(("group_norm", "instance_norm"), _same),
+    **dict.fromkeys(("all", "any"), _any),
     "batch_norm": _batch_norm,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "_sparse_mm": _sparse_mm,
@@ -323,11 +285,12 @@ RULES: dict[str, Rule] = {
     "cat": _cat,
     "dropout": _dropout,
     "embedding": _embedding,
+    "gru_cell": _gru_cell,
+    "layer_norm": _row_major,
     "linear": _linear,
     "matmul": _matmul,
     "max_pool2d": _max_pool2d,
     "mean": _mean,
-    "pow": _pow,
     "scaled_dot_product_attention": _attention,
     "softmax": _softmax,
 }
