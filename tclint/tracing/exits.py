@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import ast
 import dis
-import itertools
-import linecache
-import os
-import sys
-import tokenize
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from tclint.tracing.called_layers import callees
-
-_MAX_LINES = 20_000
-_WHOLE_FILE = 0
-"""In the place of a function's first line."""
-_Loop = ast.For | ast.AsyncFor | ast.While
+from tclint.tracing.statements import Statement, parsed, statement_at
 
 
 class Guard(NamedTuple):
@@ -52,9 +43,7 @@ class Guard(NamedTuple):
 
 def guard_at(frame: FrameType) -> Guard | None:
     """The condition that a frame is at, where what it guards is clear."""
-    guards = _conditions_around(frame.f_code).guards
-    found = [guard for guard in guards if guard.first_line <= frame.f_lineno <= guard.last_line]
-    return found[0] if len(found) == 1 else None
+    return _conditions_at(frame.f_code, frame.f_lineno).guard
 
 
 def extremum_at(frame: FrameType) -> str:
@@ -62,96 +51,45 @@ def extremum_at(frame: FrameType) -> str:
     code = frame.f_code
     if not dis.opname[code.co_code[frame.f_lasti]].startswith(("CALL", "PRECALL")):
         return ""
-    calls = _conditions_around(code).extrema
-    names = {name for first, last, name in calls if first <= frame.f_lineno <= last}
-    return names.pop() if len(names) == 1 else ""
+    return _conditions_at(code, frame.f_lineno).extremum
 
 
 class _Conditions(NamedTuple):
-    """What a source tells."""
+    """What a line tells."""
 
-    guards: tuple[Guard, ...] = ()
-    extrema: tuple[tuple[int, int, str], ...] = ()
-    """First line, last line and name of each call of max or min with several values."""
+    guard: Guard | None = None
+    extremum: str = ""
 
 
-_known: dict[tuple[str, int], _Conditions] = {}
+_known: dict[tuple[str, int, bool], _Conditions] = {}
 _MAX_KNOWN = 256
 
 
-def _conditions_around(code: CodeType) -> _Conditions:
-    # Lambdas and comprehensions stand in lines of the function around them.
-    first_line = _WHOLE_FILE if code.co_name.startswith("<") else code.co_firstlineno
-    known = _known.get((code.co_filename, first_line))
+def _conditions_at(code: CodeType, number: int) -> _Conditions:
+    key = code.co_filename, number, code.co_name.startswith("<")
+    known = _known.get(key)
     if known is None:
-        # Not asked for what is known: all of a function's instructions are looked at.
-        known = _conditions_in(code.co_filename, first_line, _last_line(code))
+        statement = statement_at(code, number)
+        known = _Conditions() if statement is None else _conditions_in(statement, number)
         if len(_known) >= _MAX_KNOWN:
             _known.clear()
-        _known[code.co_filename, first_line] = known
+        _known[key] = known
     return known
 
 
-def _last_line(code: CodeType) -> int:
-    """Of the instructions of the code and of the functions in it."""
-    if sys.version_info >= (3, 11):
-        lines = [end for _, end, _, _ in code.co_positions() if end is not None]
-    else:
-        lines = [line for _, _, line in code.co_lines() if line is not None]
-    inner = [_last_line(value) for value in code.co_consts if isinstance(value, CodeType)]
-    return max([code.co_firstlineno, *lines, *inner])
+def _conditions_in(statement: Statement, number: int) -> _Conditions:
+    guards = [
+        guard
+        for guard in (*_guard(statement), *_choices(statement))
+        if guard.first_line <= number <= guard.last_line
+    ]
+    names = {name for first, last, name in _extrema(statement) if first <= number <= last}
+    return _Conditions(guards[0] if len(guards) == 1 else None, names.pop() if len(names) == 1 else "")
 
 
-def _conditions_in(path: str, first_line: int, last_line: int) -> _Conditions:
-    """Of a function in these lines, counted from 1, or of a whole file."""
-    try:
-        lines = _lines(path, first_line, last_line)
-        if not lines or len(lines) > _MAX_LINES:
-            return _Conditions()
-        tree = _parsed(lines)
-        ast.increment_lineno(tree, max(first_line, 1) - 1)
-        return _Conditions((*_guards(tree, None), *_choices(tree)), tuple(_extrema(tree)))
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return _Conditions() if first_line == _WHOLE_FILE else _conditions_in(path, _WHOLE_FILE, 0)
-
-
-def _lines(path: str, first_line: int, last_line: int) -> list[str]:
-    if not os.path.isfile(path):  # a notebook's cell
-        return _function(iter(linecache.getlines(path)), first_line, last_line)
-    # A module's source can be more than all else of a trace.
-    with tokenize.open(path) as stream:
-        return _function(stream, first_line, last_line)
-
-
-def _function(source: Iterator[str], first_line: int, last_line: int) -> list[str]:
-    """The lines up to the last that has instructions, and those of its block that have none."""
-    if first_line == _WHOLE_FILE:
-        return list(source)
-    lines = list(itertools.islice(source, first_line - 1, last_line))
-    outside = _indentation(lines[0]) if lines else 0
-    for line in source:
-        if line.strip() and not line.lstrip().startswith("#") and _indentation(line) <= outside:
-            break
-        lines.append(line)
-    return lines
-
-
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _parsed(lines: list[str]) -> ast.Module:
-    if lines[0][0] not in " \t":
-        return ast.parse("".join(lines))
-    tree = ast.parse("if True:\n" + "".join(lines))
-    ast.increment_lineno(tree, -1)
-    block = tree.body[0]
-    assert isinstance(block, ast.If)
-    return ast.Module(block.body, [])
-
-
-def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
-    for node in ast.walk(tree):
+def _extrema(statement: Statement) -> Iterator[tuple[int, int, str]]:
+    """First line, last line and name of each call of max or min with several values."""
+    for node in _nodes(statement):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -161,34 +99,36 @@ def _extrema(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
             yield node.lineno, node.end_lineno or node.lineno, node.func.id
 
 
-def _guards(node: ast.AST, loop: _Loop | None) -> Iterator[Guard]:
-    """Every `if`, `while` and `assert` below a node that stands in a loop, with what it guards."""
-    if isinstance(node, ast.Assert):
-        negated = _is_negated(node.test)
-        if negated is not None:
-            yield Guard(node.test.lineno, node.test.end_lineno or node.test.lineno, negated, False, "assert")
-    if isinstance(node, (ast.If, ast.While)):
-        negated = _is_negated(node.test)
-        last = node.test.end_lineno or node.test.lineno
-        is_loop = isinstance(node, ast.While)
-        leaves = _way_out(node, loop) if isinstance(node, ast.If) else ""
-        if negated is not None and (is_loop or leaves):
-            yield Guard(node.test.lineno, last, negated, is_loop, leaves)
-        elif negated is not None:
-            calls = callees(node.body), callees(node.orelse)
-            yield Guard(node.test.lineno, last, negated, False, "", *calls, isinstance(loop, ast.While))
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield from _guards(child, None)
-        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            inner = node if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) else None
-            inside = inner is not None and child in inner.body
-            yield from _guards(child, inner if inside else loop)
+def _nodes(statement: Statement) -> Iterator[ast.AST]:
+    for part in statement.tree:
+        yield from ast.walk(part)
 
 
-def _choices(tree: ast.Module) -> Iterator[Guard]:
+def _guard(statement: Statement) -> Iterator[Guard]:
+    """That of an `if`, a `while` or an `assert`."""
+    node = statement.tree[0]
+    if not isinstance(node, (ast.Assert, ast.If, ast.While)):
+        return
+    negated = _is_negated(node.test)
+    if negated is None:
+        return
+    lines = node.test.lineno, node.test.end_lineno or node.test.lineno
+    if isinstance(node, ast.While):
+        yield Guard(*lines, negated, True, "")
+    elif isinstance(node, ast.Assert):
+        yield Guard(*lines, negated, False, "assert")
+    elif leaves := _way_out(statement):
+        yield Guard(*lines, negated, False, leaves)
+    else:
+        whole = parsed(statement.chain, statement.first_line)[0]
+        assert isinstance(whole, ast.If)
+        calls = callees(whole.body), callees(whole.orelse)
+        yield Guard(*lines, negated, False, "", *calls, statement.loop == "while")
+
+
+def _choices(statement: Statement) -> Iterator[Guard]:
     """Every `body if test else other`."""
-    for node in ast.walk(tree):
+    for node in _nodes(statement):
         if isinstance(node, ast.IfExp) and (negated := _is_negated(node.test)) is not None:
             last = node.test.end_lineno or node.test.lineno
             calls = callees([node.body]), callees([node.orelse])
@@ -220,14 +160,14 @@ def _asks_for_a_constant(part: ast.expr) -> bool:
     )
 
 
-def _way_out(node: ast.If, loop: _Loop | None) -> str:
-    if node.orelse:
+def _way_out(statement: Statement) -> str:
+    if statement.has_else:
         return ""
-    last = node.body[-1]
+    last = statement.last
     if isinstance(last, ast.Continue):
         return "continue"
     if isinstance(last, ast.Break):  # other loops may have no other end
-        return "break" if isinstance(loop, (ast.For, ast.AsyncFor)) else ""
+        return "break" if statement.loop == "for" else ""
     if isinstance(last, ast.Raise):
         return "raise"
     return "return" if isinstance(last, ast.Return) else ""
