@@ -73,10 +73,18 @@ RANDOM_FILLERS = frozenset(
     }
 )
 
+_BOOLEAN = frozenset(
+    {"bitwise_and", "bitwise_or", "eq", "ge", "gt", "isclose", "le", "logical_and", "logical_or", "lt", "ne"}
+)
+"""Operators whose results take a byte an element, whatever they are made of."""
+
 _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indices", "triu_indices"})
 
 MAX_REAL_ELEMENTS = 1 << 18
 """Integer and Boolean constants above this size lose their values (2 MiB of int64)."""
+MAX_BUILT_BYTES = 1 << 19
+"""What a constructor combines constants to loses its values above this size: tables of all pairs of patches,
+of which every layer of windowed attention makes one again. Masks of Booleans may have MAX_REAL_ELEMENTS."""
 MAX_REAL_FLOATS = 1 << 16
 """Floating-point constants above this size are weights or tables: only their shape matters."""
 MAX_REAL_UNDEFINED = 64
@@ -101,8 +109,12 @@ def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     return count <= MAX_REAL_ELEMENTS
 
 
-def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> bool:
-    """Whether an operator on constants makes a constant that is small enough to keep its values."""
+def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], is_built: bool) -> bool:
+    """Whether an operator on constants makes a constant that is small enough to keep its values.
+
+    Args:
+        is_built: in a constructor, not in a forward.
+    """
     if name == "one_hot":
         classes = args[1] if len(args) > 1 else -1
         return bool(tensors[0].numel() * max(classes, 1) <= MAX_REAL_ELEMENTS)
@@ -116,7 +128,11 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape, start=rank - tensor.dim()):
             sizes[axis] = max(sizes[axis], size)
-    return numel(sizes) <= MAX_REAL_ELEMENTS
+    count = numel(sizes)
+    if is_built and name not in _BOOLEAN:
+        item_bytes: int = max([tensor.dtype.itemsize for tensor in tensors])
+        return count * item_bytes <= MAX_BUILT_BYTES
+    return count <= MAX_REAL_ELEMENTS
 
 
 def _size_and_dtype(

@@ -28,11 +28,11 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
-from tclint.tracing.equal_constants import EqualConstants, make_resizable
+from tclint.tracing.equal_constants import EqualConstants, lazy_clone, make_resizable
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.index_checks import check_constant_rows
-from tclint.tracing.meta_kernels import MetaKernels, run_on_zeros, to_meta
+from tclint.tracing.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.op_writer import OpWriter
 from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice, required_facts
 from tclint.tracing.origin import (
@@ -46,6 +46,7 @@ from tclint.tracing.origin import (
     tensors_in,
 )
 from tclint.tracing.sites import SiteFinder
+from tclint.tracing.zero_pages import zeros
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _META = torch.device("meta")
@@ -141,6 +142,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 filled = self._constants.filled(function, facts.full_name, args, kwargs)
                 if filled is not None:
                     return filled
+            if facts.full_name == "zeros" and kwargs.get("layout") in (None, torch.strided):
+                output = zeros(args[0], kwargs.get("dtype"))
+                if output is not None:
+                    return self._constants.share(output)
             output = function(*args, **kwargs)
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
@@ -148,7 +153,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return self._constants.share(output)
         kwargs = {**kwargs, "device": _META}
         kwargs.pop("pin_memory", None)
-        output = function(*args, **kwargs)
+        output = made_like(facts.full_name, source, kwargs)
+        if output is None:
+            output = function(*args, **kwargs)
         if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
             self.record(facts, args, kwargs, output, ())
         return output
@@ -172,7 +179,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         elif device is not None and device.type == "meta" and self.writer is not None:
             # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
             kwargs = {**kwargs, "device": _CPU}
-        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors):
+        is_built = self.writer is None
+        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors, is_built):
             return self._run_meta(function, facts, args, kwargs, tensors)
         if self.writer is None and tensors and self._constants.is_filled(facts.full_name, args):
             return args[0]
@@ -186,7 +194,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
-            output = function(*args, **kwargs)
+            output = lazy_clone(args[0]) if _is_times_one(facts, args) else function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise
@@ -360,6 +368,17 @@ class Recorder(CallRecorder, TorchDispatchMode):
 
 def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
     return {id(tensor): spec_of(tensor) for tensor in tensors}
+
+
+def _is_times_one(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+    """Of the scaling of rotary embeddings, mostly: the result needs no memory of its own."""
+    return (
+        facts.full_name == "mul"
+        and type(args[1]) in (int, float)
+        and args[1] == 1
+        and args[0].is_floating_point()
+        and args[0].is_contiguous()
+    )
 
 
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:

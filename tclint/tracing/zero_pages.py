@@ -6,14 +6,17 @@ import ctypes
 import itertools
 import mmap
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+
+from tclint.graph import numel
 
 _MIN_BYTES = 1 << 16
 """Of smaller tensors too few pages could be given back."""
 _WORD_BYTES = 8
+_MAX_ITEM_BYTES = 16
 _MADV_DONTNEED = 4
 """Of Linux's mman-common.h."""
 data_address: Callable[[torch.Tensor], int] = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
@@ -31,28 +34,59 @@ def _load_madvise() -> Any:
 _madvise = _load_madvise()
 
 
+def zeros(size: Sequence[int], dtype: torch.dtype | None) -> torch.Tensor | None:
+    """As `torch.zeros`, without memory until it is written to; None for small ones, and outside Linux."""
+    if _madvise is None or numel(size) * _MAX_ITEM_BYTES < _MIN_BYTES:
+        return None
+    made = torch.empty(size, dtype=dtype)
+    pages = _pages_of(made)
+    if pages is None:
+        return None
+    values = made.view(-1).view(torch.uint8)
+    values[: pages.skipped_bytes].zero_()
+    values[pages.skipped_bytes + pages.whole * mmap.PAGESIZE :].zero_()
+    _madvise(pages.start, pages.whole * mmap.PAGESIZE, _MADV_DONTNEED)
+    return made
+
+
 def release_zero_pages(made: torch.Tensor) -> None:
-    """Give back pages of a dense tensor's values, if the memory is torch's own: a file's would come back.
+    """Give back pages of a dense tensor's values that hold nothing but zeros.
 
     Masks are mostly zeros: of the three tables of 600 KiB that windowed attention computes its mask with, a
     quarter is not.
     """
-    if made.nbytes < _MIN_BYTES or _madvise is None:
+    pages = _pages_of(made)
+    if pages is None or pages.skipped_bytes % _WORD_BYTES:
         return
-    memory = made.untyped_storage()
-    if not memory.resizable() or made.storage_offset() or memory.nbytes() != made.nbytes:
-        return
-    page_bytes = mmap.PAGESIZE
-    start = data_address(made)
-    skipped = -start % page_bytes
-    pages = (made.nbytes - skipped) // page_bytes
-    if skipped % _WORD_BYTES:
-        return
-    words = made.view(-1).view(torch.uint8)[skipped : skipped + pages * page_bytes].view(torch.int64)
-    is_used = words.view(pages, page_bytes // _WORD_BYTES).any(dim=1).tolist()
+    size_bytes = pages.whole * mmap.PAGESIZE
+    values = made.view(-1).view(torch.uint8)[pages.skipped_bytes : pages.skipped_bytes + size_bytes]
+    words = values.view(torch.int64).view(pages.whole, mmap.PAGESIZE // _WORD_BYTES)
     first = 0
-    for used, run in itertools.groupby(is_used):
+    for used, run in itertools.groupby(words.any(dim=1).tolist()):
         count = len(list(run))
         if not used:
-            _madvise(start + skipped + first * page_bytes, count * page_bytes, _MADV_DONTNEED)
+            _madvise(pages.start + first * mmap.PAGESIZE, count * mmap.PAGESIZE, _MADV_DONTNEED)
         first += count
+
+
+class _Pages(NamedTuple):
+    """The whole pages of a tensor's memory."""
+
+    start: int
+    """The first one's address."""
+    skipped_bytes: int
+    """Of the tensor, in front of it."""
+    whole: int
+    """How many of them."""
+
+
+def _pages_of(made: torch.Tensor) -> _Pages | None:
+    """None where it is small, or its memory not all its own and torch's: a file's would come back."""
+    if made.nbytes < _MIN_BYTES or _madvise is None:
+        return None
+    memory = made.untyped_storage()
+    if not memory.resizable() or made.storage_offset() or memory.nbytes() != made.nbytes:
+        return None
+    address = data_address(made)
+    skipped_bytes = -address % mmap.PAGESIZE
+    return _Pages(address + skipped_bytes, skipped_bytes, (made.nbytes - skipped_bytes) // mmap.PAGESIZE)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from tclint.tracing.zero_pages import release_zero_pages
+from tclint.tracing.zero_pages import release_zero_pages, zeros
 
 _DTYPES = [torch.bool, torch.uint8, torch.float16, torch.int32, torch.float64, torch.complex64]
 
@@ -28,6 +28,27 @@ def test_values_stay(dtype: torch.dtype, size_bytes: int, places: list[int]) -> 
     assert torch.equal(made, before)
     made += before  # can be written to
     assert torch.equal(made != 0, before != 0)
+
+
+@given(st.sampled_from(_DTYPES), st.integers(0, 300_000))
+def test_zeros_are_zeros(dtype: torch.dtype, size_bytes: int) -> None:
+    size = size_bytes // dtype.itemsize
+    dirty = torch.ones(size, dtype=dtype)
+    del dirty  # its memory may be what comes next
+    made = zeros((size,), dtype)
+    assert made is None or torch.equal(made, torch.zeros(size, dtype=dtype))
+    assert made is None or sys.platform == "linux"
+    assert made is not None or size_bytes < 1 << 17 or sys.platform != "linux"
+
+
+def test_zeros_in_the_middle_of_memory() -> None:
+    before, after = torch.ones(1 << 15), torch.ones(1 << 15)
+    made = zeros((3, 11, 1009), torch.float64)
+    assert made is None or not bool(made.any())
+    if made is not None:
+        made += 1
+    assert bool((before == 1).all())
+    assert bool((after == 1).all())
 
 
 def test_what_lies_before_a_part_stays() -> None:
@@ -61,6 +82,14 @@ def test_pages_of_zeros_are_not_resident() -> None:
     row = made.nbytes // 64 // mmap.PAGESIZE
     assert before >= 63 * row
     assert 2 * row <= _resident_pages(made) <= 2 * row + 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems make them as torch does")
+def test_zeros_are_not_resident() -> None:
+    made = zeros((64, 1 << 12), None)
+    assert made is not None
+    assert made.dtype == torch.get_default_dtype()
+    assert _resident_pages(made) <= 2
 
 
 def _resident_pages(tensor: torch.Tensor) -> int:

@@ -1,0 +1,84 @@
+"""Which constants keep their values, and what the others are said to be."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import tclint
+
+
+class _PairTable(nn.Module):
+    """Differences of all pairs of positions, as windowed attention indexes its biases with."""
+
+    def __init__(self, positions: int) -> None:
+        super().__init__()
+        at = torch.arange(positions)
+        self.register_buffer("pairs", at[:, None] - at[None, :])
+        self.largest = int(self.pairs.max())
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def test_a_constructors_table_of_pairs_keeps_its_values_up_to_512_kib() -> None:
+    model = _PairTable(256)
+    built: list[_PairTable] = []
+    graph = tclint.trace(lambda: built.append(_PairTable(256)) or built[0])
+    assert built[0].largest == model.largest == 255
+    assert torch.equal(built[0].pairs, model.pairs)
+    assert not [item for item in graph.assumptions if "test_constants" in str(item.site)]
+
+
+def test_a_larger_one_is_a_guess_that_is_said() -> None:
+    graph = tclint.trace(lambda: _PairTable(257))
+    assert [
+        item for item in graph.assumptions if item.site is not None and "test_constants" in item.site.path
+    ]
+
+
+def test_a_mask_takes_a_byte_an_element() -> None:
+    built: list[Tensor] = []
+
+    class Masked(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            at = torch.arange(512)
+            built.append(at[:, None] >= at[None, :])
+
+    tclint.trace(Masked)
+    assert int(built[0].sum()) == 512 * 513 // 2
+
+
+def test_a_table_times_one_is_a_tensor_of_its_own() -> None:
+    seen: list[Tensor] = []
+
+    class Scaled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            table = torch.arange(10_000).float()
+            scaled = table * 1.0
+            scaled += 1
+            seen.extend((table, scaled))
+            return super().forward(x)
+
+    tclint.trace(lambda: Scaled(4, 4))
+    table, scaled = seen
+    assert torch.equal(table + 1, scaled)
+    assert float(table[0]) == 0.0
+
+
+def test_like_a_strided_tensor() -> None:
+    class Like(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x.to(memory_format=torch.channels_last))
+            return y + torch.zeros_like(y) + torch.ones_like(y.transpose(1, 2)).transpose(1, 2)
+
+    graph = tclint.trace(lambda: Like(3, 8, 3), inputs=(torch.zeros(2, 3, 8, 8),))
+    conv, zeros, ones = (
+        next(op for op in graph.ops if op.name == name) for name in ("conv2d", "zeros_like", "ones_like")
+    )
+    assert zeros.outputs[0].strides == conv.outputs[0].strides
+    assert ones.outputs[0].shape == (2, 6, 8, 6)
+    real = Like(3, 8, 3)(torch.zeros(2, 3, 8, 8))
+    assert graph.outputs[0].strides == real.stride()
