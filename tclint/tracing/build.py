@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from tclint.garbage import without_garbage_collection
+from tclint.garbage import collect_what_is_new, without_garbage_collection
 from tclint.graph import Assumption, Parameter
 from tclint.tracing.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.devices import DeviceRewriter
@@ -18,6 +18,7 @@ from tclint.tracing.environment import without_gpu, without_initialisation
 from tclint.tracing.modules import construct_site_of, remembered_construction
 from tclint.tracing.recorder import Recorder
 from tclint.tracing.sites import SiteFinder
+from tclint.tracing.source_lines import forgotten_source_lines
 from tclint.tracing.weight_names import is_lazy, named_tensors
 
 
@@ -46,6 +47,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
                 break
         else:
             drop_values(built, sites)
+            collect_what_is_new()
             return built, recorder.assumptions.listed_of_build()
     assert first is not None
     raise first from None
@@ -54,6 +56,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
 def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder) -> Any:
     with (
         without_garbage_collection(),
+        forgotten_source_lines(),
         remembered_construction(sites),
         without_gpu(),
         without_initialisation(),

@@ -7,6 +7,7 @@ that `model.module` works and parameters are called what they are called in trai
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Sequence
@@ -98,10 +99,10 @@ def plain_wrappers() -> list[tuple[Any, str, Any]]:
             if inspect.isfunction(function) and not function.__code__.co_freevars:
                 found.append((function, "__code__", substitute.__code__))
         found += [
-            (distributed, "init_process_group", lambda *_args, **_kwargs: None),
-            (distributed, "get_rank", lambda *_args, **_kwargs: 0),
-            (distributed, "get_world_size", lambda *_args, **_kwargs: 1),
-            (distributed, "barrier", lambda *_args, **_kwargs: None),
+            (distributed, "init_process_group", _nothing),
+            (distributed, "get_rank", _first_rank),
+            (distributed, "get_world_size", _one_process),
+            (distributed, "barrier", _nothing),
         ]
     return found
 
@@ -111,6 +112,19 @@ def _is_idle(distributed: Any) -> bool:
     return bool(distributed.is_available() and not distributed.is_initialized())
 
 
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+def _first_rank(*_args: Any, **_kwargs: Any) -> int:
+    return 0
+
+
+def _one_process(*_args: Any, **_kwargs: Any) -> int:
+    return 1
+
+
+@functools.cache
 def _init(attribute: str) -> Any:
     def __init__(self: nn.Module, module: nn.Module, *_args: Any, **_kwargs: Any) -> None:
         nn.Module.__init__(self)
@@ -120,6 +134,7 @@ def _init(attribute: str) -> Any:
     return __init__
 
 
+@functools.cache
 def _forward(attribute: str) -> Any:
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return getattr(self, attribute)(*args, **kwargs)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,20 +40,34 @@ _FAKE_CUDA_TENSORS = {
 }
 
 
-@contextlib.contextmanager
-def patched(replacements: list[tuple[Any, str, Any]]) -> Iterator[None]:
+class patched:
     """Set attributes that exist for the length of the block."""
-    saved = []
-    for owner, name, value in replacements:
-        if hasattr(owner, name):
-            # vars() keeps the descriptor (staticmethod, classmethod) that getattr would unwrap.
-            saved.append((owner, name, vars(owner).get(name, getattr(owner, name))))
-            setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for owner, name, value in reversed(saved):
-            setattr(owner, name, value)
+
+    __slots__ = ("_before", "_replacements")
+
+    def __init__(self, replacements: Sequence[tuple[Any, str, Any]]) -> None:
+        self._replacements = replacements
+        self._before: list[Any] = []
+
+    def __enter__(self) -> None:
+        # vars() keeps the descriptor (staticmethod, classmethod) that getattr would unwrap.
+        self._before = [
+            vars(owner).get(name, getattr(owner, name)) if hasattr(owner, name) else _ABSENT
+            for owner, name, _ in self._replacements
+        ]
+        for (owner, name, value), before in zip(self._replacements, self._before, strict=True):
+            if before is not _ABSENT:
+                setattr(owner, name, value)
+
+    def __exit__(self, *_error: object) -> None:
+        for (owner, name, _), before in zip(
+            reversed(self._replacements), reversed(self._before), strict=True
+        ):
+            if before is not _ABSENT:
+                setattr(owner, name, before)
+
+
+_ABSENT = object()
 
 
 @contextlib.contextmanager
@@ -61,14 +75,14 @@ def without_gpu() -> Iterator[None]:
     """Let code that asks for CUDA, compiles or scripts itself, or takes shortcuts run as plain torch."""
     replacements: list[tuple[Any, str, Any]] = [
         (torch, "compile", _not_compiled),
-        (nn.Module, "compile", _returns(None)),
+        (nn.Module, "compile", _nothing),
     ]
     for module_name in ("torch.cuda.amp.common", "torch.amp.autocast_mode"):
         with contextlib.suppress(ImportError):  # not in every version
             module = importlib.import_module(module_name)
-            replacements.append((module, "amp_definitely_not_available", lambda: False))
+            replacements.append((module, "amp_definitely_not_available", _never))
     if not torch.cuda.is_available():
-        replacements.append((nn.Module, "cuda", lambda self, *_args, **_kwargs: self))
+        replacements.append((nn.Module, "cuda", _itself))
         replacements.append((nn.Module, "to", _to_device_by_number(nn.Module.to)))
         replacements += _fake_cuda()
     replacements += _lazy_parameters()
@@ -82,7 +96,7 @@ def without_gpu() -> Iterator[None]:
         replacements += [(checkpoint, own, checkpointed_region) for own in (name, f"{name}_impl")]
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     if flex is not None:
-        replacements.append((flex, "_validate_device", lambda *_args, **_kwargs: None))
+        replacements.append((flex, "_validate_device", _nothing))
     functorch = sys.modules.get("torch._functorch.eager_transforms")
     for name in ("grad_increment_nesting", "jvp_increment_nesting"):
         if hasattr(functorch, name):
@@ -159,12 +173,9 @@ def _patched_when_imported(done: list[tuple[Any, str, Any]]) -> Iterator[None]:
 def without_initialisation() -> Iterator[None]:
     """Make torch.nn.init's random fillers do nothing: the values of weights do not matter."""
 
-    def keep(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
-        return tensor
-
     # All public initialisers end in these, also those imported by name before the patch.
     names = ("_no_grad_uniform_", "_no_grad_normal_", "_no_grad_trunc_normal_")
-    with patched([(nn.init, name, keep) for name in names]):
+    with patched([(nn.init, name, _itself) for name in names]):
         yield
 
 
@@ -199,8 +210,8 @@ def _no_scripting() -> Iterator[None]:
     with patched(
         [
             (torch.jit, "script", script),
-            (torch.jit, "script_if_tracing", lambda function: function),
-            (torch.jit, "trace", lambda function, *_args, **_kwargs: function),
+            (torch.jit, "script_if_tracing", _itself),
+            (torch.jit, "trace", _itself),
             (torch.jit, "load", _no_archive),
         ]
     ):
@@ -238,6 +249,18 @@ def _with_autograd(enter: Callable[..., Any]) -> Callable[..., Any]:
 def _not_compiled(model: Any = None, **_options: Any) -> Any:
     # Used as a function, and as a decorator with options.
     return model if model is not None else lambda function: function
+
+
+def _itself(given: Any, *_args: Any, **_kwargs: Any) -> Any:
+    return given
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+def _never() -> bool:
+    return False
 
 
 def _returns(value: Any) -> Callable[..., Any]:

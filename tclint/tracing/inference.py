@@ -34,6 +34,7 @@ from tclint.tracing.named_inputs import (
     is_context,
 )
 from tclint.tracing.number_inputs import numbers_for
+from tclint.tracing.source_lines import forgotten_source_lines
 from tclint.tracing.stated_sizes import (
     SEQUENCE_LENGTH,
     attribute,
@@ -50,6 +51,7 @@ _ADVICE = "; --input sets another"
 _MAX_GUESSES = 20
 
 
+@forgotten_source_lines()
 def infer_inputs(model: nn.Module) -> CallInputs:
     """The likeliest inputs for the model's forward, with the other guesses as their alternatives.
 
