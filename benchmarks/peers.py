@@ -10,7 +10,8 @@ Every measurement runs in a process of its own, forked from a server that has im
 the tools and done nothing else; the tools take turns on each model. The child runs its tool on a two-layer
 model first, so that what the tool imports late is not part of the figures. Building the model is timed apart.
 Peak memory is that of the child over this state: `peak_mib` includes the model, as the tool needs it (real
-weights for those that run it on the CPU), `over_model_mib` does not.
+weights for those that run it on the CPU), `over_model_mib` does not. It is exact where a C compiler (cc) is
+installed, for peak_memory.c.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +37,14 @@ from peers_models import MODELS  # noqa: E402
 from peers_tools import TOOLS, Tool  # noqa: E402
 from zoo_case import as_call, note  # noqa: E402
 from zoo_child import run_in_child  # noqa: E402
-from zoo_memory import fill_free_memory, memory_baseline_kib, reset_peak, status_kib  # noqa: E402
+from zoo_memory import (  # noqa: E402
+    exact_peaks,
+    fill_free_memory,
+    memory_baseline_kib,
+    peak_kib,
+    reset_peak,
+    status_kib,
+)
 
 COLUMNS = (
     "model",
@@ -77,7 +86,11 @@ def measure_all(models: list[str], tools: list[str], arguments: argparse.Namespa
     """Append the rows that are missing, all tools in turn for each model."""
     out = Path(arguments.out)
     done = {(row["model"], row["tool"], row["repeat"]) for row in _rows(out)}
-    servers = {is_tclint: _Server(is_tclint, arguments.timeout) for is_tclint in (True, False)}
+    folder = tempfile.TemporaryDirectory()
+    peaks = exact_peaks(Path(folder.name))
+    if not peaks:
+        note("there is no C compiler (cc): peaks may be a quarter of a MiB off")
+    servers = {is_tclint: _Server(is_tclint, arguments.timeout, peaks) for is_tclint in (True, False)}
     is_new = not out.exists()
     with out.open("a", newline="", encoding="utf-8") as stream:
         rows = csv.DictWriter(stream, COLUMNS, restval="")
@@ -96,15 +109,20 @@ def measure_all(models: list[str], tools: list[str], arguments: argparse.Namespa
                     note(f"{model}, {tool}: {row['result']} {row.get('seconds', '')}")
     for server in servers.values():
         server.close()
+    folder.cleanup()
 
 
 class _Server:
     """A process with the imports done, that forks a child per measurement."""
 
-    def __init__(self, is_tclint: bool, timeout_s: float) -> None:
-        environment = dict(
-            os.environ, HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1"
-        )
+    def __init__(self, is_tclint: bool, timeout_s: float, environment: dict[str, str]) -> None:
+        environment = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        }
         if is_tclint:
             # As the command's own worker has it.
             environment.update(PYTORCH_JIT="0", TORCHDYNAMO_DISABLE="1")
@@ -178,7 +196,7 @@ def _measure(say: Callable[..., None], model: str, tool: str) -> None:
     built: dict[str, float] = {}
 
     def note_built() -> None:
-        built["peak"] = status_kib("VmHWM") - before_kib
+        built["peak"] = peak_kib() - before_kib
         reset_peak()
         built["resident"] = status_kib("VmRSS")
         built["at"], built["cpu"] = time.perf_counter(), time.process_time()
@@ -192,13 +210,13 @@ def _measure(say: Callable[..., None], model: str, tool: str) -> None:
         say(result=f"{at}{type(error).__name__}: {lines[0][:150] if lines else ''}")
         return
     seconds, cpu_s = time.perf_counter() - built["at"], time.process_time() - built["cpu"]
-    peak_kib = status_kib("VmHWM")
+    most_kib = peak_kib()
     say(
         build_s=f"{built['at'] - started:.4f}",
         seconds=f"{seconds:.4f}",
         cpu_s=f"{cpu_s:.4f}",
-        peak_mib=f"{max(built['peak'], peak_kib - before_kib) / 1024:.1f}",
-        over_model_mib=f"{(peak_kib - built['resident']) / 1024:.1f}",
+        peak_mib=f"{max(built['peak'], most_kib - before_kib) / 1024:.3f}",
+        over_model_mib=f"{(most_kib - built['resident']) / 1024:.3f}",
         flops="" if flops is None else flops,
         result="ok",
     )

@@ -17,7 +17,9 @@ trace and of counting, on a model that it builds on meta tensors; the others get
 weights on the CPU, as their READMEs say, or on meta tensors where the name says so. Construction is not
 part of the time. The machine had 2 cores and other work to do, so CPU seconds say more than wall seconds.
 *Memory* is the peak over the imports, the model included as the tool needs it; *over the model* is without
-it. What the imports left free in the process is filled first, since it would hide as much growth. Counts are
+it. Resident memory is looked at whenever some is about to be given back (`benchmarks/peak_memory.c`), because
+the kernel's own peak may be a quarter of a MiB off. What the imports left free in the process is filled
+first, since it would hide as much growth. Counts are
 FLOPs at 2 per multiply-add; tools that count multiply-adds are doubled. They are compared with torch's own
 counter on meta tensors, or on the CPU for models that meta tensors do not carry; some of the tools also count
 normalisation, activations or pooling, so a difference is no error as such. On the CPU torch's counter has no
