@@ -82,9 +82,11 @@ _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indice
 
 MAX_REAL_ELEMENTS = 1 << 18
 """Integer and Boolean constants above this size lose their values (2 MiB of int64)."""
-MAX_BUILT_BYTES = 1 << 19
-"""What a constructor combines constants to loses its values above this size: tables of all pairs of patches,
-of which every layer of windowed attention makes one again. Masks of Booleans may have MAX_REAL_ELEMENTS."""
+MAX_COMBINED_BYTES = 1 << 19
+"""What constants are combined to loses its values above this size, unless it is Boolean: tables of all pairs
+of patches, of which every layer of windowed attention makes one again."""
+MAX_COMBINED_FLOATS = 1 << 15
+"""The same in a forward, of floating-point numbers: position embeddings, which no Python code looks at."""
 MAX_REAL_FLOATS = 1 << 16
 """Floating-point constants above this size are weights or tables: only their shape matters."""
 MAX_REAL_UNDEFINED = 64
@@ -109,12 +111,8 @@ def keeps_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
     return count <= MAX_REAL_ELEMENTS
 
 
-def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], is_built: bool) -> bool:
-    """Whether an operator on constants makes a constant that is small enough to keep its values.
-
-    Args:
-        is_built: in a constructor, not in a forward.
-    """
+def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], is_in_forward: bool) -> bool:
+    """Whether an operator on constants makes a constant that is small enough to keep its values."""
     if name == "one_hot":
         classes = args[1] if len(args) > 1 else -1
         return bool(tensors[0].numel() * max(classes, 1) <= MAX_REAL_ELEMENTS)
@@ -122,17 +120,25 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], i
         return bool(tensors[0].numel() * numel(args[1]) <= MAX_REAL_ELEMENTS)
     if len(tensors) < 2:
         return True
-    # An upper bound of what broadcasting makes; exact for the pointwise operators, the common case.
+    count = _combined_elements(name, tensors)
+    if name in _BOOLEAN:
+        return count <= MAX_REAL_ELEMENTS
+    if any(tensor.is_floating_point() for tensor in tensors):
+        return count <= (MAX_COMBINED_FLOATS if is_in_forward else MAX_REAL_FLOATS)
+    item_bytes: int = max([tensor.dtype.itemsize for tensor in tensors])
+    return count * item_bytes <= MAX_COMBINED_BYTES
+
+
+def _combined_elements(name: str, tensors: list[torch.Tensor]) -> int:
+    """An upper bound; exact for the pointwise operators, the common case."""
+    if name in ("cat", "stack"):
+        return sum([tensor.numel() for tensor in tensors])
     rank = max(tensor.dim() for tensor in tensors)
     sizes = [1] * rank
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape, start=rank - tensor.dim()):
             sizes[axis] = max(sizes[axis], size)
-    count = numel(sizes)
-    if is_built and name not in _BOOLEAN:
-        item_bytes: int = max([tensor.dtype.itemsize for tensor in tensors])
-        return count * item_bytes <= MAX_BUILT_BYTES
-    return count <= MAX_REAL_ELEMENTS
+    return numel(sizes)
 
 
 def _size_and_dtype(

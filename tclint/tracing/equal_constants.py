@@ -79,15 +79,30 @@ class EqualConstants:
         made = torch.empty(0, dtype=base.dtype)
         return made.set_(memory, 0, tuple(size), contiguous_strides(tuple(size)))
 
-    @staticmethod
-    def is_filled(name: str, args: tuple[Any, ...]) -> bool:
-        """Whether `zero_` or `fill_` would write into shared memory what stands there already."""
+    def is_filled_by(self, name: str, args: tuple[Any, ...]) -> bool:
+        """Whether a tensor holds what `fill_` or `zero_` would write into shared memory, without a copy."""
         if name not in ("fill_", "zero_") or not _CAN_SHARE or args[0].layout != torch.strided:
             return False
         value = args[1] if len(args) > 1 else 0
         if isinstance(value, torch.Tensor) or not _is_clone_on_write(args[0]):
             return False
-        return bool((args[0] == value).all())
+        return bool((args[0] == value).all()) or self._refill(args[0], value)
+
+    def _refill(self, written: torch.Tensor, value: Any) -> bool:
+        """Give a tensor the memory of others that are filled so, unless anything else sees what it has."""
+        if (
+            _use_count is None
+            or not written.is_floating_point()
+            or not written.is_contiguous()
+            or written.storage_offset()
+            or _use_count(written.untyped_storage()._cdata) > 2
+        ):
+            return False
+        filled = self.filled(torch.full, "full", (tuple(written.shape), value), {"dtype": written.dtype})
+        if filled is None:
+            return False
+        written.set_(filled.untyped_storage(), 0, written.shape, written.stride())
+        return True
 
     def share(self, made: Any, key: Any = None) -> Any:
         """A tensor that was just computed, in the memory of an earlier one that is equal, if there is one.

@@ -34,7 +34,14 @@ from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.index_checks import check_constant_rows
 from tclint.tracing.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.op_writer import OpWriter
-from tclint.tracing.operators import OperatorFacts, facts_of, is_composite, is_whole_slice, required_facts
+from tclint.tracing.operators import (
+    OperatorFacts,
+    facts_of,
+    is_composite,
+    is_times_one,
+    is_whole_slice,
+    required_facts,
+)
 from tclint.tracing.origin import (
     ensure_origin,
     is_traced,
@@ -179,10 +186,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
         elif device is not None and device.type == "meta" and self.writer is not None:
             # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
             kwargs = {**kwargs, "device": _CPU}
-        is_built = self.writer is None
-        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors, is_built):
+        in_forward = self.writer is not None
+        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors, in_forward):
             return self._run_meta(function, facts, args, kwargs, tensors)
-        if self.writer is None and tensors and self._constants.is_filled(facts.full_name, args):
+        if self.writer is None and tensors and self._constants.is_filled_by(facts.full_name, args):
             return args[0]
         if facts.full_name in _RESIZES:
             make_resizable(tensors[0])
@@ -194,7 +201,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
-            output = lazy_clone(args[0]) if _is_times_one(facts, args) else function(*args, **kwargs)
+            output = lazy_clone(args[0]) if is_times_one(facts, args) else function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise
@@ -368,17 +375,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
 
 def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
     return {id(tensor): spec_of(tensor) for tensor in tensors}
-
-
-def _is_times_one(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
-    """Of the scaling of rotary embeddings, mostly: the result needs no memory of its own."""
-    return (
-        facts.full_name == "mul"
-        and type(args[1]) in (int, float)
-        and args[1] == 1
-        and args[0].is_floating_point()
-        and args[0].is_contiguous()
-    )
 
 
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -82,3 +83,38 @@ def test_like_a_strided_tensor() -> None:
     assert ones.outputs[0].shape == (2, 6, 8, 6)
     real = Like(3, 8, 3)(torch.zeros(2, 3, 8, 8))
     assert graph.outputs[0].strides == real.stride()
+
+
+@pytest.mark.parametrize(("rows", "recorded"), [(128, 0), (129, 2)])
+def test_a_forwards_table_of_many_numbers_is_work(rows: int, recorded: int) -> None:
+    class Embedded(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            table = torch.arange(rows).float()[:, None] * torch.arange(256).float()
+            return super().forward(x) + table.sin()[0, 0]
+
+    graph = tclint.trace(lambda: Embedded(4, 4))
+    assert sum(1 for op in graph.ops if op.name in ("mul", "sin")) == recorded
+
+
+def test_a_filled_parameter_is_filled_anew() -> None:
+    sums: list[float] = []
+
+    class Filled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            weights = [nn.Parameter(torch.zeros(300)) for _ in range(4)]
+            with torch.no_grad():
+                weights[0].fill_(0.5)
+                weights[1].fill_(1).zero_()
+                seen = weights[2][:7]
+                weights[2].fill_(3)
+                weights[0][5] = 7
+                sums.extend(float(weight.sum()) for weight in (*weights, seen))
+            assert all(weight.requires_grad for weight in weights)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)
+
+    tclint.trace(Filled)
+    assert sums == [299 * 0.5 + 7, 0, 900, 0, 21]
