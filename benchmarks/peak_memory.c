@@ -12,13 +12,14 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-#define LARGE_BYTES 60000 /* of what is freed within the heap, which may shrink then */
+#define LARGE_BYTES 4096 /* of what is freed within the heap, which may shrink then */
 #define MAPPED 2          /* glibc: the block is a mapping of its own */
 #define FLAGS 7
 
 static long most_kib;
 static int on;
 static void (*libc_free)(void *);
+static void *(*libc_realloc)(void *, size_t);
 static int (*libc_munmap)(void *, size_t);
 static int (*libc_madvise)(void *, size_t, int);
 
@@ -66,6 +67,15 @@ void free(void *block)
             look();
     }
     libc_free(block);
+}
+
+void *realloc(void *block, size_t size)
+{
+    if (!libc_realloc)
+        libc_realloc = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
+    if (on && block && ((size_t *)block)[-1] > size + LARGE_BYTES)
+        look();
+    return libc_realloc(block, size);
 }
 
 int munmap(void *start, size_t size)

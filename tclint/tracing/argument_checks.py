@@ -216,6 +216,20 @@ def _needs_floating(name: str) -> Callable[..., None]:
     return check
 
 
+def _needs_dim(name: str) -> Callable[..., None]:
+    is_floating = _needs_floating(name)
+
+    def check(tensor: torch.Tensor, dim: int, *args: Any, **kwargs: Any) -> None:
+        rank = max(tensor.dim(), 1)
+        if not -rank <= dim < rank:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            )
+        is_floating(tensor, *args, **kwargs)
+
+    return check
+
+
 def _cell(tensor: torch.Tensor, state: Any, weight: torch.Tensor, *_: Any) -> None:
     for given in (tensor, *state) if isinstance(state, (list, tuple)) else (tensor, state):
         _same_dtype(given, weight)
@@ -293,15 +307,14 @@ _CHECKS: dict[str, Callable[..., None]] = {
             "glu",
             "hardsigmoid",
             "hardswish",
-            "log_softmax",
             "mish",
             "silu",
-            "softmax",
             "softplus",
             "std",
             "var",
         )
     },
+    **{name: _needs_dim(name) for name in ("log_softmax", "softmax")},
     "convolution": _any_convolution,
     "group_norm": _group_norm,
     "linear": _linear,

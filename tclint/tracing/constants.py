@@ -83,10 +83,10 @@ _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indice
 MAX_REAL_ELEMENTS = 1 << 18
 """Integer and Boolean constants above this size lose their values (2 MiB of int64)."""
 MAX_COMBINED_BYTES = 1 << 19
-"""What constants are combined to loses its values above this size, unless it is Boolean: tables of all pairs
-of patches, of which every layer of windowed attention makes one again."""
+"""What a forward combines constants to loses its values above this size, unless it is Boolean. A constructor
+may count what it made: `int(index.max()) + 1` rows of a table."""
 MAX_COMBINED_FLOATS = 1 << 15
-"""The same in a forward, of floating-point numbers: position embeddings, which no Python code looks at."""
+"""The same of floating-point numbers: position embeddings, which no Python code looks at."""
 MAX_REAL_FLOATS = 1 << 16
 """Floating-point constants above this size are weights or tables: only their shape matters."""
 MAX_REAL_UNDEFINED = 64
@@ -121,10 +121,10 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], i
     if len(tensors) < 2:
         return True
     count = _combined_elements(name, tensors)
-    if name in _BOOLEAN:
+    if name in _BOOLEAN or not is_in_forward:
         return count <= MAX_REAL_ELEMENTS
     if any(tensor.is_floating_point() for tensor in tensors):
-        return count <= (MAX_COMBINED_FLOATS if is_in_forward else MAX_REAL_FLOATS)
+        return count <= MAX_COMBINED_FLOATS
     item_bytes: int = max([tensor.dtype.itemsize for tensor in tensors])
     return count * item_bytes <= MAX_COMBINED_BYTES
 

@@ -175,7 +175,7 @@ def without_initialisation() -> Iterator[None]:
 
     # All public initialisers end in these, also those imported by name before the patch.
     names = ("_no_grad_uniform_", "_no_grad_normal_", "_no_grad_trunc_normal_")
-    with patched([(nn.init, name, _itself) for name in names]):
+    with patched([(nn.init, name, _keep) for name in names]):
         yield
 
 
@@ -249,6 +249,10 @@ def _with_autograd(enter: Callable[..., Any]) -> Callable[..., Any]:
 def _not_compiled(model: Any = None, **_options: Any) -> Any:
     # Used as a function, and as a decorator with options.
     return model if model is not None else lambda function: function
+
+
+def _keep(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
+    return tensor
 
 
 def _itself(given: Any, *_args: Any, **_kwargs: Any) -> Any:

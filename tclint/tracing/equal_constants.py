@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from tclint.graph import numel
 from tclint.graph.spec import contiguous_strides
+from tclint.tracing.pointwise_rules import FLOATING
 from tclint.tracing.zero_pages import data_address, release_zero_pages
 
 _MIN_BYTES = 4096
@@ -42,6 +43,24 @@ def make_resizable(tensor: torch.Tensor) -> None:
     """Give the tensor memory of its own, if it shares some: that could not be resized."""
     if _CAN_SHARE and not tensor.is_meta and tensor.layout == torch.strided and _is_clone_on_write(tensor):
         tensor.set_(tensor.clone())
+
+
+def times_one(operator: str, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """A product with the number 1, as the scaling of rotary embeddings mostly is, without a copy.
+
+    None for other calls, and where the result's memory would not be like a copy's.
+    """
+    if operator not in ("aten::mul.Tensor", "aten::mul.Scalar") or not _CAN_SHARE:
+        return None
+    tensor, number = args
+    if type(number) not in (int, float) or number != 1 or type(tensor) is not torch.Tensor:
+        return None
+    if tensor.dtype not in FLOATING or tensor.layout is not torch.strided or tensor.nbytes < _MIN_BYTES:
+        return None
+    memory = tensor.untyped_storage()
+    is_all = memory.nbytes() == tensor.nbytes and tensor.stride() == contiguous_strides(tuple(tensor.shape))
+    # Others, such as numpy, may write to memory that cannot be resized.
+    return lazy_clone(tensor) if is_all and memory.resizable() and not tensor.requires_grad else None
 
 
 class EqualConstants:

@@ -80,7 +80,7 @@ def _conditions_at(code: CodeType, number: int) -> _Conditions:
 def _conditions_in(statement: Statement, number: int) -> _Conditions:
     guards = [
         guard
-        for guard in (*_guard(statement), *_choices(statement))
+        for guard in (*_guard(statement), *_checks(statement), *_choices(statement))
         if guard.first_line <= number <= guard.last_line
     ]
     names = {name for first, last, name in _extrema(statement) if first <= number <= last}
@@ -105,9 +105,9 @@ def _nodes(statement: Statement) -> Iterator[ast.AST]:
 
 
 def _guard(statement: Statement) -> Iterator[Guard]:
-    """That of an `if`, a `while` or an `assert`."""
+    """That of an `if` or a `while`."""
     node = statement.tree[0]
-    if not isinstance(node, (ast.Assert, ast.If, ast.While)):
+    if not isinstance(node, (ast.If, ast.While)):
         return
     negated = _is_negated(node.test)
     if negated is None:
@@ -115,8 +115,6 @@ def _guard(statement: Statement) -> Iterator[Guard]:
     lines = node.test.lineno, node.test.end_lineno or node.test.lineno
     if isinstance(node, ast.While):
         yield Guard(*lines, negated, True, "")
-    elif isinstance(node, ast.Assert):
-        yield Guard(*lines, negated, False, "assert")
     elif leaves := _way_out(statement):
         yield Guard(*lines, negated, False, leaves)
     else:
@@ -124,6 +122,13 @@ def _guard(statement: Statement) -> Iterator[Guard]:
         assert isinstance(whole, ast.If)
         calls = callees(whole.body), callees(whole.orelse)
         yield Guard(*lines, negated, False, "", *calls, statement.loop == "while")
+
+
+def _checks(statement: Statement) -> Iterator[Guard]:
+    """Every `assert`, also behind a semicolon or a colon."""
+    for node in _nodes(statement):
+        if isinstance(node, ast.Assert) and (negated := _is_negated(node.test)) is not None:
+            yield Guard(node.test.lineno, node.test.end_lineno or node.test.lineno, negated, False, "assert")
 
 
 def _choices(statement: Statement) -> Iterator[Guard]:

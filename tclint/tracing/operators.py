@@ -147,17 +147,6 @@ def is_whole_slice(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
     return first in (0, None) and (end is None or end >= _OPEN_END) and step in ([], [1])
 
 
-def is_times_one(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
-    """Whether the call copies a dense tensor, as the scaling of rotary embeddings mostly does."""
-    return (
-        facts.full_name == "mul"
-        and type(args[1]) in (int, float)
-        and args[1] == 1
-        and args[0].is_floating_point()
-        and args[0].is_contiguous()
-    )
-
-
 _OPEN_END = 2**63 - 1
 
 

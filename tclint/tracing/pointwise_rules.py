@@ -109,15 +109,17 @@ def _result(
 _NUMBER = torch.empty(())
 
 
-def unary(tensor: Any, *_args: Any, approximate: str = "none") -> Metadata | None:
+def unary(tensor: Any, *numbers: Any, approximate: str = "none") -> Metadata | None:
     """Of operators that keep shape and dtype of one floating-point tensor."""
-    del approximate
-    return _result((tensor,), tensor.dtype) if tensor.dtype in FLOATING else None
+    if tensor.dtype not in FLOATING or approximate not in ("none", "tanh"):
+        return None
+    known = all(type(number) in (bool, int, float) for number in numbers)
+    return _result((tensor,), tensor.dtype) if known else None
 
 
 def power(tensor: Any, exponent: Any, **kwargs: Any) -> Metadata | None:
     """Of `pow` by a number."""
-    return None if kwargs or isinstance(exponent, torch.Tensor) else unary(tensor)
+    return unary(tensor) if not kwargs and type(exponent) in (int, float) else None
 
 
 def _keeps(dtype: torch.dtype, number: Any, integers: bool) -> bool:
@@ -189,8 +191,10 @@ def chosen(condition: Any, left: Any, right: Any) -> Metadata | None:
 
 def masked(tensor: Any, mask: Any, value: Any) -> Metadata | None:
     """Of `masked_fill`, which writes into a row-major copy."""
-    if isinstance(value, (complex, torch.Tensor)) or mask.dtype != torch.bool or tensor.dtype not in _REAL:
+    if type(value) not in (bool, int, float) or mask.dtype != torch.bool or tensor.dtype not in _REAL:
         return None
+    if type(value) is float and tensor.dtype not in FLOATING:
+        return None  # infinity is refused
     shape = _broadcast_shape((tensor, mask))
     return None if shape is None else (shape, contiguous_strides(shape), tensor.dtype)
 

@@ -28,7 +28,7 @@ from tclint.tracing.constants import (
     stays_small,
 )
 from tclint.tracing.contents import note_contents
-from tclint.tracing.equal_constants import EqualConstants, lazy_clone, make_resizable
+from tclint.tracing.equal_constants import EqualConstants, make_resizable, times_one
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.index_checks import check_constant_rows
@@ -38,7 +38,6 @@ from tclint.tracing.operators import (
     OperatorFacts,
     facts_of,
     is_composite,
-    is_times_one,
     is_whole_slice,
     required_facts,
 )
@@ -201,7 +200,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
-            output = lazy_clone(args[0]) if is_times_one(facts, args) else function(*args, **kwargs)
+            output = times_one(facts.operator, args)
+            if output is None:
+                output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise

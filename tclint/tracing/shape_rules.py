@@ -208,8 +208,15 @@ def _angle(tensor: Any) -> Metadata | None:
 
 
 def _softmax(tensor: Any, dim: int = -1, dtype: Any = None) -> Metadata | None:
-    del dim
-    return None if dtype is not None else _row_major(tensor)
+    known = dtype is None and -tensor.dim() <= dim < tensor.dim()
+    return _row_major(tensor) if known else None
+
+
+def _layer_norm(tensor: Any, normalized_shape: Any, *args: Any, **kwargs: Any) -> Metadata | None:
+    count = len(normalized_shape)
+    if not 0 < count <= tensor.dim() or tuple(tensor.shape[-count:]) != tuple(normalized_shape):
+        return None
+    return _row_major(tensor, *args, **kwargs)
 
 
 def _embedding(weight: Any, indices: Any, *_args: Any) -> Metadata | None:
@@ -250,7 +257,19 @@ def _any(tensor: Any, *dims: Any, **kwargs: Any) -> Metadata | None:
 
 
 def _gru_cell(tensor: Any, hidden: Any, *weights: Any) -> Metadata | None:
-    if any(other.dtype != tensor.dtype for other in (hidden, *weights) if other is not None):
+    given = [other for other in (hidden, *weights) if other is not None]
+    if any(other.dtype != tensor.dtype for other in given) or len(weights) not in (2, 4):
+        return None
+    batch, features = hidden.shape
+    gates = 3 * features
+    if tuple(tensor.shape) != (batch, weights[0].shape[1]) or tuple(weights[0].shape) != (
+        gates,
+        tensor.shape[1],
+    ):
+        return None
+    if tuple(weights[1].shape) != (gates, features):
+        return None
+    if any(bias is not None and tuple(bias.shape) != (gates,) for bias in weights[2:]):
         return None
     return _same(hidden)
 
@@ -286,7 +305,7 @@ RULES: dict[str, Rule] = {
     "dropout": _dropout,
     "embedding": _embedding,
     "gru_cell": _gru_cell,
-    "layer_norm": _row_major,
+    "layer_norm": _layer_norm,
     "linear": _linear,
     "matmul": _matmul,
     "max_pool2d": _max_pool2d,

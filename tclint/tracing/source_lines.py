@@ -19,5 +19,5 @@ def forgotten_source_lines() -> Iterator[None]:
     finally:
         for name in linecache.cache.keys() - known:
             entry = linecache.cache[name]
-            if len(entry) == 4 and entry[1] is not None:  # its second value is the file's time
+            if entry and len(entry) == 4 and entry[1] is not None:  # its second value is the file's time
                 del linecache.cache[name]

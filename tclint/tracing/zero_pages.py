@@ -45,7 +45,8 @@ def zeros(size: Sequence[int], dtype: torch.dtype | None) -> torch.Tensor | None
     values = made.view(-1).view(torch.uint8)
     values[: pages.skipped_bytes].zero_()
     values[pages.skipped_bytes + pages.whole * mmap.PAGESIZE :].zero_()
-    _madvise(pages.start, pages.whole * mmap.PAGESIZE, _MADV_DONTNEED)
+    if _madvise(pages.start, pages.whole * mmap.PAGESIZE, _MADV_DONTNEED) != 0:  # locked or huge pages
+        made.zero_()
     return made
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import tclint
+from tclint.tracing.equal_constants import times_one
 
 
 class _PairTable(nn.Module):
@@ -23,20 +24,13 @@ class _PairTable(nn.Module):
         return self.layer(x)
 
 
-def test_a_constructors_table_of_pairs_keeps_its_values_up_to_512_kib() -> None:
-    model = _PairTable(256)
+@pytest.mark.parametrize(("positions", "guesses"), [(196, 0), (512, 0), (513, 1)])
+def test_a_constructors_table_of_pairs_keeps_its_values(positions: int, guesses: int) -> None:
     built: list[_PairTable] = []
-    graph = tclint.trace(lambda: built.append(_PairTable(256)) or built[0])
-    assert built[0].largest == model.largest == 255
-    assert torch.equal(built[0].pairs, model.pairs)
-    assert not [item for item in graph.assumptions if "test_constants" in str(item.site)]
-
-
-def test_a_larger_one_is_a_guess_that_is_said() -> None:
-    graph = tclint.trace(lambda: _PairTable(257))
-    assert [
-        item for item in graph.assumptions if item.site is not None and "test_constants" in item.site.path
-    ]
+    graph = tclint.trace(lambda: built.append(_PairTable(positions)) or built[0])
+    here = [item for item in graph.assumptions if item.site and "test_constants" in item.site.path]
+    assert len(here) == guesses
+    assert (built[0].largest == positions - 1) == (not guesses)
 
 
 def test_a_mask_takes_a_byte_an_element() -> None:
@@ -50,6 +44,34 @@ def test_a_mask_takes_a_byte_an_element() -> None:
 
     tclint.trace(Masked)
     assert int(built[0].sum()) == 512 * 513 // 2
+
+
+def test_a_table_times_one_is_as_a_copy() -> None:
+    base = torch.arange(8192.0)
+    strided = torch.arange(16384.0)[::2]
+    part = base[4096:]
+    taken = torch.arange(8192.0)
+    seen = taken.numpy()
+    for tensor in (base, strided, part, taken, base.view(2, 4096).t()):
+        made = times_one("aten::mul.Tensor", (tensor, 1.0))
+        assert made is None or (made.stride(), made.storage_offset()) == ((tensor * 1.0).stride(), 0)
+    assert times_one("aten::mul.Tensor", (part, 1.0)) is None
+    product = times_one("aten::mul.Tensor", (taken, 1.0))
+    product = taken * 1.0 if product is None else product
+    seen[:] = -1
+    assert float(product[3]) == 3.0
+    for number in (2, True, 1j, torch.ones(())):
+        assert times_one("aten::mul.Tensor", (base, number)) is None
+    assert times_one("mylib::mul.Tensor", (base, 1.0)) is None
+
+
+def test_sparse_constants_times_one() -> None:
+    class Sparse(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.scaled = torch.eye(64).to_sparse_csr() * 1.0
+
+    tclint.trace(Sparse)
 
 
 def test_a_table_times_one_is_a_tensor_of_its_own() -> None:

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from torch import Tensor
 
+import tclint
+from tclint.errors import TargetError
 from tclint.tracing.pointwise_rules import POINTWISE_RULES
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -150,10 +152,62 @@ def test_of_a_choice(operands: list[Tensor]) -> None:
         ("masked_fill", (torch.ones(2), torch.ones(2) > 0, torch.tensor(0.0))),
         ("abs", (torch.ones(2, dtype=torch.complex64),)),
         ("add", (torch.ones(0, 2), torch.ones(2))),
+        ("pow", (torch.ones(2), 2j)),
+        ("elu", (torch.ones(2), 1j)),
+        ("masked_fill", (torch.ones(2, dtype=torch.int64), torch.ones(2) > 0, float("-inf"))),
     ],
 )
 def test_what_is_not_certain_is_left_to_torch(name: str, arguments: tuple[Any, ...]) -> None:
     assert POINTWISE_RULES[name](*arguments) is None
+
+
+@pytest.mark.parametrize("function", [torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor])
+@pytest.mark.parametrize("number", [1, True])
+def test_a_number_before_a_tensor(function: Any, number: Any) -> None:
+    class Masked(torch.nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = function(number, x > 0)
+            assert mask.dtype == function(number, torch.ones(1) > 0).dtype
+            return super().forward(x) * mask
+
+    tclint.trace(lambda: Masked(4, 4))
+
+
+def test_other_libraries_operators_have_their_own_shapes() -> None:
+    library = torch.library.Library("tclint_tests", "FRAGMENT")
+    library.define("elu(Tensor x, int n) -> Tensor")
+    library.impl("elu", lambda x, n: x.new_empty((n,)), "CompositeExplicitAutograd")
+
+    class Own(torch.nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = torch.ops.tclint_tests.elu(super().forward(x), 5)
+            return made
+
+    assert tclint.trace(lambda: Own(4, 4)).outputs[0].shape == (5,)
+    library._destroy()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: F.layer_norm(x.t(), ()), "normalized_shape"),
+        (lambda x: F.layer_norm(x.t(), (3,)), "normalized_shape"),
+        (lambda x: F.gelu(x.t(), approximate="bad"), "approximate"),
+        (lambda x: F.softmax(x.t(), dim=5), "range"),
+        (lambda x: torch.randn_like(x > 0), ""),
+        (torch.nn.GRUCell(32, 64), "input"),
+        (lambda x: torch.nn.GRUCell(4, 4)(x, torch.zeros(3, 4)), ""),
+    ],
+)
+def test_what_torch_refuses_is_refused(call: Callable[[Tensor], Tensor], words: str) -> None:
+    class Refused(torch.nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return call(super().forward(x))
+
+    with pytest.raises(Exception, match=words):
+        Refused(4, 4)(torch.zeros(8, 4))
+    with pytest.raises(TargetError, match=words):
+        tclint.trace(lambda: Refused(4, 4), inputs=(torch.zeros(8, 4),))
 
 
 @pytest.mark.parametrize("number", [2, True])
