@@ -32,6 +32,7 @@ from tclint.tracing.equal_constants import EqualConstants, make_resizable, times
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
 from tclint.tracing.index_checks import check_constant_rows
+from tclint.tracing.large_constants import in_parts
 from tclint.tracing.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.op_writer import OpWriter
 from tclint.tracing.operators import (
@@ -201,6 +202,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
             output = times_one(facts.operator, args)
+            if output is None and self.writer is None:
+                output = in_parts(function, facts.operator, args, kwargs)
             if output is None:
                 output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
