@@ -34,12 +34,7 @@ def in_parts(
     """What a pointwise operator makes of constants; None where it is to run at once."""
     library, _, name = operator.partition(".")[0].partition("::")
     operands = [value for value in args if isinstance(value, torch.Tensor)]
-    if (
-        library != "aten"
-        or name not in _EXACT
-        or kwargs
-        or max([operand.numel() for operand in operands], default=0) < 2
-    ):
+    if library != "aten" or name not in _EXACT or kwargs or not operands:
         return None
     # A bound that is cheaper than the rule.
     if numel([operand.numel() for operand in operands]) * 8 < _MIN_BYTES:

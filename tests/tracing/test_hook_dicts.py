@@ -78,7 +78,8 @@ net.half().float().apply(lambda module: said.append(type(module).__name__))
 said.append(net(x).shape)
 said.append(len(net.rest[1]._forward_hooks))
 said.append([hasattr(nn.Module, "_forward_hooks") and "class", hasattr(Forgetful(), "_forward_hooks")])
-for use in (lambda: Forgetful()(x), lambda: setattr(Forgetful(), "child", net), lambda: Forgetful()._forward_hooks):
+uses = lambda: Forgetful()(x), lambda: setattr(Forgetful(), "child", net), lambda: Forgetful()._forward_hooks
+for use in uses:
     try:
         use()
     except Exception as error:
