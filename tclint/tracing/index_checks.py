@@ -129,3 +129,14 @@ INDEX_CHECKS: MappingProxyType[str, Callable[..., None]] = MappingProxyType(
     }
 )
 """By ATen name."""
+
+
+def integer_indices(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Real Boolean masks in an index list, replaced by the positions they select."""
+    indices: list[Any] = []
+    for index in args[1]:
+        if isinstance(index, torch.Tensor) and not index.is_meta and index.dtype in (torch.bool, torch.uint8):
+            indices.extend(index.nonzero().unbind(1))
+        else:
+            indices.append(index)
+    return (args[0], indices, *args[2:])

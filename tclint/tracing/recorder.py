@@ -31,7 +31,7 @@ from tclint.tracing.contents import note_contents
 from tclint.tracing.equal_constants import EqualConstants, make_resizable, times_one
 from tclint.tracing.guesses import GUESSES
 from tclint.tracing.higher_order import run_higher_order
-from tclint.tracing.index_checks import check_constant_rows
+from tclint.tracing.index_checks import check_constant_rows, integer_indices
 from tclint.tracing.large_constants import in_parts
 from tclint.tracing.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.op_writer import OpWriter
@@ -263,7 +263,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 return output
         if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
-                args = _integer_indices(args)
+                args = integer_indices(args)
             elif facts.full_name == "embedding" and not self.assumptions.are_made:
                 check_constant_rows(*args[:2])
             demote = self._demote_for_good if facts.mutates else self._demote
@@ -391,14 +391,3 @@ def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
         maker = None if origin is None else origin.maker
         return maker is not None and maker.operator == facts.operator
     return is_whole_slice(facts, args)
-
-
-def _integer_indices(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Real Boolean masks in an index list, replaced by the positions they select."""
-    indices: list[Any] = []
-    for index in args[1]:
-        if isinstance(index, torch.Tensor) and not index.is_meta and index.dtype in (torch.bool, torch.uint8):
-            indices.extend(index.nonzero().unbind(1))
-        else:
-            indices.append(index)
-    return (args[0], indices, *args[2:])
