@@ -159,7 +159,7 @@ class Assumptions:
         return guard.working_value, f", {why}"
 
     def _asking_frames(self) -> tuple[FrameType | None, FrameType | None, list[str]]:
-        """The frame that asks, the user's (or one some steps above), and the functions' names up to there."""
+        """The frame that asks, the user's (or the first again), and the functions' names up to there."""
         frame: FrameType | None = sys._getframe(1)
         names: list[str] = []
         while frame is not None and self._sites.is_own_file(frame.f_code.co_filename):
@@ -170,9 +170,9 @@ class Assumptions:
                 break
             names.append(frame.f_code.co_name)
             if self._sites.is_user_file(frame.f_code.co_filename):
-                break
+                return asking, frame, names
             frame = frame.f_back
-        return asking, frame, names
+        return asking, asking, names
 
 
 def _picks_the_known(tensor: torch.Tensor, extremum: str) -> bool | None:
