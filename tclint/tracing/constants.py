@@ -82,11 +82,9 @@ _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indice
 
 MAX_REAL_ELEMENTS = 1 << 18
 """Integer and Boolean constants above this size lose their values (2 MiB of int64)."""
-MAX_COMBINED_BYTES = 1 << 19
-"""What a forward combines constants to loses its values above this size, unless it is Boolean. A constructor
-may count what it made: `int(index.max()) + 1` rows of a table."""
 MAX_COMBINED_FLOATS = 1 << 15
-"""The same of floating-point numbers: position embeddings, which no Python code looks at."""
+"""What a forward combines floating-point constants to loses its values above this size: position embeddings
+and masks to add, which no Python code looks at. A constructor may count what it made."""
 MAX_REAL_FLOATS = 1 << 16
 """Floating-point constants above this size are weights or tables: only their shape matters."""
 MAX_REAL_UNDEFINED = 64
@@ -120,25 +118,16 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], i
         return bool(tensors[0].numel() * numel(args[1]) <= MAX_REAL_ELEMENTS)
     if len(tensors) < 2:
         return True
-    count = _combined_elements(name, tensors)
-    if name in _BOOLEAN or not is_in_forward:
-        return count <= MAX_REAL_ELEMENTS
-    if any(tensor.is_floating_point() for tensor in tensors):
-        return count <= MAX_COMBINED_FLOATS
-    item_bytes: int = max([tensor.dtype.itemsize for tensor in tensors])
-    return count * item_bytes <= MAX_COMBINED_BYTES
-
-
-def _combined_elements(name: str, tensors: list[torch.Tensor]) -> int:
-    """An upper bound; exact for the pointwise operators, the common case."""
-    if name in ("cat", "stack"):
-        return sum([tensor.numel() for tensor in tensors])
+    # An upper bound of what broadcasting makes; exact for the pointwise operators, the common case.
     rank = max(tensor.dim() for tensor in tensors)
     sizes = [1] * rank
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape, start=rank - tensor.dim()):
             sizes[axis] = max(sizes[axis], size)
-    return numel(sizes)
+    if is_in_forward and name not in _BOOLEAN and any(tensor.is_floating_point() for tensor in tensors):
+        joined = sum([tensor.numel() for tensor in tensors]) if name in ("cat", "stack") else 0
+        return max(numel(sizes), joined) <= MAX_COMBINED_FLOATS
+    return numel(sizes) <= MAX_REAL_ELEMENTS
 
 
 def _size_and_dtype(
