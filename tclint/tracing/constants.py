@@ -82,11 +82,9 @@ _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indice
 
 MAX_REAL_ELEMENTS = 1 << 18
 """Integer and Boolean constants above this size lose their values (2 MiB of int64)."""
-MAX_COMBINED_FLOATS = 1 << 15
-"""What a forward combines floating-point constants to loses its values above this size: position embeddings
-and masks to add, which no Python code looks at. A constructor may count what it made."""
 MAX_REAL_FLOATS = 1 << 16
-"""Floating-point constants above this size are weights or tables: only their shape matters."""
+"""Floating-point constants above this size are weights or tables: only their shape matters. So it is with
+what a forward combines them to (position embeddings, masks to add); a constructor may count what it made."""
 MAX_REAL_UNDEFINED = 64
 MAX_REAL_UNDEFINED_INTEGERS = 4096
 MAX_REAL_BUFFER_FLOATS = 4096
@@ -126,7 +124,7 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], i
             sizes[axis] = max(sizes[axis], size)
     if is_in_forward and name not in _BOOLEAN and any(tensor.is_floating_point() for tensor in tensors):
         joined = sum([tensor.numel() for tensor in tensors]) if name in ("cat", "stack") else 0
-        return max(numel(sizes), joined) <= MAX_COMBINED_FLOATS
+        return max(numel(sizes), joined) <= MAX_REAL_FLOATS
     return numel(sizes) <= MAX_REAL_ELEMENTS
 
 

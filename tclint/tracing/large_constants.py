@@ -36,12 +36,14 @@ def in_parts(
     operands = [value for value in args if isinstance(value, torch.Tensor)]
     if library != "aten" or name not in _EXACT or kwargs or not operands:
         return None
+    if any(operand.layout is not torch.strided or operand.is_quantized for operand in operands):
+        return None
     # A bound that is cheaper than the rule.
     if numel([operand.numel() for operand in operands]) * 8 < _MIN_BYTES:
         return None
     try:
         metadata = POINTWISE_RULES[name](*args)
-    except (AttributeError, TypeError):
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return None
     if metadata is None:
         return None

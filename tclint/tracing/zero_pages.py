@@ -16,6 +16,7 @@ from tclint.graph import numel
 _MIN_BYTES = 1 << 16
 """Of smaller tensors too few pages could be given back."""
 _WORD_BYTES = 8
+_PAGES_AT_ONCE = 16
 _MAX_ITEM_BYTES = 16
 _MADV_DONTNEED = 4
 """Of Linux's mman-common.h."""
@@ -63,7 +64,9 @@ def release_zero_pages(made: torch.Tensor) -> None:
     values = made.view(-1).view(torch.uint8)[pages.skipped_bytes : pages.skipped_bytes + size_bytes]
     words = values.view(torch.int64).view(pages.whole, mmap.PAGESIZE // _WORD_BYTES)
     first = 0
-    for used, run in itertools.groupby(words.any(dim=1).tolist()):
+    # By parts, as torch would convert all of the words.
+    is_used = itertools.chain.from_iterable(part.any(dim=1).tolist() for part in words.split(_PAGES_AT_ONCE))
+    for used, run in itertools.groupby(is_used):
         count = len(list(run))
         if not used:
             _madvise(pages.start + first * mmap.PAGESIZE, count * mmap.PAGESIZE, _MADV_DONTNEED)

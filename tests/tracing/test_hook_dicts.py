@@ -25,6 +25,9 @@ class Net(nn.Module):
         self.norm = nn.BatchNorm1d(2)
         self.register_buffer("kept", torch.ones(1))
         self.register_buffer("dropped", torch.ones(1), persistent=False)
+        for name in vars(self):
+            if name == "_buffers":
+                self.register_buffer("more", torch.ones(1))
         self.rest = nn.Sequential(nn.ReLU(), nn.Dropout(0.5))
     def forward(self, x, *, scale=1.0):
         return self.rest(self.norm(self.first(x))) * scale
@@ -84,6 +87,34 @@ for use in uses:
         use()
     except Exception as error:
         said.append((type(error).__name__, str(error)))
+names = nn.Linear(2, 2)
+seen = names._non_persistent_buffers_set
+names.register_buffer("a", x, persistent=False)
+seen.add("b")
+said.append((sorted(names._non_persistent_buffers_set), sorted(names.state_dict())))
+said.append(sorted(copy.deepcopy(nn.ReLU())._non_persistent_buffers_set | {"c"}))
+class Never(nn.Module):
+    def __init__(self):
+        self.k = 2
+    def forward(self, x):
+        return x * self.k
+class Property(nn.Linear):
+    @property
+    def _forward_hooks(self):
+        return {1: lambda m, a, out: out * 0 + 5}
+    @_forward_hooks.setter
+    def _forward_hooks(self, value):
+        pass
+with remembered_construction(SiteFinder(roots=["."])):
+    special = Property(2, 2)
+    own = nn.ReLU()
+    own._call_impl = lambda x: x + 7
+said.append(special._forward_hooks.keys())
+for use in (lambda: Never()(x), lambda: own._call_impl(x).tolist()):
+    try:
+        said.append(use())
+    except Exception as error:
+        said.append((type(error).__name__, str(error)))
 shared = nn.Linear(2, 2)
 shared.__dict__.update(net.first.__dict__)
 said.append(shared(x).tolist())
@@ -104,3 +135,56 @@ def test_what_modules_do() -> None:
     assert lean.stdout == plain.stdout
     assert "dicts 0" in lean.stderr
     assert "dicts 11" in plain.stderr
+
+
+_TRACED = """
+import torch, tclint
+from torch import nn
+from tclint.tracing.warm import warm_up
+
+warm_up()
+
+class Never(nn.Module):
+    def __init__(self):
+        self.k = 2
+    def forward(self, x):
+        return x * self.k
+
+class Calls(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+        self.own = nn.ReLU()
+        self.own._call_impl = lambda x: x * 3
+        self.inner = nn.ReLU()
+        self.inner.register_forward_hook(lambda module, args, out: out.exp())
+    def forward(self, x):
+        return self.own(self.inner(super().forward(x)))
+
+class Forgot(nn.Linear):
+    def forward(self, x):
+        return Never()(super().forward(x))
+
+class Sparse(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+        places = torch.tensor([[0, 1, 2], [1, 2, 0]])
+        self.register_buffer("adj", torch.sparse_coo_tensor(places, torch.ones(3), (1000, 1000)) * 0.5)
+    def forward(self, x):
+        return torch.sparse.mm(self.adj, super().forward(x))
+
+print([op.name for op in tclint.trace(Calls, inputs=(torch.ones(2, 4),)).ops])
+print([op.name for op in tclint.trace(lambda: Sparse(), inputs=(torch.ones(1000, 4),)).ops])
+try:
+    tclint.trace(lambda: Forgot(4, 4), inputs=(torch.ones(2, 4),))
+except Exception as error:
+    print(error)
+"""
+
+
+def test_what_a_worker_traces() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED], capture_output=True, text=True, check=False, timeout=120
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["['linear', 'relu', 'exp', 'mul']", "['linear', '_sparse_mm']"], done.stderr
+    assert "'Never' object has no attribute '_backward_hooks'" in lines[2]
