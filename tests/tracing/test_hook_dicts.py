@@ -122,16 +122,16 @@ print(said)
 """
 
 
-def _run(how: str) -> subprocess.CompletedProcess[str]:
+def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-c", _USES, how], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done
 
 
 def test_what_modules_do() -> None:
-    plain, lean = _run("plain"), _run("lean")
+    plain, lean = _run(_USES, "plain"), _run(_USES, "lean")
     assert lean.stdout == plain.stdout
     assert "dicts 0" in lean.stderr
     assert "dicts 11" in plain.stderr
@@ -182,9 +182,6 @@ except Exception as error:
 
 
 def test_what_a_worker_traces() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _TRACED], capture_output=True, text=True, check=False, timeout=120
-    )
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["['linear', 'relu', 'exp', 'mul']", "['linear', '_sparse_mm']"], done.stderr
+    lines = _run(_TRACED).stdout.splitlines()
+    assert lines[:2] == ["['linear', 'relu', 'exp', 'mul']", "['linear', '_sparse_mm']"]
     assert "'Never' object has no attribute '_backward_hooks'" in lines[2]
