@@ -76,7 +76,7 @@ RANDOM_FILLERS = frozenset(
 _BOOLEAN = frozenset(
     {"bitwise_and", "bitwise_or", "eq", "ge", "gt", "isclose", "le", "logical_and", "logical_or", "lt", "ne"}
 )
-"""Operators whose results take a byte an element, whatever they are made of."""
+"""Operators that make masks of whatever they are given: Python code asks `mask.all()`."""
 
 _ALWAYS_SMALL = frozenset({"linspace", "logspace", "scalar_tensor", "tril_indices", "triu_indices"})
 

@@ -96,7 +96,12 @@ def _extrema(statement: Statement) -> Iterator[tuple[int, int, str]]:
             and node.func.id in ("max", "min")
             and len(node.args) > 1
         ):
-            yield node.lineno, node.end_lineno or node.lineno, node.func.id
+            yield *_lines_of(node), node.func.id
+
+
+def _lines_of(node: ast.expr) -> tuple[int, int]:
+    """The first and the last."""
+    return node.lineno, node.end_lineno or node.lineno
 
 
 def _nodes(statement: Statement) -> Iterator[ast.AST]:
@@ -112,7 +117,7 @@ def _guard(statement: Statement) -> Iterator[Guard]:
     negated = _is_negated(node.test)
     if negated is None:
         return
-    lines = node.test.lineno, node.test.end_lineno or node.test.lineno
+    lines = _lines_of(node.test)
     if isinstance(node, ast.While):
         yield Guard(*lines, negated, True, "")
     elif leaves := _way_out(statement):
@@ -128,16 +133,15 @@ def _checks(statement: Statement) -> Iterator[Guard]:
     """Every `assert`, also behind a semicolon or a colon."""
     for node in _nodes(statement):
         if isinstance(node, ast.Assert) and (negated := _is_negated(node.test)) is not None:
-            yield Guard(node.test.lineno, node.test.end_lineno or node.test.lineno, negated, False, "assert")
+            yield Guard(*_lines_of(node.test), negated, False, "assert")
 
 
 def _choices(statement: Statement) -> Iterator[Guard]:
     """Every `body if test else other`."""
     for node in _nodes(statement):
         if isinstance(node, ast.IfExp) and (negated := _is_negated(node.test)) is not None:
-            last = node.test.end_lineno or node.test.lineno
             calls = callees([node.body]), callees([node.orelse])
-            yield Guard(node.test.lineno, last, negated, False, "", *calls)
+            yield Guard(*_lines_of(node.test), negated, False, "", *calls)
 
 
 def _is_negated(test: ast.expr) -> bool | None:

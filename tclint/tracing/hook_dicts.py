@@ -14,12 +14,23 @@ import torch.nn.modules.module as torch_module
 from torch import nn
 
 _installed: list[str] = []
-"""Names of the dicts that nn.Module makes when it is asked."""
+"""Names of what nn.Module makes when it is asked."""
 _NAMES = "_non_persistent_buffers_set"
 _call_impl: Any = nn.Module._call_impl
 _plain: WeakKeyDictionary[type[nn.Module], bool] = WeakKeyDictionary()
 _CALL_HOOKS = frozenset({"_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"})
 _any_global_hook: Any = getattr(torch_module, "_has_any_global_hook", None)
+
+
+def _initialised(module: nn.Module | None, name: str) -> nn.Module:
+    """The module itself.
+
+    Raises:
+        AttributeError: it is the class that is asked, or `nn.Module.__init__` was not called.
+    """
+    if module is None or "_modules" not in module.__dict__:
+        raise AttributeError(name)  # nn.Module's __getattr__ words it
+    return module
 
 
 class _MadeWhenAsked:
@@ -31,10 +42,9 @@ class _MadeWhenAsked:
         self._name = name
 
     def __get__(self, module: nn.Module | None, owner: type | None = None) -> OrderedDict[int, Any]:
-        if module is None or "_modules" not in module.__dict__:
-            raise AttributeError(self._name)  # nn.Module's __getattr__ words it
+        initialised = _initialised(module, self._name)
         made: OrderedDict[int, Any] = OrderedDict()
-        module.__dict__[self._name] = made
+        initialised.__dict__[self._name] = made
         return made
 
 
@@ -64,9 +74,7 @@ class _NoNamesOf:
     """Stands in nn.Module for the set of those names."""
 
     def __get__(self, module: nn.Module | None, owner: type | None = None) -> set[str]:
-        if module is None or "_modules" not in module.__dict__:
-            raise AttributeError(_NAMES)
-        return _NoNames(module)
+        return _NoNames(_initialised(module, _NAMES))
 
 
 def make_hook_dicts_when_asked() -> None:

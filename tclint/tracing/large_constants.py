@@ -10,12 +10,16 @@ import torch
 
 from tclint.graph import numel
 from tclint.graph.spec import contiguous_strides
-from tclint.tracing.pointwise_rules import POINTWISE_RULES
+from tclint.tracing.meta_kernels import known_metadata
+from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.zero_pages import zeros
 
 _MIN_BYTES = 1 << 18
 """Of smaller ones a whole copy is no burden."""
 _PART_BYTES = 1 << 14
+"""Four pages; smaller parts would find few more zeros, and take longer."""
+_MAX_ITEM_BYTES = 8
+"""Of what the rules for these operators answer for."""
 _EXACT = frozenset(
     {
         *("add", "div", "masked_fill", "mul", "sub", "where"),
@@ -29,22 +33,18 @@ _Block = tuple[tuple[int, int], ...]
 
 
 def in_parts(
-    function: Callable[..., Any], operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any], facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> torch.Tensor | None:
     """What a pointwise operator makes of constants; None where it is to run at once."""
-    library, _, name = operator.partition(".")[0].partition("::")
     operands = [value for value in args if isinstance(value, torch.Tensor)]
-    if library != "aten" or name not in _EXACT or kwargs or not operands:
+    if facts.full_name not in _EXACT or kwargs or not operands:
         return None
     if any(operand.layout is not torch.strided or operand.is_quantized for operand in operands):
         return None
     # A bound that is cheaper than the rule.
-    if numel([operand.numel() for operand in operands]) * 8 < _MIN_BYTES:
+    if numel([operand.numel() for operand in operands]) * _MAX_ITEM_BYTES < _MIN_BYTES:
         return None
-    try:
-        metadata = POINTWISE_RULES[name](*args)
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return None
+    metadata = known_metadata(facts, args, kwargs)
     if metadata is None:
         return None
     shape, strides, dtype = metadata

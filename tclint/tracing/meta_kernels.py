@@ -11,7 +11,7 @@ from tclint.tracing.formats import is_dense
 from tclint.tracing.memory import shares_memory
 from tclint.tracing.operators import OperatorFacts
 from tclint.tracing.origin import map_tensors, shared
-from tclint.tracing.pointwise_rules import Rule
+from tclint.tracing.pointwise_rules import Metadata
 from tclint.tracing.shape_rules import RULES
 
 _META = torch.device("meta")
@@ -26,10 +26,8 @@ _SLOW_RULES = frozenset({"cat", "scaled_dot_product_attention"})
 """Their rules and the checks of their arguments take 20 and 45 us, a memory of earlier calls 8 and 3; the
 other rules take as long as a memory, 3 to 9 us (torch 2.13, 2 cores)."""
 
-_Metadata = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
-
-def empty_meta(metadata: _Metadata) -> torch.Tensor:
+def empty_meta(metadata: Metadata) -> torch.Tensor:
     """A meta tensor of given (shape, strides, dtype)."""
     return torch.empty_strided(metadata[0], metadata[1], dtype=metadata[2], device=_META)
 
@@ -68,7 +66,7 @@ class MetaKernels:
             return None, None
         name = facts.full_name
         if name not in _SLOW_RULES:
-            metadata = _ask(_rule_of(facts), args, kwargs)
+            metadata = known_metadata(facts, args, kwargs)
             if metadata is not None:
                 check_arguments(name, args, kwargs)
                 return None, empty_meta(metadata)
@@ -94,7 +92,7 @@ class MetaKernels:
             Exception: whatever torch raises for arguments that do not fit.
         """
         if facts.full_name in _SLOW_RULES:
-            metadata = _ask(_rule_of(facts), args, kwargs)
+            metadata = known_metadata(facts, args, kwargs)
             if metadata is not None:
                 if key is not None:
                     self._memory[key] = metadata
@@ -106,17 +104,15 @@ class MetaKernels:
         return output
 
 
-def _rule_of(facts: OperatorFacts) -> Rule | None:
-    """Operators of other libraries may have the names of PyTorch's."""
-    return RULES.get(facts.full_name) if facts.operator.startswith("aten::") else None
-
-
-def _ask(rule: Rule | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Metadata | None:
+def known_metadata(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Metadata | None:
+    """What a shape rule says of a call; None where there is none, or it is not certain."""
+    # Operators of other libraries may have the names of PyTorch's.
+    rule = RULES.get(facts.full_name) if facts.operator.startswith("aten::") else None
     if rule is None:
         return None
     try:
         return rule(*args, **kwargs)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None  # malformed call: torch's own kernel words the error
 
 
@@ -149,7 +145,7 @@ def _replay(remembered: Any) -> Any:
     return empty_meta(remembered)
 
 
-def _metadata(tensor: torch.Tensor) -> _Metadata:
+def _metadata(tensor: torch.Tensor) -> Metadata:
     return shared((tuple(tensor.shape), tensor.stride(), tensor.dtype))
 
 

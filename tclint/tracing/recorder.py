@@ -203,7 +203,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         try:
             output = times_one(facts.operator, args)
             if output is None and self.writer is None:
-                output = in_parts(function, facts.operator, args, kwargs)
+                output = in_parts(function, facts, args, kwargs)
             if output is None:
                 output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):

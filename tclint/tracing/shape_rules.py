@@ -262,16 +262,14 @@ def _gru_cell(tensor: Any, hidden: Any, *weights: Any) -> Metadata | None:
         return None
     batch, features = hidden.shape
     gates = 3 * features
-    if tuple(tensor.shape) != (batch, weights[0].shape[1]) or tuple(weights[0].shape) != (
-        gates,
-        tensor.shape[1],
-    ):
-        return None
-    if tuple(weights[1].shape) != (gates, features):
-        return None
-    if any(bias is not None and tuple(bias.shape) != (gates,) for bias in weights[2:]):
-        return None
-    return _same(hidden)
+    inputs = tensor.shape[-1]
+    fits = (
+        tuple(tensor.shape) == (batch, inputs)
+        and tuple(weights[0].shape) == (gates, inputs)
+        and tuple(weights[1].shape) == (gates, features)
+        and all(bias is None or tuple(bias.shape) == (gates,) for bias in weights[2:])
+    )
+    return _same(hidden) if fits else None
 
 
 def _pooled(

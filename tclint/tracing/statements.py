@@ -44,14 +44,12 @@ def statement_at(code: CodeType, number: int) -> Statement | None:
     """What stands in a line of the code's file; None where that cannot be read."""
     # Lambdas and comprehensions stand in lines of the function around them.
     first = _WHOLE_FILE if code.co_name.startswith("<") else code.co_firstlineno
-    try:
-        return _statement_in(_lines(code.co_filename, first, _last_line(code)), first, number)
-    except (OSError, SyntaxError, ValueError, RecursionError, tokenize.TokenError):
-        pass
-    try:
-        return _statement_in(_lines(code.co_filename, _WHOLE_FILE, 0), _WHOLE_FILE, number)
-    except (OSError, SyntaxError, ValueError, RecursionError, tokenize.TokenError):
-        return None
+    for start in dict.fromkeys((first, _WHOLE_FILE)):  # the file, where the function's lines are no block
+        try:
+            return _statement_in(_lines(code.co_filename, start, _last_line(code)), start, number)
+        except (OSError, SyntaxError, ValueError, RecursionError, tokenize.TokenError):
+            continue
+    return None
 
 
 def parsed(source: str, first_line: int) -> list[ast.stmt]:
@@ -88,7 +86,7 @@ def _lines(path: str, first_line: int, last_line: int) -> list[str]:
 
 def _function(source: Iterator[str], first_line: int, last_line: int) -> list[str]:
     """The lines up to the last that has instructions, and those of its block that have none."""
-    if last_line == 0 or first_line == _WHOLE_FILE:
+    if first_line == _WHOLE_FILE:
         return list(itertools.islice(source, _MAX_LINES + 1))
     lines = list(itertools.islice(source, first_line - 1, last_line))
     outside = _indentation(lines[0]) if lines else 0

@@ -17,7 +17,9 @@ _MIN_BYTES = 1 << 16
 """Of smaller tensors too few pages could be given back."""
 _WORD_BYTES = 8
 _PAGES_AT_ONCE = 16
+"""Looked at for values: torch takes a byte a word for that."""
 _MAX_ITEM_BYTES = 16
+"""Of complex128."""
 _MADV_DONTNEED = 4
 """Of Linux's mman-common.h."""
 data_address: Callable[[torch.Tensor], int] = getattr(torch._C, "_data_address", torch.Tensor.data_ptr)
