@@ -60,7 +60,7 @@ def report(say: Callable[..., None], case: Case, variant: str) -> None:
     """In the child: trace, run for real, compare."""
     import torch
 
-    from tclint.cost.saved_tensors import saved_tensors
+    from tclint.cost.memory.saved_tensors import saved_tensors
     from tclint.tracing import trace_callable
 
     build = _varied(without_random_skips(case.build), variant)
@@ -106,8 +106,8 @@ def report(say: Callable[..., None], case: Case, variant: str) -> None:
 
 def traced_products(graph: Any) -> tuple[Counter[tuple[Key, Key]], dict[Key, str], int]:
     """The products of the derived backward pass, where each size comes from, and their FLOPs."""
-    from tclint.graph.lowering import lower
-    from tclint.graph.work import Traffic
+    from tclint.graph.lowering.step import lower
+    from tclint.graph.lowering.work import Traffic
 
     kernels, _ = lower(graph, "train")
     products: Counter[tuple[Key, Key]] = Counter()
@@ -125,7 +125,7 @@ def traced_products(graph: Any) -> tuple[Counter[tuple[Key, Key]], dict[Key, str
 
 def _key(role: str, work: Any) -> tuple[Key, Key, int]:
     """The same key that the recorder makes of a call; and how often it runs."""
-    from tclint.graph.work import Attention, Gemm
+    from tclint.graph.lowering.work import Attention, Gemm
 
     if isinstance(work, Gemm):
         layout = (
@@ -214,7 +214,7 @@ def _real(build: Callable[[], Any], weight_bytes: int) -> tuple[Any, str]:
     import torch
     from backward_recorder import run_backward
 
-    from tclint.tracing.environment import without_initialisation
+    from tclint.tracing.patches.environment import without_initialisation
 
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -248,8 +248,8 @@ def _real_input(tensor: Any) -> Any:
 
 def main() -> int:
     arguments = _parse()
-    importlib.import_module("tclint.tracing.in_process")
-    importlib.import_module("tclint.cost.saved_tensors")
+    importlib.import_module("tclint.tracing.worker.in_process")
+    importlib.import_module("tclint.cost.memory.saved_tensors")
     out = Path(arguments.out) if arguments.out else None
     rows = read_rows(out)
     done = {(row["library"], row["name"], row["variant"]) for row in rows}

@@ -239,8 +239,9 @@ def _peak_kib() -> int:
 
 def measure(name: str) -> dict[str, Any]:
     """Trace one model in this process."""
-    from tclint.graph.lowering import forward_flops
-    from tclint.tracing import light_imports, trace_callable
+    from tclint.graph.lowering.step import forward_flops
+    from tclint.tracing import trace_callable
+    from tclint.tracing.worker import light_imports
 
     light_imports.install()  # as in tclint's worker processes
     graph = trace_callable(MODELS[name])

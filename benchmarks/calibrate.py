@@ -30,22 +30,22 @@ from measurements import (
     read_folder,
 )
 
-import tclint.gpu
-from tclint.cost.attention import attention_times
-from tclint.cost.classes import UnitClass, tf32_switches, unit_class
-from tclint.cost.constants import (
+import tclint.cost.gpu
+from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.gpu.calibration import SIZE_BINS_US
+from tclint.cost.kernels.attention import attention_times
+from tclint.cost.kernels.bandwidth import traffic_times_us
+from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConvolutionConstants,
     GemmConstants,
     TrafficConstants,
 )
-from tclint.cost.conv import convolution_times
-from tclint.cost.matmul import gemm_times
-from tclint.cost.memory import traffic_times_us
-from tclint.cost.pricing import BATCHED, constants_of, gemm_shapes
-from tclint.gpu import Gpu, load_gpu
-from tclint.gpu.calibration import SIZE_BINS_US
-from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
+from tclint.cost.kernels.convolution import convolution_times
+from tclint.cost.kernels.matmul import gemm_times
+from tclint.cost.kernels.pricing import BATCHED, constants_of, gemm_shapes
+from tclint.cost.math_units import UnitClass, tf32_switches, unit_class
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
 
 LARGEST_FIT = 4000
 """Rows per fit, drawn at random from the fitted part of larger sets."""
@@ -147,7 +147,7 @@ STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
     },
 }
 """Where the search begins, by kind and class or generation, in other regimes than the defaults of
-tclint.cost.constants, which are the A100's."""
+tclint.cost.kernels.constants, which are the A100's."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def problems(groups: Iterable[Group]) -> list[Problem]:
         torch_dtype, precision = DTYPES[group.dtype]
         try:
             gpu = load_gpu(group.gpu)
-        except tclint.errors.UsageError as error:
+        except tclint.core.errors.UsageError as error:
             print(f"# {group.file}: {error}", file=sys.stderr)
             continue
         first = group.works[0]
@@ -468,7 +468,9 @@ def main() -> int:
     parser.add_argument("--gpu", action="append", help="only this GPU (repeatable)")
     parser.add_argument("--kind", action="append", help="only gemm, conv, attention or traffic (repeatable)")
     parser.add_argument("--rounds", type=int, default=40, help="iterations per fit (default 40)")
-    parser.add_argument("--write", action="store_true", help="write into tclint/gpu/*.toml, not to stdout")
+    parser.add_argument(
+        "--write", action="store_true", help="write into tclint/cost/gpu/*.toml, not to stdout"
+    )
     arguments = parser.parse_args()
     groups = []
     for item in read_folder(arguments.data):
@@ -495,7 +497,7 @@ def main() -> int:
             file=sys.stderr,
         )
         if arguments.write:
-            folder = Path(tclint.gpu.__file__).parent
+            folder = Path(tclint.cost.gpu.__file__).parent
             write_tables(folder / f"{problem.gpu.id}.toml", result)
         else:
             print(to_toml(result))

@@ -25,15 +25,15 @@ import numpy as np
 from measurements import FloatArray
 from timm_models import ModelRow, Traces, lowered, read_rows
 
-import tclint.gpu
-from tclint.cost.classes import unit_class
-from tclint.cost.constants import ConvolutionConstants, GemmConstants, TrafficConstants
-from tclint.cost.conv import convolution_times
-from tclint.cost.matmul import gemm_times
-from tclint.cost.memory import traffic_times_us
-from tclint.cost.pricing import gemm_shapes, price_works
-from tclint.gpu import Calibration, Gpu, load_gpu
-from tclint.graph.work import Convolution, Gemm, Traffic, Work
+import tclint.cost.gpu
+from tclint.cost.gpu import Calibration, Gpu, load_gpu
+from tclint.cost.kernels.bandwidth import traffic_times_us
+from tclint.cost.kernels.constants import ConvolutionConstants, GemmConstants, TrafficConstants
+from tclint.cost.kernels.convolution import convolution_times
+from tclint.cost.kernels.matmul import gemm_times
+from tclint.cost.kernels.pricing import gemm_shapes, price_works
+from tclint.cost.math_units import unit_class
+from tclint.graph.lowering.work import Convolution, Gemm, Traffic, Work
 
 ROBUST_SCALE = 0.08
 PRIOR_SIGMA = 0.5
@@ -289,7 +289,7 @@ def main() -> int:
         )
     text = tables(x, len(rows.rows), errors[rows.held_out])
     if arguments.write:
-        write(Path(tclint.gpu.__file__).parent / f"{gpu.id}.toml", text)
+        write(Path(tclint.cost.gpu.__file__).parent / f"{gpu.id}.toml", text)
     else:
         print(text)
     return 0

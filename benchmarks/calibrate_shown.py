@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tclint.cost.classes import UnitClass
-from tclint.cost.constants import GemmConstants
-from tclint.cost.conv import DEPTHWISE_KERNELS, SMALL_CHANNELS, TINY_CHANNELS
-from tclint.cost.matmul import misalignment_factor
-from tclint.cost.pricing import gemm_shapes
-from tclint.graph.work import Convolution, Gemm
+from tclint.cost.kernels.constants import GemmConstants
+from tclint.cost.kernels.convolution import DEPTHWISE_KERNELS, SMALL_CHANNELS, TINY_CHANNELS
+from tclint.cost.kernels.matmul import misalignment_factor
+from tclint.cost.kernels.pricing import gemm_shapes
+from tclint.cost.math_units import UnitClass
+from tclint.graph.lowering.work import Convolution, Gemm
 
 LEAST_SHOWN = 8
 """A constant is fitted where at least so many rows depend on it; the others keep their start."""

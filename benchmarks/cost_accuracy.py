@@ -41,11 +41,11 @@ from measurements import (
     read_folder,
 )
 
-from tclint.cost.classes import tf32_switches, unit_class
-from tclint.cost.pricing import price_works
-from tclint.errors import UsageError
-from tclint.gpu import Gpu, load_gpu
-from tclint.graph.work import Attention, Convolution, Traffic
+from tclint.core.errors import UsageError
+from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.kernels.pricing import price_works
+from tclint.cost.math_units import tf32_switches, unit_class
+from tclint.graph.lowering.work import Attention, Convolution, Traffic
 
 CLOSE_PERCENT = 10.0
 

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 
 from tclint.cost import estimate as estimates
-from tclint.cost import pricing
+from tclint.cost.gpu import all_gpus, load_gpu
+from tclint.cost.kernels import pricing
 from tclint.cost.scenario import Scenario
-from tclint.gpu import all_gpus, load_gpu
-from tclint.graph import Graph, Op, Parameter, TensorSpec
-from tclint.graph.spec import contiguous_strides
-from tclint.graph.work import Gemm
+from tclint.graph.lowering.work import Gemm
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
+from tclint.graph.ops.spec import contiguous_strides
 
 PRODUCTS = 10_000
 OPS = 5_000

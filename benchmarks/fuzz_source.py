@@ -29,22 +29,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import libcst
+from tclint.source.source_rule import SourceRule
 
-from tclint.config import Settings
-from tclint.errors import TargetError
-from tclint.finding import Edit, Finding
-from tclint.fix.apply import apply_edits
-from tclint.fix.codemods import CODEMODS
-from tclint.fix.document import Document, NotEditable
-from tclint.fix.registry import with_fixes
-from tclint.fix.run import fix
-from tclint.pipeline import Report
-from tclint.registry import all_rules
-from tclint.rule import CRASH_CODE, SourceRule
-from tclint.source import discover
-from tclint.source.parse import NotPython, decode
-from tclint.source.prefilter import MAX_SOURCE_BYTES, Prefilter
-from tclint.source.runner import lint_text
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.core.finding import Edit, Finding
+from tclint.core.rule import CRASH_CODE
+from tclint.edits.apply import apply_edits
+from tclint.edits.codemods import CODEMODS
+from tclint.edits.document import Document, NotEditable
+from tclint.edits.registry import with_fixes
+from tclint.engine.fixing import fix
+from tclint.engine.report import Report
+from tclint.engine.rule_registry import all_rules
+from tclint.engine.source_pass import lint_text
+from tclint.source.syntax.discovery import discover
+from tclint.source.syntax.parse import NotPython, decode
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, Prefilter
 
 STATEMENTS = (
     "scaler = torch.cuda.amp.GradScaler()",

@@ -44,8 +44,8 @@ def gpu_id(name: str) -> str:
 
     An unknown device keeps its own name, in the same spelling.
     """
-    from tclint.errors import UsageError
-    from tclint.gpu import load_gpu
+    from tclint.core.errors import UsageError
+    from tclint.cost.gpu import load_gpu
 
     words = re.sub(r"\b(nvidia|tesla|geforce|graphics|hbm3e?|hbm2e?)\b", " ", name.lower())
     spelt = re.sub(r"[^a-z0-9]+", "-", words).strip("-")

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import tclint.gpu
-from tclint.config import Precision
-from tclint.gpu import Calibration, Gpu, load_gpu
-from tclint.graph.work import Attention, Convolution, Gemm, Traffic, Work
+import tclint.cost.gpu
+from tclint.config.settings import Precision
+from tclint.cost.gpu import Calibration, Gpu, load_gpu
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -325,7 +325,7 @@ def harness_of(group: Group) -> Harness:
 def as_unmeasured(gpu: Gpu) -> Gpu:
     """A GPU as if nothing had been measured on it: its datasheet row, and the constants of GPUs like it."""
     document = tomllib.loads(
-        (Path(tclint.gpu.__file__).parent / f"{gpu.id}.toml").read_text(encoding="utf-8")
+        (Path(tclint.cost.gpu.__file__).parent / f"{gpu.id}.toml").read_text(encoding="utf-8")
     )
     calibrations: dict[tuple[str, str], Calibration] = {}
     for donor in document.get("inherit", ()):

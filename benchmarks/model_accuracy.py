@@ -16,11 +16,11 @@ import numpy as np
 from measurements import FloatArray, oracle_errors
 from timm_models import PRECISIONS, Counts, ModelRow, Traces, lowered, read_rows
 
-from tclint.cost.classes import tf32_switches, unit_class
-from tclint.cost.pricing import price_works
-from tclint.errors import UsageError
-from tclint.gpu import Gpu, load_gpu
-from tclint.graph.work import Convolution, Traffic, Work
+from tclint.core.errors import UsageError
+from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.kernels.pricing import price_works
+from tclint.cost.math_units import tf32_switches, unit_class
+from tclint.graph.lowering.work import Convolution, Traffic, Work
 
 NOTICEABLE_GAIN = 0.03
 """Gains of a memory format below this are within the noise of the measurements."""

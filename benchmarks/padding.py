@@ -29,15 +29,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, cast
 
-from tclint.advice.layers import indices_of
-from tclint.advice.misalignment import misaligned_layers
-from tclint.advice.padding import Padding, best_padding
-from tclint.advice.vocabulary import vocabulary_heads
-from tclint.config import Settings
-from tclint.context import GraphContext
-from tclint.errors import TargetError
-from tclint.graph import Graph
-from tclint.graph.dims import DimGroup, DimsUnresolved
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import indices_of
+from tclint.analysis.widths.misalignment import misaligned_layers
+from tclint.analysis.widths.padding import Padding, best_padding
+from tclint.analysis.widths.vocabulary import vocabulary_heads
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.ops import Graph
 
 SKIPPED = ("gpt3_175b",)
 """GPT-2 at other sizes."""

@@ -164,8 +164,8 @@ def serve(is_tclint: bool, timeout_s: float) -> int:
     for library in ("timm", "transformers"):
         importlib.import_module(library)
     if is_tclint:
-        importlib.import_module("tclint.tracing.in_process")
-        importlib.import_module("tclint.tracing.warm").warm_up()  # as the command's own worker does
+        importlib.import_module("tclint.tracing.worker.in_process")
+        importlib.import_module("tclint.tracing.worker.warm").warm_up()  # as the command's own worker does
     else:
         for tool in TOOLS.values():
             if tool.package != "torch" and _is_installed(tool):
@@ -227,7 +227,7 @@ Build = Callable[[], tuple[Any, Any]]
 
 def _run_tclint(build: Build, note_built: Callable[[], None]) -> int:
     """Trace and count; construction on meta is the build's share."""
-    from tclint.graph.lowering import forward_flops
+    from tclint.graph.lowering.step import forward_flops
     from tclint.tracing import trace_callable
 
     def build_in_eval() -> tuple[Any, Any]:

@@ -20,10 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import tclint
-from tclint.config import Settings
-from tclint.finding import Level
-from tclint.report import FORMATS, render
-from tclint.results import Report
+from tclint.config.settings import Settings
+from tclint.core.finding import Level
+from tclint.engine.report import Report
+from tclint.report.render import FORMATS, render
 
 MODEL = """\
 import torch

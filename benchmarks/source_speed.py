@@ -19,14 +19,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import libcst
+from tclint.source.source_rule import SourceRule
 
-from tclint.config import Settings
-from tclint.errors import TargetError
-from tclint.registry import load_rules
-from tclint.rule import SourceRule
-from tclint.source import discover, lint
-from tclint.source.outlines import plausible
-from tclint.source.prefilter import MAX_SOURCE_BYTES, applicable
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.engine.rule_registry import load_rules
+from tclint.engine.source_pass import lint
+from tclint.source.syntax.discovery import discover
+from tclint.source.syntax.outlines import plausible
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

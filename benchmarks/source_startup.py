@@ -25,9 +25,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tclint.config import Settings
-from tclint.errors import TargetError
-from tclint.source import discover
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.source.syntax.discovery import discover
 
 COMMAND = [sys.executable, "-m", "tclint"]
 ONE_RULE = "RUN004"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tclint.config import LayoutName, Precision
+from tclint.config.settings import LayoutName, Precision
 from tclint.cost.estimate import estimate
 from tclint.cost.scenario import Scenario
 

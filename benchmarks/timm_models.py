@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import tclint
-from tclint.config import Precision
+from tclint.config.settings import Precision
 from tclint.cost.estimate import Estimate, estimate
-from tclint.cost.layout import apply_layout
 from tclint.cost.scenario import Layout, Scenario
-from tclint.graph import Graph
-from tclint.graph.work import Work
+from tclint.cost.transforms.layout import apply_layout
+from tclint.graph.lowering.work import Work
+from tclint.graph.ops import Graph
 
 LAYOUTS: dict[str, Layout] = {"nchw": "contiguous", "nhwc": "channels_last"}
 PRECISIONS: dict[str, Precision] = {"amp": "fp16", "float32": "fp32", "tf32": "tf32", "bfloat16": "bf16"}
@@ -265,8 +265,8 @@ def _with_fast_norms(graph: Graph) -> Graph:
 def _code_hash() -> str:
     """Of what decides which kernels a step runs."""
     package = Path(tclint.__file__).parent
-    names = ("precision.py", "layout.py", "optimizer.py", "optimizers.toml")
-    files = sorted((*package.glob("graph/*.py"), *package.glob("graph/*.toml")))
+    names = ("transforms/casts.py", "transforms/layout.py", "optimizer.py", "optimizers.toml")
+    files = sorted((*package.glob("graph/**/*.py"), *package.glob("graph/**/*.toml")))
     digest = hashlib.sha256()
     for path in (*files, *(package / "cost" / name for name in names)):
         digest.update(path.read_bytes())

@@ -39,7 +39,7 @@ from zoo_case import Case, fails_the_same, find_inputs, note  # noqa: E402
 from zoo_child import run_in_child  # noqa: E402
 
 if TYPE_CHECKING:
-    from tclint.graph import Graph
+    from tclint.graph.ops import Graph
 
 COLUMNS = ("name", "library", "result", "traced", "real", "identical", "assumptions", "differences")
 MAX_WEIGHT_BYTES = 3 << 30
@@ -156,7 +156,7 @@ def cases_of(library: str) -> Iterator[Case]:
 
 def main() -> int:
     arguments = _parse()
-    importlib.import_module("tclint.tracing.in_process")
+    importlib.import_module("tclint.tracing.worker.in_process")
     rows: list[dict[str, Any]] = []
     done: set[str] = set()
     out = Path(arguments.out) if arguments.out else None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph import Graph, TensorSpec
+from tclint.graph.ops import Graph, TensorSpec
 
 Metadata = tuple[tuple[int, ...], str, tuple[int, ...]]
 
@@ -65,7 +65,7 @@ def _of_spec(spec: TensorSpec) -> Metadata:
 
 def traced_calls(graph: Graph) -> list[Call]:
     """The trace's operators that work on inputs or parameters."""
-    from tclint.tracing.constants import FACTORIES
+    from tclint.tracing.values.constants import FACTORIES
 
     buffers = {parameter.name for parameter in graph.parameters if parameter.is_buffer}
     follows: list[bool] = []
@@ -102,7 +102,7 @@ class PlainRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        from tclint.tracing.operators import facts_of
+        from tclint.tracing.values.operators import facts_of
 
         kwargs = kwargs or {}
         facts = facts_of(func)

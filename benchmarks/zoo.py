@@ -52,9 +52,9 @@ def main() -> int:
     out = Path(arguments.out or HERE / "zoo" / f"{arguments.library}.csv")
     out.parent.mkdir(parents=True, exist_ok=True)
     done = _done(out)
-    importlib.import_module("tclint.tracing.in_process")
+    importlib.import_module("tclint.tracing.worker.in_process")
     importlib.import_module("torch.utils.flop_counter")
-    importlib.import_module("tclint.tracing.warm").warm_up()  # as tclint's own worker does
+    importlib.import_module("tclint.tracing.worker.warm").warm_up()  # as tclint's own worker does
     chosen = [
         case
         for position, case in enumerate(source.cases())

@@ -95,11 +95,11 @@ def find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
     Raises:
         Exception: of the first attempt, where there are none.
     """
-    from tclint.tracing.build import on_meta
-    from tclint.tracing.inference import infer_inputs
-    from tclint.tracing.input_search import InputSearch
-    from tclint.tracing.session import argument_names, trace_model
-    from tclint.tracing.sites import SiteFinder
+    from tclint.tracing.inputs.inference import infer_inputs
+    from tclint.tracing.inputs.search import InputSearch
+    from tclint.tracing.session.build import on_meta
+    from tclint.tracing.session.trace import argument_names, trace_model
+    from tclint.tracing.values.sites import SiteFinder
 
     model, _ = on_meta(build_model, SiteFinder())
     first = None
@@ -171,8 +171,8 @@ def _report(say: Callable[..., None], case: Case, with_inference: str, with_coun
         say(status=status, error=f"{stage}: {type(cause).__name__}: {_first_line(cause)}")
         return
     peak_kib = status_kib("VmHWM") - baseline
-    from tclint.graph.lowering import forward_flops
-    from tclint.graph.op import GEMM_KINDS
+    from tclint.graph.lowering.step import forward_flops
+    from tclint.graph.ops.op import GEMM_KINDS
 
     gemms = [op for op in graph.ops if op.kind in GEMM_KINDS]
     with_site = sum(1 for op in gemms if op.construct_site or op.call_site)
@@ -213,7 +213,7 @@ _UNKNOWN_TO_TORCH = frozenset(
 
 
 def _unknown_to_torch(graph: Any) -> str:
-    from tclint.graph.lowering import forward_flops
+    from tclint.graph.lowering.step import forward_flops
 
     names = sorted({op.name for op in graph.ops} & _UNKNOWN_TO_TORCH)
     counts = [

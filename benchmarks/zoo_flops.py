@@ -16,7 +16,7 @@ def count_on_meta(model: Any, inputs: Any) -> tuple[int | None, str]:
 
     Plain meta tensors: a model that looks at a value, or mixes constants with weights, does not run.
     """
-    from tclint.tracing.environment import without_gpu
+    from tclint.tracing.patches.environment import without_gpu
 
     try:
         model = model.to("meta")

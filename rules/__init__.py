@@ -1,6 +1,6 @@
 """tclint's own rules, one module per topic; registered through the entry-point group `tclint.rules`.
 
-A run that needs a few rules imports these alone (tclint.rule_index); RULES imports all.
+A run that needs a few rules imports these alone (tclint.engine.rule_index); RULES imports all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from tclint.rule import Rule
+from tclint.core.rule import Rule
 
 RULES: tuple[type[Rule], ...]
 
@@ -18,7 +18,8 @@ def __getattr__(name: str) -> Any:
     if name != "RULES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Every module of the package is a topic that lists its rules: a new file needs no other line.
-    topics = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    found = tuple(rule for topic in topics for rule in importlib.import_module(f"{__name__}.{topic}").RULES)
+    modules = pkgutil.walk_packages(__path__, f"{__name__}.")
+    topics = sorted(module.name for module in modules if not module.ispkg)
+    found = tuple(rule for topic in topics for rule in importlib.import_module(topic).RULES)
     globals()["RULES"] = found
     return found

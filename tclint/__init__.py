@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tclint.config import Mode, Precision, Settings
+    from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
-    from tclint.graph import Graph
-    from tclint.pipeline import Report
+    from tclint.engine.report import Report
+    from tclint.graph.ops import Graph
 
 __version__ = "0.1.0"
 
@@ -70,15 +70,15 @@ def estimate(
 
 def check(targets: Sequence[str], settings: Settings | None = None) -> Report:
     """Lint models ('model.py:build_model') and training scripts ('train.py', 'src/') as the command does."""
-    from tclint.config import Settings as SettingsClass
-    from tclint.pipeline import check as run
+    from tclint.config.settings import Settings as SettingsClass
+    from tclint.engine.check import check as run
 
     return run(targets, settings or SettingsClass())
 
 
 def __getattr__(name: str) -> Any:
     if name == "Settings":
-        from tclint.config import Settings
+        from tclint.config.settings import Settings
 
         return Settings
     raise AttributeError(f"module 'tclint' has no attribute {name!r}")

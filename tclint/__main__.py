@@ -1,5 +1,5 @@
 """`python -m tclint` is the `tclint` command."""
 
-from tclint.cli import main
+from tclint.cli.main import main
 
 main()

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.baseline import Baseline
-from tclint.cli import cli
-from tclint.finding import Finding, Location
+from tclint.cli.main import cli
+from tclint.core.finding import Finding, Location
+from tclint.engine.baseline import Baseline
 
 UNSCALED = """\
 import torch

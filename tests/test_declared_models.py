@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tclint import trace_cache
-from tclint.config_file import load_config
-from tclint.declared import check_declared
-from tclint.errors import UsageError
-from tclint.pipeline import Report
-from tclint.trace_cache import TraceCache
+from tclint.config.pyproject import load_config
+from tclint.core.errors import UsageError
+from tclint.engine import trace_cache
+from tclint.engine.declared_models import check_declared
+from tclint.engine.report import Report
+from tclint.engine.trace_cache import TraceCache
 
 MODEL = """\
 import pathlib

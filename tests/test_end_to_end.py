@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tclint.config import Settings
-from tclint.pipeline import check
+from tclint.config.settings import Settings
+from tclint.engine.check import check
 
 pytest.importorskip("torch")
 
@@ -187,9 +187,8 @@ def test_models_and_scripts_mix_in_one_command_and_comments_silence_both(project
 
 
 def test_the_command_line_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, tclint.cli; print([m for m in ('torch', 'libcst', 'rich', 'numpy') if m in sys.modules])"
-    )
+    heavy = ("torch", "libcst", "rich", "numpy")
+    code = f"import sys, tclint.cli.main; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

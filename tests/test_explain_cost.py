@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from torch import nn
 
 import tclint
-from tclint.cli import cli
-from tclint.config import Settings
-from tclint.context import GraphContext
-from tclint.errors import UsageError
-from tclint.explain_cost import explain_cost, find_ops, product_of
-from tclint.graph.work import Gemm
+from tclint.analysis.graph_context import GraphContext
+from tclint.cli.main import cli
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.engine.explain_cost import explain_cost, find_ops, product_of
+from tclint.graph.lowering.work import Gemm
 from tclint.report.cost_text import render
 
 

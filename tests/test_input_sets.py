@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tclint.config import Settings
-from tclint.errors import UsageError
-from tclint.pipeline import Report, check
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.engine.check import check
+from tclint.engine.report import Report
 
 MODEL = """
 import torch

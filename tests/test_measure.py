@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from tclint.gpu import all_gpus
+from tclint.cost.gpu import all_gpus
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

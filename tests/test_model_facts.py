@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.config import Precision
+from tclint.config.settings import Precision
 from tclint.cost.estimate import estimate
 from tclint.cost.scenario import Scenario
-from tclint.graph import Graph
-from tclint.model_facts import aligned_flops_percent, graph_hash
+from tclint.engine.model_facts import aligned_flops_percent, graph_hash
+from tclint.graph.ops import Graph
 
 
 def traced(*layers: nn.Module, inputs: tuple[int, ...] = (64, 64)) -> Graph:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tclint.cli import cli
-from tclint.model_list import Candidate, list_models
+from tclint.cli.main import cli
+from tclint.engine.model_list import Candidate, list_models
 
 LAYERS = """
 import torch.nn as nn

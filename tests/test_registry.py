@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tclint.config import Settings
-from tclint.errors import UsageError
-from tclint.registry import Selection, all_rules, find_rule, load_rules
-from tclint.report import Style
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.engine.rule_registry import Selection, all_rules, find_rule, load_rules
 from tclint.report.catalogue import SOURCE_SIDE, rule_json, rule_page
+from tclint.report.render import Style
 
 LOCAL_RULE = """
-from tclint.rule import GraphRule
+from tclint.plugin import GraphRule
 
 class Mine(GraphRule):
     '''One line.'''
@@ -90,7 +90,7 @@ def test_a_missing_rules_path_is_one_sentence(tmp_path: Path) -> None:
 
 
 TWO_SIDES = """\
-from tclint.rule import Example, GraphRule, SourceRule
+from tclint.plugin import Example, GraphRule, SourceRule
 
 class Traced(GraphRule):
     \"\"\"Traced side.\"\"\"

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tclint import rule_index
-from tclint.config import Settings
-from tclint.registry import all_rules, load_rules
-from tclint.rule import SourceRule
-from tclint.source.outlines import plausible
-from tclint.source.runner import lint_text
+from tclint.config.settings import Settings
+from tclint.engine import rule_index
+from tclint.engine.rule_registry import all_rules, load_rules
+from tclint.engine.source_pass import lint_text
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.outlines import plausible
 
 RULE = """
-from tclint.rule import SourceRule
+from tclint.plugin import SourceRule
 
 class {name}(SourceRule):
     '''One line.'''
@@ -39,9 +39,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package of two rules with an index of its own."""
     folder = tmp_path / "indexed_for_a_test"
     folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "one.py").write_text(RULE.format(name="One", code="XYZ001", kebab="one", trigger="first"))
-    (folder / "two.py").write_text(RULE.format(name="Two", code="XYZ002", kebab="two", trigger="second"))
+    (folder / "family").mkdir()
+    for init in (folder, folder / "family"):
+        (init / "__init__.py").write_text("")
+    one = RULE.format(name="One", code="XYZ001", kebab="one", trigger="first")
+    two = RULE.format(name="Two", code="XYZ002", kebab="two", trigger="second")
+    (folder / "family" / "one.py").write_text(one)
+    (folder / "family" / "two.py").write_text(two)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(rule_index, "PACKAGE", folder.name)
     (folder / rule_index.FILE).write_text(rule_index.build())
@@ -55,7 +59,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def imported(folder: Path) -> set[str]:
-    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{folder.name}.")}
+    return {name.rpartition(".")[2] for name in sys.modules if name.startswith(f"{folder.name}.family.")}
 
 
 def test_stand_ins_say_what_the_rules_say() -> None:
@@ -81,8 +85,10 @@ def test_a_rule_is_imported_when_it_runs(package: Path) -> None:
 
 
 def test_a_changed_or_new_module_is_imported_instead(package: Path) -> None:
-    (package / "one.py").write_text(RULE.format(name="One", code="XYZ001", kebab="one", trigger="changed"))
-    (package / "three.py").write_text(
+    (package / "family" / "one.py").write_text(
+        RULE.format(name="One", code="XYZ001", kebab="one", trigger="changed")
+    )
+    (package / "family" / "three.py").write_text(
         RULE.format(name="Three", code="XYZ003", kebab="three", trigger="third")
     )
     importlib.invalidate_caches()
@@ -94,7 +100,7 @@ def test_a_changed_or_new_module_is_imported_instead(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"one": 1, "two": {}}', '{"one": {"digest": "", "rules": [{}]}}']
+    "text", ["", "[]", '{"family.one": 1, "family.two": {}}', '{"family.one": {"digest": "", "rules": [{}]}}']
 )
 def test_a_damaged_index_is_no_index(package: Path, text: str) -> None:
     (package / rule_index.FILE).write_text(text)
@@ -103,15 +109,15 @@ def test_a_damaged_index_is_no_index(package: Path, text: str) -> None:
 
 
 def test_line_ends_do_not_matter(package: Path) -> None:
-    for file in package.glob("*.py"):
+    for file in package.rglob("*.py"):
         file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     assert rule_index.indexed_rules() is not None
     assert not imported(package)
 
 
 def test_what_a_rule_does_is_not_what_it_says(package: Path) -> None:
-    text = (package / "one.py").read_text()
-    (package / "one.py").write_text(text.replace("context.location(0)", "context.location(1 - 1)"))
+    text = (package / "family" / "one.py").read_text()
+    (package / "family" / "one.py").write_text(text.replace("context.location(0)", "context.location(1 - 1)"))
     assert rule_index.indexed_rules() is not None
     assert not imported(package)
 
@@ -125,9 +131,9 @@ def test_what_a_rule_does_is_not_what_it_says(package: Path) -> None:
     ],
 )
 def test_whatever_a_rule_declares_counts(package: Path, before: str, after: str) -> None:
-    text = (package / "one.py").read_text()
+    text = (package / "family" / "one.py").read_text()
     assert before in text
-    (package / "one.py").write_text(text.replace(before, after))
+    (package / "family" / "one.py").write_text(text.replace(before, after))
     rules = rule_index.indexed_rules()
     assert rules is not None
     assert imported(package) == {"one"}
@@ -140,9 +146,9 @@ def test_whatever_a_rule_declares_counts(package: Path, before: str, after: str)
 
 
 def test_stand_ins_ask_their_rule_about_outlines(package: Path) -> None:
-    text = (package / "one.py").read_text()
+    text = (package / "family" / "one.py").read_text()
     outline = "    def outline(self, outline):\n        return 'wanted' in outline.names\n\n    def check"
-    (package / "one.py").write_text(text.replace("    def check", outline))
+    (package / "family" / "one.py").write_text(text.replace("    def check", outline))
     for rebuilt in (False, True):  # imported, then known by the index
         if rebuilt:
             (package / rule_index.FILE).write_text(rule_index.build())
@@ -159,8 +165,8 @@ def test_stand_ins_ask_their_rule_about_outlines(package: Path) -> None:
 
 
 def test_a_removed_module_is_gone(package: Path) -> None:
-    (package / "two.py").unlink()
-    assert "two" in json.loads((package / rule_index.FILE).read_text())
+    (package / "family" / "two.py").unlink()
+    assert "family.two" in json.loads((package / rule_index.FILE).read_text())
     assert [rule.code for rule in rule_index.indexed_rules() or ()] == ["XYZ001"]
 
 
@@ -175,15 +181,15 @@ def test_rules_that_cannot_fire_are_not_imported(tmp_path: Path) -> None:
     program = f"""
 import sys
 import tclint
-from tclint.config import Settings
+from tclint.config.settings import Settings
 def rules():
-    return [name for name in sys.modules if name.startswith("tclint_rules.")]
+    return [name for name in sys.modules if name.startswith("tclint_rules.") and name.count(".") == 2]
 tclint.check([{str(tmp_path / "plain.py")!r}], Settings(cache=False))
 assert not rules(), rules()
 assert not {{"numpy", "libcst", "torch"}} & set(sys.modules)
 found = tclint.check([{str(tmp_path / "train.py")!r}], Settings(cache=False, select=("RUN004",))).findings
 assert [finding.code for finding in found] == ["RUN004"]
-assert rules() == ["tclint_rules.cudnn_disabled"], rules()
+assert rules() == ["tclint_rules.runtime.cudnn_disabled"], rules()
 assert "numpy" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

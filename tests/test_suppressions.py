@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tclint.analysis.graph_rule import GraphRule
+from tclint.source.source_rule import SourceRule
 
-from tclint.config import Override, Settings
-from tclint.finding import Finding, Location
-from tclint.pipeline import check
-from tclint.rule import GraphRule, SourceRule
-from tclint.suppressions import apply_suppressions, parse_suppressions
+from tclint.config.settings import Override, Settings
+from tclint.core.finding import Finding, Location
+from tclint.engine.check import check
+from tclint.engine.suppressions import apply_suppressions, parse_suppressions
 
 
 def make_finding(
@@ -112,7 +113,7 @@ def test_a_file_that_cannot_be_read_silences_nothing(tmp_path: Path) -> None:
 
 
 def test_only_files_that_can_hold_directives_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tclint.suppressions._read", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr("tclint.engine.suppressions._read", lambda _: pytest.fail("read again"))
     findings = [make_finding(1, "a.py"), make_finding(1, "b.py")]
     standing, silenced = apply_suppressions(
         findings,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tclint.config import Precision
+from tclint.config.settings import Precision
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 

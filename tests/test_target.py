@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tclint.target import is_model_target
+from tclint.core.target import is_model_target
 
 
 @pytest.mark.parametrize(

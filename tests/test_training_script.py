@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tclint import check
-from tclint.config import Settings
-from tclint.training_script import join
+from tclint.config.settings import Settings
+from tclint.engine.script.settings import join
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.config import COMPARISONS, Settings
-from tclint.context import GraphContext
-from tclint.gpu import all_gpus
-from tclint.graph_pass import check_graph
-from tclint.report import render
-from tclint.report.json import schema
-from tclint.results import Report
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.what_if.circumstances import WhatIf, batch_limits
+from tclint.config.settings import COMPARISONS, Settings
+from tclint.cost.gpu import all_gpus
+from tclint.engine.model_pass import check_graph
+from tclint.engine.report import Report
+from tclint.report.formats.json import schema
+from tclint.report.render import render
 from tclint.tracing import TraceResult
-from tclint.what_if import WhatIf, batch_limits
 
 
 class Net(nn.Module):

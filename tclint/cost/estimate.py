@@ -6,23 +6,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from tclint.config import Precision
-from tclint.cost.classes import why_no_formula
-from tclint.cost.compiled import BALANCE_SHARE, PADDED_GAIN, fuse_pointwise, padded_gemm, turns_channels_last
-from tclint.cost.layout import apply_layout
-from tclint.cost.low_precision import converted_layers, in_format, recipe, without_weight_casts
+from tclint.config.precisions import PRECISION_FACTS
+from tclint.config.settings import Precision
+from tclint.core.errors import UsageError
+from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.kernels.pricing import price_works
+from tclint.cost.math_units import why_no_formula
+from tclint.cost.memory.step_memory import step_memory
 from tclint.cost.optimizer import accumulation_kernels, optimizer_assumption, optimizer_kernels
-from tclint.cost.precision import HALF_DTYPES, Running, apply_precision, own_dtype, running
-from tclint.cost.pricing import price_works
-from tclint.cost.result import Estimate, Memory, Price, Row, amdahl_speedup, shares_of_batch
+from tclint.cost.rows import Estimate, Memory, Price, Row, amdahl_speedup, shares_of_batch
 from tclint.cost.scenario import Scenario
-from tclint.cost.step_memory import step_memory
-from tclint.errors import UsageError
-from tclint.gpu import Gpu, load_gpu
-from tclint.graph.graph import Graph
-from tclint.graph.op import Op
-from tclint.graph.work import Gap, Gemm, Kernel, Traffic, Work
-from tclint.precisions import PRECISION_FACTS
+from tclint.cost.transforms.casts import HALF_DTYPES, Running, apply_precision, own_dtype, running
+from tclint.cost.transforms.compiled import (
+    BALANCE_SHARE,
+    PADDED_GAIN,
+    fuse_pointwise,
+    padded_gemm,
+    turns_channels_last,
+)
+from tclint.cost.transforms.layout import apply_layout
+from tclint.cost.transforms.low_precision import converted_layers, in_format, recipe, without_weight_casts
+from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
+from tclint.graph.ops.graph import Graph
+from tclint.graph.ops.op import Op
 
 __all__ = ["Estimate", "Memory", "Price", "Row", "amdahl_speedup", "estimate", "linear_time_us"]
 
@@ -171,8 +177,8 @@ def linear_time_us(
 ) -> float:
     """Forward time in microseconds of one linear layer, bias and casts left out.
 
-    For anything but a linear layer's forward, price a tclint.graph.work.Gemm with
-    tclint.cost.pricing.price_works, which also says why it takes that long.
+    For anything but a linear layer's forward, price a tclint.graph.lowering.work.Gemm with
+    tclint.cost.kernels.pricing.price_works, which also says why it takes that long.
 
     >>> aligned, odd = (linear_time_us(8192, 768, size, "a100") for size in (50304, 50257))
     >>> odd > 2.5 * aligned
@@ -195,7 +201,7 @@ def linear_time_us(
 
 
 def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
-    from tclint.graph.lowering import lower
+    from tclint.graph.lowering.step import lower
 
     mode = scenario.mode
     accumulates = scenario.accumulation > 1

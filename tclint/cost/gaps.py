@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2, prod
 
-from tclint.graph.graph import Graph
-from tclint.graph.lowering import NoFormulaError, lower_op
-from tclint.graph.op import Op
-from tclint.graph.spec import TensorSpec
-from tclint.graph.work import Gap, Traffic
+from tclint.graph.lowering.step import NoFormulaError, lower_op
+from tclint.graph.lowering.work import Gap, Traffic
+from tclint.graph.ops.graph import Graph
+from tclint.graph.ops.op import Op
+from tclint.graph.ops.spec import TensorSpec
 
 
 def with_flops(gaps: Iterable[Gap], graph: Graph) -> tuple[Gap, ...]:

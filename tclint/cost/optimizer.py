@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from tclint.config import OptimizerName, Precision
-from tclint.cost.result import ACCUMULATE
-from tclint.graph.graph import Graph
-from tclint.graph.spec import itemsize_bytes
-from tclint.graph.work import Kernel, Traffic
+from tclint.config.settings import OptimizerName, Precision
+from tclint.cost.rows import ACCUMULATE
+from tclint.graph.lowering.work import Kernel, Traffic
+from tclint.graph.ops.graph import Graph
+from tclint.graph.ops.spec import itemsize_bytes
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tclint.config import LAYOUTS, MODES, OPTIMIZERS, PRECISIONS, LayoutName, Mode, OptimizerName, Precision
-from tclint.errors import UsageError, closest
-from tclint.precisions import why_impossible
+from tclint.config.precisions import why_impossible
+from tclint.config.settings import (
+    LAYOUTS,
+    MODES,
+    OPTIMIZERS,
+    PRECISIONS,
+    LayoutName,
+    Mode,
+    OptimizerName,
+    Precision,
+)
+from tclint.core.errors import UsageError, closest
 
 Layout = LayoutName
 

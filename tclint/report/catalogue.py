@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 
-from tclint.gpu import Calibration, Gpu
-from tclint.report import WIDTH, Style
-from tclint.report.text import table
-from tclint.report.units import percent_text
-from tclint.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, GraphRule, Rule
-from tclint.suppressions import UNUSED_CODE, UNUSED_NAME
+from tclint.analysis.graph_rule import GraphRule
+from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, Rule
+from tclint.core.units import percent_text
+from tclint.cost.gpu import Calibration, Gpu
+from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
+from tclint.report.formats.text import table
+from tclint.report.render import WIDTH, Style
 
 _ENGINE_PAGES = {
     (CRASH_CODE, CRASH_NAME): (

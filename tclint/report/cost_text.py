@@ -6,16 +6,23 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tclint.explain_cost import OPTIMIZER, CostExplanation, GpuExplanation, KernelPair, Product, product_of
-from tclint.graph.work import Attention, Convolution, Gemm, Traffic
-from tclint.pipeline import relative_path
-from tclint.report.text import table
-from tclint.report.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
-from tclint.terminal import printable
+from tclint.core.terminal import printable
+from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
+from tclint.engine.check import relative_path
+from tclint.engine.explain_cost import (
+    OPTIMIZER,
+    CostExplanation,
+    GpuExplanation,
+    KernelPair,
+    Product,
+    product_of,
+)
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
+from tclint.report.formats.text import table
 
 if TYPE_CHECKING:
     from tclint.cost.estimate import Row
-    from tclint.gpu import Gpu
+    from tclint.cost.gpu import Gpu
 
 Cell = Callable[["Row"], str]
 

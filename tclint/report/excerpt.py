@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tclint.finding import Location
-from tclint.terminal import columns, printable
+from tclint.core.finding import Location
+from tclint.core.terminal import columns, printable
 
 TAB_COLUMNS = 4
 MAX_FILE_BYTES = 8 * 2**20

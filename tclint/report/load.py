@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tclint.errors import UsageError
-from tclint.report.jsonlines import LISTS, document_of
-from tclint.terminal import printable
+from tclint.core.errors import UsageError
+from tclint.core.terminal import printable
+from tclint.report.formats.jsonlines import LISTS, document_of
 
 SUFFIXES = (".json", ".jsonl")
 _KNOWN_MAJOR = 1

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tclint.config import REPORTED_PRECISIONS
-from tclint.finding import LEVEL_ORDER
-from tclint.target import is_model_target
+from tclint.config.settings import REPORTED_PRECISIONS
+from tclint.core.finding import LEVEL_ORDER
+from tclint.core.target import is_model_target
 
 if TYPE_CHECKING:
-    from tclint.pipeline import Entry, Metrics, Report
+    from tclint.engine.report import Entry, Metrics, Report
 
 Unit = Literal["us", "percent", "FLOP", "bytes", "ratio", "count"]
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
-from tclint.report.provenance import git_root
+from tclint.engine.provenance import git_root
 
 
 class RepositoryPaths:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tclint.cost.result import Memory
-    from tclint.pipeline import Entry, Metrics
-    from tclint.what_if import ComparedStep
+    from tclint.analysis.what_if.circumstances import ComparedStep
+    from tclint.cost.rows import Memory
+    from tclint.engine.report import Entry, Metrics
 
 
 def step_metrics(metrics: Metrics) -> dict[str, Any]:

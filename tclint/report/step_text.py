@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.report.units import bytes_text, count, percent_text, significant, time_text, uncertainty_text
+from tclint.core.units import bytes_text, count, percent_text, significant, time_text, uncertainty_text
 
 if TYPE_CHECKING:
-    from tclint.cost.result import Memory
-    from tclint.graph.work import Gap
-    from tclint.pipeline import Entry, Metrics
-    from tclint.what_if import BatchLimits, ComparedStep, Comparison
+    from tclint.analysis.what_if.circumstances import BatchLimits, ComparedStep, Comparison
+    from tclint.cost.rows import Memory
+    from tclint.engine.report import Entry, Metrics
+    from tclint.graph.lowering.work import Gap
 
 TITLES = {
     "gpu": "on every GPU",

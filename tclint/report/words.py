@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tclint.finding import LEVEL_ORDER, Effect, Finding
-from tclint.report.units import percent_text, plural, time_text, uncertainty_text
+from tclint.core.finding import LEVEL_ORDER, Effect, Finding
+from tclint.core.units import percent_text, plural, time_text, uncertainty_text
 
 if TYPE_CHECKING:
-    from tclint.pipeline import Report
+    from tclint.engine.report import Report
 
 
 def effect_text(effect: Effect) -> str:

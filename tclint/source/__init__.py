@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tclint.source.discovery import Skipped, discover
-from tclint.source.runner import SourceResult, lint
+from tclint.engine.source_pass import SourceResult, lint
+from tclint.source.syntax.discovery import Skipped, discover
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tclint.config import Settings
-from tclint.finding import Location, Related
-from tclint.source.amp import Amp
-from tclint.source.casts import Casts
-from tclint.source.flow import Flows
-from tclint.source.frameworks import Names, names
-from tclint.source.neighbours import Neighbours
-from tclint.source.parse import Parsed
-from tclint.source.positions import Span
-from tclint.source.program import Program
+from tclint.config.settings import Settings
+from tclint.core.finding import Location, Related
+from tclint.source.facts.amp import Amp
+from tclint.source.facts.autocast_flow import Flows
+from tclint.source.facts.casts import Casts
+from tclint.source.facts.program import Program
+from tclint.source.facts.scaling import Scaling
+from tclint.source.facts.values import Values
+from tclint.source.names.frameworks import Names, names
+from tclint.source.names.neighbours import Neighbours
+from tclint.source.names.requirements import may_run
+from tclint.source.names.resolve import Resolver
 from tclint.source.project import Project
-from tclint.source.requirements import may_run
-from tclint.source.resolve import Resolver
-from tclint.source.scaling import Scaling
-from tclint.source.tables import Expression, Function, Name, Tables
-from tclint.source.values import Values
+from tclint.source.syntax.parse import Parsed
+from tclint.source.syntax.positions import Span
+from tclint.source.syntax.tables import Expression, Function, Name, Tables
 
 
 @dataclass
@@ -58,7 +58,7 @@ class SourceContext:
     @cached_property
     def flows_of_project(self) -> Flows:
         """The same, through models of other files whose forward always runs under autocast."""
-        from tclint.source.across_files import forward_elsewhere
+        from tclint.source.training.across_files import forward_elsewhere
 
         return Flows(self.amp, lambda function, call: forward_elsewhere(self, function, call))
 

@@ -10,13 +10,13 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tclint.config import Settings
-from tclint.source.prefilter import MAX_SOURCE_BYTES
+from tclint.config.settings import Settings
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.parse import Parsed
-    from tclint.source.tables import Function
+    from tclint.source.syntax.parse import Parsed
+    from tclint.source.syntax.tables import Function
 
 _LEVELS = 6
 """Folders to go up from a file for the root of its imports."""
@@ -127,8 +127,8 @@ def _parsed(path: str, holding: tuple[bytes, ...], cached: bool) -> Parsed | Non
 
 @lru_cache(maxsize=64)
 def _parse(data: bytes, cached: bool) -> Parsed | None:
-    from tclint.source.cache import TablesCache
-    from tclint.source.parse import NotPython, decode, parse
+    from tclint.source.syntax.cache import TablesCache
+    from tclint.source.syntax.parse import NotPython, decode, parse
 
     cache = TablesCache.of(Settings(cache=cached))
     try:

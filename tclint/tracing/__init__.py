@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tclint.config import Settings
-from tclint.graph import Graph
-from tclint.tracing.client import TraceResult
-from tclint.tracing.client import trace_targets as _trace_targets
+from tclint.config.settings import Settings
+from tclint.graph.ops import Graph
+from tclint.tracing.worker.client import TraceResult
+from tclint.tracing.worker.client import trace_targets as _trace_targets
 
 __all__ = ["TraceResult", "trace_callable", "trace_targets"]
 
@@ -21,7 +21,7 @@ def trace_callable(
     Raises:
         TargetError: the model could not be built or traced.
     """
-    from tclint.tracing.in_process import trace_in_process
+    from tclint.tracing.worker.in_process import trace_in_process
 
     return trace_in_process(build, inputs, kwargs)
 

@@ -51,8 +51,8 @@ def test_recipe_gives_the_action_what_it_has(schema: str, recipe: str) -> None:
 
 
 def test_formats_and_options_exist() -> None:
-    from tclint.cli import cli
-    from tclint.report import FORMATS
+    from tclint.cli.main import cli
+    from tclint.report.render import FORMATS
 
     listed = re.findall(r"^\| `([a-z]+)` \|", GUIDE, re.MULTILINE)
     assert set(listed) <= set(FORMATS)
@@ -63,6 +63,6 @@ def test_formats_and_options_exist() -> None:
 
 
 def test_metric_names_exist() -> None:
-    source = (ROOT / "tclint" / "report" / "openmetrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "tclint" / "report" / "formats" / "openmetrics.py").read_text(encoding="utf-8")
     for name in re.findall(r"`(tclint_[a-z_]+)`", GUIDE):
         assert f'"{name}"' in source

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import tclint.pipeline
+import tclint.engine.check
 from tclint import __version__
-from tclint.cli import cli
-from tclint.config import Settings
-from tclint.errors import UsageError
-from tclint.finding import Effect, Finding, Level, Location
-from tclint.pipeline import EntryError, Report
-from tclint.rule import CRASH_CODE
+from tclint.cli.main import cli
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.finding import Effect, Finding, Level, Location
+from tclint.core.rule import CRASH_CODE
+from tclint.engine.report import EntryError, Report
 
 Run = Callable[..., Result]
 
@@ -52,7 +52,7 @@ class Pipeline:
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     stand_in = Pipeline()
-    monkeypatch.setattr(tclint.pipeline, "check", stand_in)
+    monkeypatch.setattr(tclint.engine.check, "check", stand_in)
     return stand_in
 
 
@@ -375,7 +375,7 @@ def test_explain_knows_what_the_engine_reports(run: Run) -> None:
 def test_local_rules_are_listed_and_explained(run: Run, tmp_path: Path) -> None:
     (tmp_path / "lint_rules").mkdir()
     (tmp_path / "lint_rules" / "mine.py").write_text(
-        "from tclint.rule import GraphRule\n"
+        "from tclint.plugin import GraphRule\n"
         "class Mine(GraphRule):\n"
         '    """Ours alone.\n\n    What it does\n    It speaks to us.\n    """\n'
         "    code, name, since, level, confidence = 'OUR001', 'our-own', '1', 'info', 'low'\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from tclint.cli import cli
+from tclint.cli.main import cli
 
 
 def offered(*words: str) -> list[str]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.config import Override, Settings, matches
-from tclint.config_file import find_config, load_config, with_flags
-from tclint.config_keys import KEYS, parse_flag
-from tclint.errors import UsageError
+from tclint.config.keys import KEYS, parse_flag
+from tclint.config.pyproject import find_config, load_config, with_flags
+from tclint.config.settings import Override, Settings, matches
+from tclint.core.errors import UsageError
 
 
 def write(folder: Path, text: str, name: str = "pyproject.toml") -> Path:

@@ -11,10 +11,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint import cli_init, init_config
-from tclint.cli import cli
-from tclint.config_file import load_config
-from tclint.config_keys import KEYS_BY_NAME
+from tclint.cli import init as cli_init
+from tclint.cli import init_config
+from tclint.cli.main import cli
+from tclint.config.keys import KEYS_BY_NAME
+from tclint.config.pyproject import load_config
 
 MODEL = """\
 import torch.nn as nn

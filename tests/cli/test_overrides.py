@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tclint.config import Override, Settings
-from tclint.finding import Finding, Location
-from tclint.registry import Selection
-from tclint.rule import CRASH_CODE, CRASH_NAME
+from tclint.config.settings import Override, Settings
+from tclint.core.finding import Finding, Location
+from tclint.core.rule import CRASH_CODE, CRASH_NAME
+from tclint.engine.rule_registry import Selection
 
 
 def finding(code: str, path: str, target: str | None = "model.py:build") -> Finding:

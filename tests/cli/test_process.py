@@ -22,8 +22,8 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_importing_the_command_imports_nothing_heavy() -> None:
-    heavy = ("torch", "libcst", "rich", "numpy", "tclint_rules", "pathspec", "tclint.pipeline")
-    code = f"import sys, tclint.cli; print([name for name in {heavy!r} if name in sys.modules])"
+    heavy = ("torch", "libcst", "rich", "numpy", "tclint_rules", "pathspec", "tclint.engine.check")
+    code = f"import sys, tclint.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
     assert run_python(code).stdout == "[]\n"
 
 
@@ -50,12 +50,12 @@ def test_full_disk_is_one_sentence() -> None:
 
 def test_interrupt_signal() -> None:
     code = (
-        "import sys, time, tclint.pipeline, tclint.cli\n"
+        "import sys, time, tclint.engine.check, tclint.cli.main\n"
         "def wait(*_, **__):\n"
         "    print('waiting', file=sys.stderr, flush=True)\n"
         "    time.sleep(60)\n"
-        "tclint.pipeline.check = wait\n"
-        "tclint.cli.cli.main(['train.py'])\n"
+        "tclint.engine.check.check = wait\n"
+        "tclint.cli.main.cli.main(['train.py'])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

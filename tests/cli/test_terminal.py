@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.errors import UsageError
-from tclint.terminal import (
+from tclint.core.errors import UsageError
+from tclint.core.terminal import (
     ProgressLine,
     check_writable,
     columns,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tclint.cost.pricing import price_works
-from tclint.cost.result import Price
-from tclint.gpu import load_gpu
-from tclint.graph import Graph, Op, Parameter, TensorSpec
-from tclint.graph.spec import contiguous_strides
-from tclint.graph.work import Convolution, Gemm, Work
+from tclint.cost.gpu import load_gpu
+from tclint.cost.kernels.pricing import price_works
+from tclint.cost.rows import Price
+from tclint.graph.lowering.work import Convolution, Gemm, Work
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
+from tclint.graph.ops.spec import contiguous_strides
 
 
 def price(work: Work, gpu: str = "a100", precision: Any = "fp16") -> Price:

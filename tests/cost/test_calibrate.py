@@ -20,12 +20,12 @@ import measure_cases
 from calibrate_shown import MISALIGNED
 from measurements import Group, read_folder
 
-from tclint.cost.classes import unit_class
-from tclint.cost.constants import ConvolutionConstants, GemmConstants
-from tclint.cost.conv import convolution_times
-from tclint.cost.matmul import gemm_times
-from tclint.cost.pricing import constants_of, gemm_shapes
-from tclint.gpu import load_gpu
+from tclint.cost.gpu import load_gpu
+from tclint.cost.kernels.constants import ConvolutionConstants, GemmConstants
+from tclint.cost.kernels.convolution import convolution_times
+from tclint.cost.kernels.matmul import gemm_times
+from tclint.cost.kernels.pricing import constants_of, gemm_shapes
+from tclint.cost.math_units import unit_class
 
 NOISE = 0.03
 GPU = replace(load_gpu("l40s"), sustained={})

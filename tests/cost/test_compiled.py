@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from cost_support import GraphBuilder, linear
 
-from tclint.cost.compiled import padded_gemm, turns_channels_last
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
-from tclint.graph import Graph
-from tclint.graph.op import Checkpoint
-from tclint.graph.work import Convolution, Gemm
+from tclint.cost.transforms.compiled import padded_gemm, turns_channels_last
+from tclint.graph.lowering.work import Convolution, Gemm
+from tclint.graph.ops import Graph
+from tclint.graph.ops.op import Checkpoint
 
 
 def normed_projections(count: int, rows: int = 4096, width: int = 512) -> Graph:

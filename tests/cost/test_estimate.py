@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from cost_support import GraphBuilder, linear, price
 
-from tclint.cost.compiled import padded_gemm
+from tclint.core.errors import UsageError
 from tclint.cost.estimate import estimate, linear_time_us
 from tclint.cost.gaps import with_flops
+from tclint.cost.gpu import all_gpus
 from tclint.cost.optimizer import optimizer_kernels, optimizers
 from tclint.cost.scenario import Scenario
-from tclint.errors import UsageError
-from tclint.gpu import all_gpus
-from tclint.graph import Graph
-from tclint.graph.work import Gap, Gemm, Traffic
+from tclint.cost.transforms.compiled import padded_gemm
+from tclint.graph.lowering.work import Gap, Gemm, Traffic
+from tclint.graph.ops import Graph
 
 
 def mlp(width: int = 1024, depth: int = 4, classes: int = 1000, batch: int = 512) -> Graph:

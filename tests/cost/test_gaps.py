@@ -13,9 +13,9 @@ import tclint
 from tclint.cost.estimate import estimate
 from tclint.cost.gaps import with_flops
 from tclint.cost.scenario import Scenario
-from tclint.graph import Graph
-from tclint.graph.op_tables import names
-from tclint.graph.training import composites
+from tclint.graph.lowering.gradients import composites
+from tclint.graph.ops import Graph
+from tclint.graph.ops.op_tables import names
 
 
 class Exotic(nn.Module):

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from cost_support import GraphBuilder
 
-from tclint.cost.layout import apply_layout
-from tclint.cost.pricing import price_works
-from tclint.gpu import load_gpu
-from tclint.graph.work import Convolution, Gemm
+from tclint.cost.gpu import load_gpu
+from tclint.cost.kernels.pricing import price_works
+from tclint.cost.transforms.layout import apply_layout
+from tclint.graph.lowering.work import Convolution, Gemm
 
 
 def time_us(work: Gemm | Convolution, gpu: str = "rtx-3090", precision: str = "fp16") -> float:

@@ -9,8 +9,8 @@ from cost_support import convolution, price
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.gpu import load_gpu
-from tclint.graph.work import Attention, Traffic
+from tclint.cost.gpu import load_gpu
+from tclint.graph.lowering.work import Attention, Traffic
 
 
 def first_layer(channels: int, **changes: object) -> float:

@@ -9,9 +9,9 @@ from cost_support import GraphBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.cost.layout import apply_layout, view_strides
-from tclint.graph import Graph, TensorSpec
-from tclint.graph.spec import channels_last_strides
+from tclint.cost.transforms.layout import apply_layout, view_strides
+from tclint.graph.ops import Graph, TensorSpec
+from tclint.graph.ops.spec import channels_last_strides
 
 
 def image_net() -> Graph:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from cost_support import GraphBuilder, linear, price
 
-from tclint.cost.assess import OTHER_FORMAT_ERROR_PERCENT
+from tclint.core.errors import UsageError
 from tclint.cost.estimate import Estimate, estimate
-from tclint.cost.low_precision import why_not
+from tclint.cost.kernels.assess import OTHER_FORMAT_ERROR_PERCENT
 from tclint.cost.scenario import Scenario
-from tclint.errors import UsageError
-from tclint.graph import Graph
-from tclint.graph.work import Gemm, Traffic
+from tclint.cost.transforms.low_precision import why_not
+from tclint.graph.lowering.work import Gemm, Traffic
+from tclint.graph.ops import Graph
 
 
 def layers(*widths: int, rows: int = 4096, dtype: str = "float32") -> Graph:

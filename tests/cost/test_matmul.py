@@ -8,11 +8,11 @@ from cost_support import linear, price
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.cost.matmul import alignment_elements
-from tclint.cost.pricing import price_works
-from tclint.cost.result import amdahl_speedup
-from tclint.gpu import all_gpus, load_gpu
-from tclint.graph.work import Gemm
+from tclint.cost.gpu import all_gpus, load_gpu
+from tclint.cost.kernels.matmul import alignment_elements
+from tclint.cost.kernels.pricing import price_works
+from tclint.cost.rows import amdahl_speedup
+from tclint.graph.lowering.work import Gemm
 
 SIZES = st.integers(1, 256).map(lambda value: 8 * value)
 GPUS = st.sampled_from(["a100", "h100", "v100", "t4", "rtx-3090"])

@@ -10,11 +10,11 @@ import pytest
 from cost_support import GraphBuilder
 
 from tclint.cost.estimate import estimate
-from tclint.cost.precision import apply_precision
 from tclint.cost.scenario import Scenario
-from tclint.graph import Graph
-from tclint.graph.autocast import autocast_lists
-from tclint.graph.work import Traffic
+from tclint.cost.transforms.casts import apply_precision
+from tclint.graph.lowering.work import Traffic
+from tclint.graph.ops import Graph
+from tclint.graph.ops.autocast_lists import autocast_lists
 
 torch = pytest.importorskip("torch")
 

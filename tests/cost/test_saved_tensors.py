@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import tclint
-from tclint.cost.precision import apply_precision
-from tclint.cost.saved_tensors import saved_tensors
+from tclint.cost.memory.saved_tensors import saved_tensors
+from tclint.cost.transforms.casts import apply_precision
 
 
 def really_saved_bytes(model: nn.Module, inputs: tuple[torch.Tensor, ...], autocast: bool = False) -> int:

@@ -11,15 +11,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 import tclint
-from tclint.config import OPTIMIZERS
+from tclint.config.settings import OPTIMIZERS
 from tclint.cost.estimate import estimate
+from tclint.cost.gpu import load_gpu
+from tclint.cost.memory.saved_tensors import backward_peak_bytes
+from tclint.cost.memory.step_memory import RESERVED_BYTES, batch_memory, step_memory
 from tclint.cost.optimizer import optimizer_kernels, optimizers
-from tclint.cost.saved_tensors import backward_peak_bytes
 from tclint.cost.scenario import Scenario
-from tclint.cost.step_memory import RESERVED_BYTES, batch_memory, step_memory
-from tclint.gpu import load_gpu
-from tclint.graph.dims import CoupledDims
-from tclint.graph.work import Traffic
+from tclint.graph.dims.coupled import CoupledDims
+from tclint.graph.lowering.work import Traffic
 
 
 def mlp(width: int = 256, depth: int = 4) -> nn.Module:

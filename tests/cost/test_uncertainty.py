@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tclint.cost.assess import OTHER_GENERATION_ERROR_PERCENT, STAND_IN_FACTOR
-from tclint.cost.pricing import price_works
-from tclint.gpu import load_gpu
-from tclint.graph.work import Gemm, Traffic
+from tclint.cost.gpu import load_gpu
+from tclint.cost.kernels.assess import OTHER_GENERATION_ERROR_PERCENT, STAND_IN_FACTOR
+from tclint.cost.kernels.pricing import price_works
+from tclint.graph.lowering.work import Gemm, Traffic
 
 WORK = Gemm(8192, 4096, 4096, "float16", b_contiguous="k")
 

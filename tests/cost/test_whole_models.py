@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.cost.pricing import price_works
-from tclint.gpu import load_gpu
+from tclint.cost.gpu import load_gpu
+from tclint.cost.kernels.pricing import price_works
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tclint.config import Settings
-from tclint.fix.run import Outcome, fix
-from tclint.pipeline import check
+from tclint.config.settings import Settings
+from tclint.engine.check import check
+from tclint.engine.fixing import Outcome, fix
 
 
 def fixed(path: Path, settings: Settings, *, unsafe: bool = True) -> tuple[bytes, Outcome]:

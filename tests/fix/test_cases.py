@@ -15,7 +15,7 @@ import libcst
 import pytest
 from fixing import fixed
 
-from tclint.config import Settings
+from tclint.config.settings import Settings
 
 CASES = Path(__file__).parent / "cases"
 BEFORE = sorted(CASES.glob("*.before"))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tclint.cli import cli
-from tclint.config import Settings
-from tclint.fix.run import fix, write
-from tclint.pipeline import check
+from tclint.cli.main import cli
+from tclint.config.settings import Settings
+from tclint.engine.check import check
+from tclint.engine.fixing import fix, write
 
 BEFORE = """\
 import torch

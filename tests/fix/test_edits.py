@@ -6,13 +6,13 @@ import ast
 
 import pytest
 
-from tclint.finding import Edit
-from tclint.fix.apply import apply_edits
-from tclint.fix.arguments import append_argument, arguments, prepend_argument, remove_argument
-from tclint.fix.codemod import safe
-from tclint.fix.document import Change, Document, NotEditable
-from tclint.fix.imports import after_imports
-from tclint.fix.statements import insert_after, insert_before, remove
+from tclint.core.finding import Edit
+from tclint.edits.apply import apply_edits
+from tclint.edits.arguments import append_argument, arguments, prepend_argument, remove_argument
+from tclint.edits.codemod import safe
+from tclint.edits.document import Change, Document, NotEditable
+from tclint.edits.imports import after_imports
+from tclint.edits.statements import insert_after, insert_before, remove
 
 
 def changed(text: str, changes: list[Change] | Change | None) -> str | None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tclint.finding import Edit
-from tclint.fix.codemod import safe
-from tclint.fix.document import Change
+from tclint.core.finding import Edit
+from tclint.edits.codemod import safe
+from tclint.edits.document import Change
 
 ROOT = Path(__file__).parents[2]
 

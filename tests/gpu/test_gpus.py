@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tclint.errors import UsageError
-from tclint.gpu import Gpu, GpuDataError, all_gpus, load_gpu
-from tclint.gpu.loader import index_gpus
+from tclint.core.errors import UsageError
+from tclint.cost.gpu import Gpu, GpuDataError, all_gpus, load_gpu
+from tclint.cost.gpu.loader import index_gpus
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +26,7 @@ IDS = (
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    text = resources.files("tclint.gpu").joinpath("a40.toml").read_text(encoding="utf-8")
+    text = resources.files("tclint.cost.gpu").joinpath("a40.toml").read_text(encoding="utf-8")
     return tomllib.loads(text) | {"inherit": []} | changes
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tclint.graph import Graph, Op, Parameter, TensorSpec
-from tclint.graph.spec import contiguous_strides
-from tclint.graph.work import Convolution, Gemm, Kernel, Traffic
+from tclint.graph.lowering.work import Convolution, Gemm, Kernel, Traffic
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
+from tclint.graph.ops.spec import contiguous_strides
 
 
 def spec(

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tclint
-from tclint.cost.saved_tensors import saved_tensors
-from tclint.cost.step_memory import step_memory
-from tclint.graph import Graph
+from tclint.cost.memory.saved_tensors import saved_tensors
+from tclint.cost.memory.step_memory import step_memory
+from tclint.graph.ops import Graph
 
 
 @pytest.fixture(autouse=True)

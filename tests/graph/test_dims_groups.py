@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tclint.graph import Graph, Op, Parameter, Site, TensorSpec
-from tclint.graph.dims import CoupledDims, DimsUnresolved
-from tclint.graph.dims_resize import restride
-from tclint.graph.spec import contiguous_strides
+from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
+from tclint.graph.dims.resize import restride
+from tclint.graph.ops import Graph, Op, Parameter, Site, TensorSpec
+from tclint.graph.ops.spec import contiguous_strides
 
 
 def tensor(*shape: int, **origin: object) -> TensorSpec:

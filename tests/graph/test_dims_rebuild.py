@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 
 from dims_models import CASES, Case
 
-from tclint.graph import Graph, TensorSpec
-from tclint.graph.dims import CoupledDims, DimGroup, DimsUnresolved
+from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
+from tclint.graph.ops import Graph, TensorSpec
 from tclint.tracing import trace_callable
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.graph.dims_size import ONE, ZERO, Size, concatenation, product
-from tclint.graph.dims_solver import Evaluator, Solver
+from tclint.graph.dims.size import ONE, ZERO, Size, concatenation, product
+from tclint.graph.dims.solver import Evaluator, Solver
 
 ATOMS = 4
 values = st.lists(st.integers(1, 50), min_size=ATOMS, max_size=ATOMS)

@@ -6,8 +6,8 @@ from typing import Any
 
 from graph_support import make_op, spec
 
-from tclint.graph import Graph, Op, Parameter, TensorSpec
-from tclint.graph.training import gradient_needs
+from tclint.graph.lowering.gradients import gradient_needs
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 
 PARAMETERS = (
     Parameter("trained", (4, 4), "float32", aliases=("tied",)),

@@ -10,10 +10,10 @@ from graph_support import make_graph, make_op, spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.graph import Assumption, Cast, Graph, Op, Parameter, Site, TensorSpec
-from tclint.graph.lowering import forward_flops, lower
-from tclint.graph.op import OP_KINDS, Checkpoint
-from tclint.graph.spec import ITEMSIZE_BYTES
+from tclint.graph.lowering.step import forward_flops, lower
+from tclint.graph.ops import Assumption, Cast, Graph, Op, Parameter, Site, TensorSpec
+from tclint.graph.ops.op import OP_KINDS, Checkpoint
+from tclint.graph.ops.spec import ITEMSIZE_BYTES
 
 names = st.text(max_size=8)
 dims = st.lists(st.integers(0, 9), max_size=4).map(tuple)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from graph_support import make_op, spec, traffic_of
 
-from tclint.graph import Op, TensorSpec
-from tclint.graph.lowering import lower_op
-from tclint.graph.work import Attention, Gemm
+from tclint.graph.lowering.step import lower_op
+from tclint.graph.lowering.work import Attention, Gemm
+from tclint.graph.ops import Op, TensorSpec
 
 
 def sdpa(

@@ -13,8 +13,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import tclint  # noqa: E402
-from tclint.graph.lowering import lower  # noqa: E402
-from tclint.graph.work import Gemm  # noqa: E402
+from tclint.graph.lowering.step import lower  # noqa: E402
+from tclint.graph.lowering.work import Gemm  # noqa: E402
 
 
 class Block(nn.Module):

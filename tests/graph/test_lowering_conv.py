@@ -9,11 +9,11 @@ from graph_support import make_op, spec, traffic_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tclint.graph import Op
-from tclint.graph.lower_conv import suggests_channels_last
-from tclint.graph.lowering import lower_op
-from tclint.graph.spec import channels_last_strides
-from tclint.graph.work import Convolution, Kernel
+from tclint.graph.lowering.convolution import suggests_channels_last
+from tclint.graph.lowering.step import lower_op
+from tclint.graph.lowering.work import Convolution, Kernel
+from tclint.graph.ops import Op
+from tclint.graph.ops.spec import channels_last_strides
 
 
 def convolutions(kernels: list[Kernel]) -> dict[str, Convolution]:

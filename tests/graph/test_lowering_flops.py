@@ -16,9 +16,9 @@ from torch.nn import functional as F  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import tclint  # noqa: E402
-from tclint.graph import Graph  # noqa: E402
-from tclint.graph.lowering import forward_flops, lower  # noqa: E402
-from tclint.graph.work import Attention, Traffic  # noqa: E402
+from tclint.graph.lowering.step import forward_flops, lower  # noqa: E402
+from tclint.graph.lowering.work import Attention, Traffic  # noqa: E402
+from tclint.graph.ops import Graph  # noqa: E402
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NO_MODELS = ("train_", "gpt3_")  # scripts, and GPT-2 at other sizes

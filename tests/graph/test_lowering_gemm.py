@@ -6,9 +6,9 @@ from graph_support import make_op, spec, traffic_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.graph import Op, TensorSpec
-from tclint.graph.lowering import lower_op
-from tclint.graph.work import Gemm, Kernel
+from tclint.graph.lowering.step import lower_op
+from tclint.graph.lowering.work import Gemm, Kernel
+from tclint.graph.ops import Op, TensorSpec
 
 sizes = st.integers(1, 64)
 

@@ -9,9 +9,9 @@ from graph_support import make_graph, make_op, spec, traffic_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.graph import Cast, Op, Parameter
-from tclint.graph.lowering import NoFormulaError, lower, lower_op
-from tclint.graph.work import Kernel, Traffic
+from tclint.graph.lowering.step import NoFormulaError, lower, lower_op
+from tclint.graph.lowering.work import Kernel, Traffic
+from tclint.graph.ops import Cast, Op, Parameter
 
 X = spec(4, 8, 16, producer=0)
 SIZE = X.bytes

@@ -9,9 +9,9 @@ from graph_support import make_op, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.graph import Op
-from tclint.graph.lowering import NoFormulaError, lower_op
-from tclint.graph.work import Gemm, Kernel
+from tclint.graph.lowering.step import NoFormulaError, lower_op
+from tclint.graph.lowering.work import Gemm, Kernel
+from tclint.graph.ops import Op
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1}
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_graph_json import ops
 
-from tclint.graph import Graph, Op
-from tclint.graph.lowering import forward_flops, lower
+from tclint.graph.lowering.step import forward_flops, lower
+from tclint.graph.ops import Graph, Op
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-KIND_TABLE = ROOT / "tclint" / "tracing" / "op_kinds.toml"
+KIND_TABLE = ROOT / "tclint" / "tracing" / "record" / "op_kinds.toml"
 KINDS: dict[str, list[str]] = tomllib.loads(KIND_TABLE.read_text(encoding="utf-8"))
 NAMES = sorted((name, kind) for kind, names in KINDS.items() for name in names)
 ARGUMENTS = ["self", "input", "weight", "query", "key", "value", "params[0]", "mask"]

@@ -7,7 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tclint.graph.op_attributes import pack, unpack
+from tclint.graph.ops.op_attributes import pack, unpack
 
 _scalars = (
     st.none()

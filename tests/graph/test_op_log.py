@@ -8,11 +8,11 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tclint.graph import Graph, Op, Site, TensorSpec
-from tclint.graph.op import OP_KINDS, Cast, Checkpoint
-from tclint.graph.op_attributes import pack
-from tclint.graph.op_log import OpLog
-from tclint.graph.training import composites
+from tclint.graph.lowering.gradients import composites
+from tclint.graph.ops import Graph, Op, Site, TensorSpec
+from tclint.graph.ops.op import OP_KINDS, Cast, Checkpoint
+from tclint.graph.ops.op_attributes import pack
+from tclint.graph.ops.op_log import OpLog
 
 _PATHS = ["", "layers", "layers.0", "layers.01", "layers.1.fc"]
 _SITES = [None, Site("a.py", 1, "forward"), Site("a.py", 2), Site("b.py", 1)]

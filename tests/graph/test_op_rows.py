@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tclint.graph.op_rows import OpRows
+from tclint.graph.ops.op_rows import OpRows
 
 _NUMBER = st.integers(0, 2**32 - 1)
 _ROW = st.tuples(_NUMBER, _NUMBER)

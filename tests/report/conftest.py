@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sample_report import BACKWARD, BELOW, ENTRY, MODEL, STEM, TRAIN, VOCABULARY, Skipped
 
-from tclint.config import Settings
-from tclint.pipeline import EntryError, Report
+from tclint.config.settings import Settings
+from tclint.engine.report import EntryError, Report
 
 
 @pytest.fixture

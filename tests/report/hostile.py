@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from sample_report import ENTRY, STEM, VOCABULARY, Skipped
 
-from tclint.config import Settings
-from tclint.finding import Effect, Finding, Fix, Location, Related
-from tclint.graph import Assumption, Site
-from tclint.graph.work import Gap
-from tclint.pipeline import EntryError, Report
+from tclint.config.settings import Settings
+from tclint.core.finding import Effect, Finding, Fix, Location, Related
+from tclint.engine.report import EntryError, Report
+from tclint.graph.lowering.work import Gap
+from tclint.graph.ops import Assumption, Site
 
 HOSTILE = (
     "::error::owned",

@@ -10,8 +10,8 @@ from typing import Any
 from cost_support import GraphBuilder
 from sample_report import ENTRY
 
-from tclint.graph import Graph, Site
-from tclint.pipeline import Entry
+from tclint.engine.report import Entry
+from tclint.graph.ops import Graph, Site
 
 VOID = {"meta", "input", "br", "img", "link"}
 

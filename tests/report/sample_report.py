@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tclint.finding import Edit, Effect, Finding, Fix, GpuEffect, Location, Related
-from tclint.graph import Assumption, Site
-from tclint.graph.work import Gap
-from tclint.pipeline import Entry, Metrics
+from tclint.core.finding import Edit, Effect, Finding, Fix, GpuEffect, Location, Related
+from tclint.engine.report import Entry, Metrics
+from tclint.graph.lowering.work import Gap
+from tclint.graph.ops import Assumption, Site
 
 MODEL = """\
 import torch.nn as nn

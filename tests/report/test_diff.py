@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from sample_report import BACKWARD, ENTRY, STEM, VOCABULARY, metrics
 from test_markdown import check_structure
 
-from tclint.cli import cli
-from tclint.config import Settings
-from tclint.diff import diff
-from tclint.finding import Effect, Finding
-from tclint.history import COLUMNS, history, to_csv
-from tclint.pipeline import Entry, EntryError, Report
-from tclint.report import render
-from tclint.report.diff import MARKDOWN_CHARACTERS, render_diff
-from tclint.report.json import to_dict
+from tclint.cli.main import cli
+from tclint.config.settings import Settings
+from tclint.core.finding import Effect, Finding
+from tclint.engine.report import Entry, EntryError, Report
+from tclint.report.comparison import diff
+from tclint.report.formats.diff import MARKDOWN_CHARACTERS, render_diff
+from tclint.report.formats.json import to_dict
+from tclint.report.history import COLUMNS, history, to_csv
+from tclint.report.render import render
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.finding import Location
+from tclint.core.finding import Location
+from tclint.core.terminal import columns
 from tclint.report.excerpt import SourceLines, excerpt
-from tclint.terminal import columns
 
 
 def shown(source: str, location: Location, width: int = 76) -> list[str]:

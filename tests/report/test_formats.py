@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from hostile import hostile_report, many_findings
 
-import tclint.pipeline
-from tclint.cli import cli
-from tclint.pipeline import Report
-from tclint.report import FORMATS, Style, render
+import tclint.engine.check
+from tclint.cli.main import cli
+from tclint.engine.report import Report
+from tclint.report.render import FORMATS, Style, render
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_every_format_is_text_that_utf_8_can_hold(
 
 
 def test_command_writes_every_format(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tclint.pipeline, "check", lambda *_, **__: report)
+    monkeypatch.setattr(tclint.engine.check, "check", lambda *_, **__: report)
     outputs = [part for name in FORMATS for part in ("--output", f"{name}=out.{name}")]
     result = CliRunner().invoke(cli, ["check", "train.py", *outputs])
     assert result.exit_code == report.exit_code
@@ -52,7 +52,7 @@ def test_command_writes_every_format(report: Report, monkeypatch: pytest.MonkeyP
 
 
 def test_github_format_appends_the_job_summary(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tclint.pipeline, "check", lambda *_, **__: report)
+    monkeypatch.setattr(tclint.engine.check, "check", lambda *_, **__: report)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     result = CliRunner().invoke(cli, ["check", "train.py", "--format", "github"])
     assert result.stdout == render(report, "github")
@@ -64,7 +64,7 @@ def test_github_format_appends_the_job_summary(report: Report, monkeypatch: pyte
 def test_a_summary_that_cannot_be_written_changes_no_verdict(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tclint.pipeline, "check", lambda *_, **__: report)
+    monkeypatch.setattr(tclint.engine.check, "check", lambda *_, **__: report)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "missing/summary.md")
     result = CliRunner().invoke(cli, ["check", "train.py", "--format", "github"])
     assert result.exit_code == report.exit_code

@@ -11,14 +11,14 @@ from hostile import HOSTILE, hostile_report, hostile_text, many_findings
 from hypothesis import HealthCheck, given, settings
 from sample_report import VOCABULARY
 
-from tclint.config import Settings
-from tclint.errors import UsageError
-from tclint.finding import Location
-from tclint.pipeline import EntryError, Report
-from tclint.report import render
-from tclint.report.github import command, escape_data, escape_property
-from tclint.report.markdown import SUMMARY_BYTES, append_summary
-from tclint.terminal import printable
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.finding import Location
+from tclint.core.terminal import printable
+from tclint.engine.report import EntryError, Report
+from tclint.report.formats.github import command, escape_data, escape_property
+from tclint.report.formats.markdown import SUMMARY_BYTES, append_summary
+from tclint.report.render import render
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from html_support import Page, traced_entry
 from hypothesis import HealthCheck, example, given, settings
 from sample_report import BACKWARD
 
-from tclint.context import GraphContext
-from tclint.finding import Edit, Fix
-from tclint.pipeline import Report
-from tclint.report import html as html_format
-from tclint.report import render
-from tclint.report.html import SIZE_LIMIT_BYTES, island
-from tclint.terminal import printable
-from tclint.what_if import ComparedStep, Comparison
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.what_if.circumstances import ComparedStep, Comparison
+from tclint.core.finding import Edit, Fix
+from tclint.core.terminal import printable
+from tclint.engine.report import Report
+from tclint.report.html import page as html_format
+from tclint.report.html.page import SIZE_LIMIT_BYTES, island
+from tclint.report.render import render
 
 OWN_ELEMENTS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "article",

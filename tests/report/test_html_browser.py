@@ -14,8 +14,8 @@ import pytest
 from hostile import HOSTILE, hostile_report, many_findings
 from html_support import traced_entry
 
-from tclint.pipeline import Report
-from tclint.report import render
+from tclint.engine.report import Report
+from tclint.report.render import render
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from sample_report import BACKWARD, ENTRY, VOCABULARY
 
-from tclint.config import Settings
-from tclint.errors import UsageError
-from tclint.finding import Edit, Effect, Fix, Location
-from tclint.graph import Assumption, Site
-from tclint.pipeline import Report
-from tclint.report import render
-from tclint.report.json import schema
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.finding import Edit, Effect, Fix, Location
+from tclint.engine.report import Report
+from tclint.graph.ops import Assumption, Site
+from tclint.report.formats.json import schema
+from tclint.report.render import render
 
 VALIDATOR = Draft202012Validator(schema())
 

@@ -11,12 +11,12 @@ import pytest
 from hostile import HOSTILE, hostile_report, hostile_text
 from hypothesis import HealthCheck, example, given, settings
 
-from tclint.config import Settings
-from tclint.pipeline import Report
-from tclint.report import render
-from tclint.report.markdown import SUMMARY_BYTES
+from tclint.config.settings import Settings
+from tclint.core.terminal import printable
+from tclint.engine.report import Report
+from tclint.report.formats.markdown import SUMMARY_BYTES
 from tclint.report.markup import code, prose, row, table, text
-from tclint.terminal import printable
+from tclint.report.render import render
 
 markdown_it = pytest.importorskip("markdown_it")
 

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from sample_report import ENTRY, metrics
 
-from tclint.config import Settings
-from tclint.cost.result import Memory
-from tclint.pipeline import EntryError, Report
-from tclint.report import render
-from tclint.report.json import schema
+from tclint.analysis.what_if.circumstances import BatchLimits
+from tclint.config.settings import Settings
+from tclint.cost.rows import Memory
+from tclint.engine.provenance import git_state, tool_hash
+from tclint.engine.report import EntryError, Report
+from tclint.report.formats.json import schema
 from tclint.report.load import load_report
 from tclint.report.metrics import MetricRow, metric_rows
-from tclint.report.provenance import git_state, tool_hash
-from tclint.what_if import BatchLimits
+from tclint.report.render import render
 
 WHOLE = Draft202012Validator(schema())
 RECORD = WHOLE.evolve(schema=schema()["$defs"]["record"])

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from sample_report import BACKWARD, ENTRY, metrics
 
 from tclint import __version__
-from tclint.config import Settings
-from tclint.pipeline import Report
-from tclint.report import render
-from tclint.report.openmetrics import label_set
-from tclint.terminal import printable
+from tclint.config.settings import Settings
+from tclint.core.terminal import printable
+from tclint.engine.report import Report
+from tclint.report.formats.openmetrics import label_set
+from tclint.report.render import render
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser")
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from official_schemas import published_schema
 from sample_report import BACKWARD, ENTRY, STEM, VOCABULARY
 
-from tclint.config import Settings
-from tclint.finding import Location, Related
-from tclint.pipeline import Report
-from tclint.report import render
+from tclint.config.settings import Settings
+from tclint.core.finding import Location, Related
+from tclint.core.rule import CRASH_CODE, CRASH_NAME
+from tclint.engine.report import Report
+from tclint.report.formats.sarif import MAX_RESULTS, MAX_RUNS
 from tclint.report.line_hash import line_hashes
 from tclint.report.paths import relative_uri
-from tclint.report.sarif import MAX_RESULTS, MAX_RUNS
-from tclint.rule import CRASH_CODE, CRASH_NAME
+from tclint.report.render import render
 
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
 

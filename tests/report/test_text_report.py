@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_report import BACKWARD, BELOW, ENTRY, STEM, VOCABULARY, gpu_effect
 
-from tclint.config import Settings
-from tclint.finding import Effect, Fix, Location
-from tclint.graph import Assumption
-from tclint.pipeline import EntryError, Report
-from tclint.report import Style, render
+from tclint.config.settings import Settings
+from tclint.core.finding import Effect, Fix, Location
+from tclint.engine.report import EntryError, Report
+from tclint.graph.ops import Assumption
+from tclint.report.render import Style, render
 
 GOLDEN = Path(__file__).parent / "golden"
 

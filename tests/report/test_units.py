@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tclint.report import units
+from tclint.core import units
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tclint.analysis.graph_rule import GraphRule
+
 import tclint
-from tclint.config import Settings
-from tclint.context import GraphContext
-from tclint.finding import Finding
-from tclint.graph import Graph
-from tclint.rule import Example, GraphRule
+from tclint.analysis.graph_context import GraphContext
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.core.rule import Example
+from tclint.graph.ops import Graph
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -8,30 +8,30 @@ import pytest
 from examples import context_of, trace_fixture
 from hypothesis import given
 from hypothesis import strategies as st
-from tclint_rules.latency import LatencyBoundLayers
-from tclint_rules.small_gemm import SmallGemm
+from tclint_rules.architecture.latency import LatencyBoundLayers
+from tclint_rules.dims.small_gemm import SmallGemm
 from torch import Tensor, empty, nn
 
 import tclint
-from tclint.advice.alignment import is_misaligned, largest_power_of_two_in, round_up
-from tclint.advice.attention import attention_blocks
-from tclint.advice.bounds import alignment_gain_percent
-from tclint.advice.edits import (
+from tclint.analysis.attention import attention_blocks
+from tclint.analysis.gradient_order import sending_order
+from tclint.analysis.latency import LATENCY_BOUND_PERCENT, latency_bound
+from tclint.analysis.layers import layers_phrase, module_pattern
+from tclint.analysis.op_dims import is_depthwise, width_dims
+from tclint.analysis.what_if.layer_edits import (
     ungrouped,
     with_fused_expansion,
     with_head_dim,
     with_input_channels,
     without_bias,
 )
-from tclint.advice.gradient_order import sending_order
-from tclint.advice.interfaces import is_given, with_input_widths
-from tclint.advice.latency import LATENCY_BOUND_PERCENT, latency_bound
-from tclint.advice.layers import layers_phrase, module_pattern
-from tclint.advice.op_dims import is_depthwise, width_dims
-from tclint.advice.padding import Padding, best_padding
-from tclint.advice.scenarios import channels_last
-from tclint.graph import Graph, Op
-from tclint.graph.graph import Parameter
+from tclint.analysis.what_if.scenarios import channels_last
+from tclint.analysis.widths.alignment import is_misaligned, largest_power_of_two_in, round_up
+from tclint.analysis.widths.bounds import alignment_gain_percent
+from tclint.analysis.widths.interfaces import is_given, with_input_widths
+from tclint.analysis.widths.padding import Padding, best_padding
+from tclint.graph.ops import Graph, Op
+from tclint.graph.ops.graph import Parameter
 
 
 def conv_net() -> Graph:

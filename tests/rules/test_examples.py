@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from examples import check_example
+from tclint.analysis.graph_rule import GraphRule
 
-from tclint.registry import all_rules
-from tclint.rule import Example, GraphRule
+from tclint.core.rule import Example
+from tclint.engine.rule_registry import all_rules
 
 GRAPH_RULES = [rule for rule in all_rules() if issubclass(rule, GraphRule)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from examples import FIXTURES, context_of, findings_that_count, trace_fixture
+from tclint.analysis.graph_rule import GraphRule
 
-from tclint.context import GraphContext
-from tclint.finding import Finding
-from tclint.registry import all_rules
-from tclint.rule import GraphRule
+from tclint.analysis.graph_context import GraphContext
+from tclint.core.finding import Finding
+from tclint.engine.rule_registry import all_rules
 
 RULES = [rule() for rule in all_rules() if issubclass(rule, GraphRule)]
 

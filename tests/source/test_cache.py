@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tclint.config import Settings
-from tclint.registry import all_rules, find_rule
-from tclint.rule import SourceRule
-from tclint.source import lint
-from tclint.source.cache import TablesCache, _digest, user_folder
-from tclint.source.outlines import Outline
-from tclint.source.parse import NotPython, parse
-from tclint.source.positions import Span
+from tclint.config.settings import Settings
+from tclint.engine.rule_registry import all_rules, find_rule
+from tclint.engine.source_pass import lint
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.cache import TablesCache, _digest, user_folder
+from tclint.source.syntax.outlines import Outline
+from tclint.source.syntax.parse import NotPython, parse
+from tclint.source.syntax.positions import Span
 
 TEXT = """\
 import torch
@@ -51,7 +51,7 @@ def forbid_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     def parsed(text: str) -> None:
         raise AssertionError("parsed again")
 
-    monkeypatch.setattr("tclint.source.cache.parse", parsed)
+    monkeypatch.setattr("tclint.source.syntax.cache.parse", parsed)
 
 
 def test_second_time_is_equal_without_parsing(cache: TablesCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_outlines_are_asked_once(cache: TablesCache, monkeypatch: pytest.MonkeyP
         first + b"    def __init__(self):\n        self.a = Linear(8, 8)\n        self.b = Linear(8, 8)\n"
     )
     assert (cache.plausible(rules, first), cache.plausible(rules, second)) == ([], rules)
-    monkeypatch.setattr("tclint.source.cache.plausible", None)
+    monkeypatch.setattr("tclint.source.syntax.cache.plausible", None)
     assert (cache.plausible(rules, first), cache.plausible(rules, second)) == ([], rules)
 
 
@@ -201,10 +201,10 @@ def test_unchanged_files_are_linted_without_libcst(cache: TablesCache, tmp_path:
     (tmp_path / "train.py").write_text(TEXT)
     program = f"""
 import sys
-from tclint.config import Settings
-from tclint.registry import load_rules
-from tclint.rule import SourceRule
-from tclint.source import lint
+from tclint.config.settings import Settings
+from tclint.engine.rule_registry import load_rules
+from tclint.plugin import SourceRule
+from tclint.engine.source_pass import lint
 rules = [rule for rule in load_rules(Settings()) if isinstance(rule, SourceRule)]
 found = lint([{str(tmp_path / "train.py")!r}], rules, Settings()).findings
 print(sorted(finding.code for finding in found), "libcst" in sys.modules)

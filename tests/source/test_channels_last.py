@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tclint.source.source_rule import SourceRule
 
-from tclint.config import Settings
-from tclint.finding import Finding
-from tclint.registry import find_rule
-from tclint.rule import SourceRule
-from tclint.source import lint
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.rule_registry import find_rule
+from tclint.engine.source_pass import lint
 
 ENGINE = """\
 import torch

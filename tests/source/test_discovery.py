@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tclint.config import Settings
-from tclint.config_file import load_config
-from tclint.errors import TargetError
-from tclint.source import discover
+from tclint.config.pyproject import load_config
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.source.syntax.discovery import discover
 
 CODE = "import torch\n"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tclint.source.source_rule import SourceRule
 
-from tclint.config import Settings
-from tclint.registry import find_rule
-from tclint.rule import SourceRule
-from tclint.source.prefilter import applicable
-from tclint.source.runner import lint_text
+from tclint.config.settings import Settings
+from tclint.engine.rule_registry import find_rule
+from tclint.engine.source_pass import lint_text
+from tclint.source.syntax.prefilter import applicable
 
 BLOCK = """\
 from torch import nn

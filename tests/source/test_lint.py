@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tclint_rules import backward_under_autocast, loss_scaling
+from tclint_rules.amp import backward_under_autocast, loss_scaling
 
-from tclint.config import Settings
-from tclint.finding import Finding
-from tclint.rule import CRASH_CODE, SourceRule
-from tclint.source import SourceContext, lint
-from tclint.source.prefilter import MAX_SOURCE_BYTES
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.core.rule import CRASH_CODE
+from tclint.engine.source_pass import lint
+from tclint.source.context import SourceContext
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 RULES = (*loss_scaling.RULES, *backward_under_autocast.RULES)
 LOOP = """\
@@ -137,8 +139,8 @@ def test_pass_imports_no_torch_and_libcst_only_when_it_parses(tmp_path: Path) ->
     program = f"""
 import sys
 import tclint.source
-from tclint.config import Settings
-from tclint_rules.loss_scaling import RULES
+from tclint.config.settings import Settings
+from tclint_rules.amp.loss_scaling import RULES
 rules = [rule() for rule in RULES]
 assert not {{"torch", "libcst"}} & set(sys.modules), "import"
 assert not tclint.source.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
@@ -196,8 +198,8 @@ FRAGMENTS = [
     kind=st.sampled_from(["drop", "swap", "double", "insert", "cut"]),
 )
 def test_mutated_programs_never_crash(text: str, seed: int, fragments: list[str], kind: str) -> None:
-    from tclint.source.parse import NotPython
-    from tclint.source.runner import lint_text
+    from tclint.engine.source_pass import lint_text
+    from tclint.source.syntax.parse import NotPython
 
     choose = random.Random(seed)
     lines = text.splitlines(keepends=True)
@@ -228,7 +230,7 @@ def test_mutated_programs_never_crash(text: str, seed: int, fragments: list[str]
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_text_or_a_reason(data: bytes) -> None:
-    from tclint.source.parse import NotPython, decode, parse
+    from tclint.source.syntax.parse import NotPython, decode, parse
 
     try:
         parsed = parse(decode(data))

@@ -8,9 +8,9 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from tclint.source import positions
-from tclint.source.positions import Span, spans_of
-from tclint.source.walk import walk
+from tclint.source.syntax import positions
+from tclint.source.syntax.positions import Span, spans_of
+from tclint.source.syntax.walk import walk
 
 LABELLED = sorted((Path(__file__).parent / "labelled").glob("*.py"))[::8]
 ODD = (

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tclint_rules.bce_under_autocast import BceUnderAutocast
-from tclint_rules.deprecated_cuda_amp import DeprecatedCudaAmp
+from tclint.source.source_rule import SourceRule
+from tclint_rules.amp.bce_under_autocast import BceUnderAutocast
+from tclint_rules.amp.deprecated_cuda_amp import DeprecatedCudaAmp
 
-from tclint.config import Settings
-from tclint.finding import Finding
-from tclint.rule import SourceRule
-from tclint.source import lint
-from tclint.source.requirements import allows
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.source_pass import lint
+from tclint.source.names.requirements import allows
 
 LOSS = """\
 import torch.nn.functional as F

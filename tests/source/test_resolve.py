@@ -7,10 +7,10 @@ import textwrap
 
 import pytest
 
-from tclint.source.autocasts import Autocasts
-from tclint.source.parse import parse
-from tclint.source.resolve import Possible, Resolver, Symbol
-from tclint.source.tables import Assignment, CallEvent, Function, Tables, dotted
+from tclint.source.facts.autocasts import Autocasts
+from tclint.source.names.resolve import Possible, Resolver, Symbol
+from tclint.source.syntax.parse import parse
+from tclint.source.syntax.tables import Assignment, CallEvent, Function, Tables, dotted
 
 
 def tables_of(source: str) -> Tables:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 
 import pytest
+from tclint.source.source_rule import SourceRule
 
-from tclint.config import Settings
-from tclint.registry import all_rules
-from tclint.rule import DOC_SECTIONS, Example, SourceRule
-from tclint.source.outlines import plausible
-from tclint.source.prefilter import applicable
-from tclint.source.runner import lint_text
+from tclint.config.settings import Settings
+from tclint.core.rule import DOC_SECTIONS, Example
+from tclint.engine.rule_registry import all_rules
+from tclint.engine.source_pass import lint_text
+from tclint.source.syntax.outlines import plausible
+from tclint.source.syntax.prefilter import applicable
 
 SOURCE_RULES = [rule for rule in all_rules() if issubclass(rule, SourceRule)]
 

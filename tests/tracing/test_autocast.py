@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import tclint
-from tclint.cost.precision import apply_precision
-from tclint.graph import Graph
+from tclint.cost.transforms.casts import apply_precision
+from tclint.graph.ops import Graph
 
 
 class Scale(torch.autograd.Function):

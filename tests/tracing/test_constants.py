@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import tclint
-from tclint.tracing.equal_constants import times_one
+from tclint.tracing.values.equal_constants import times_one
 
 
 class _PairTable(nn.Module):

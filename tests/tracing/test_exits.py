@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import tclint
-from tclint.errors import TargetError
+from tclint.core.errors import TargetError
 
 
 class Lambda(nn.Module):
@@ -341,7 +341,7 @@ class AdaptiveSteps(nn.Module):
 
 
 def test_a_loop_that_waits_for_the_other_answer_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
+    monkeypatch.setattr("tclint.tracing.values.assumptions._MAX_ANSWERS", 50)
     graph = tclint.trace(AdaptiveSteps, torch.empty(2, 8, device="meta"))
     assert sum(op.name == "linear" for op in graph.ops) == 8
     (said,) = graph.assumptions
@@ -349,7 +349,7 @@ def test_a_loop_that_waits_for_the_other_answer_gets_it(monkeypatch: pytest.Monk
 
 
 def test_a_loop_that_ends_may_ask_as_often_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
+    monkeypatch.setattr("tclint.tracing.values.assumptions._MAX_ANSWERS", 50)
 
     def use(layer: nn.Linear, x: Tensor) -> Tensor:
         y = x
@@ -362,7 +362,7 @@ def test_a_loop_that_ends_may_ask_as_often_as_it_runs(monkeypatch: pytest.Monkey
 
 
 def test_a_loop_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tclint.tracing.assumptions._MAX_ANSWERS", 50)
+    monkeypatch.setattr("tclint.tracing.values.assumptions._MAX_ANSWERS", 50)
 
     def use(layer: nn.Linear, x: Tensor) -> Tensor:
         steps = 0

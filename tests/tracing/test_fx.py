@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import tclint
-from tclint.graph import Graph
+from tclint.graph.ops import Graph
 
 
 class Convolutional(nn.Module):

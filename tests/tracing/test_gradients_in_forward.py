@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 import tclint
-from tclint.graph.lowering import forward_flops, lower
+from tclint.graph.lowering.step import forward_flops, lower
 
 
 class Model(nn.Module):

@@ -9,9 +9,9 @@ _USES = """
 import copy, io, sys
 import torch
 from torch import nn
-from tclint.tracing.hook_dicts import make_hook_dicts_when_asked
-from tclint.tracing.modules import remembered_construction, wrap_modules
-from tclint.tracing.sites import SiteFinder
+from tclint.tracing.patches.hook_dicts import make_hook_dicts_when_asked
+from tclint.tracing.patches.modules import remembered_construction, wrap_modules
+from tclint.tracing.values.sites import SiteFinder
 
 if sys.argv[1] == "lean":
     wrap_modules()
@@ -140,7 +140,7 @@ def test_what_modules_do() -> None:
 _TRACED = """
 import torch, tclint
 from torch import nn
-from tclint.tracing.warm import warm_up
+from tclint.tracing.worker.warm import warm_up
 
 warm_up()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tclint.config import Settings
+from tclint.config.settings import Settings
 from tclint.tracing import TraceResult, trace_targets
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX processes")

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.errors import TargetError
-from tclint.tracing.examples import described, given_inputs, with_batch
+from tclint.core.errors import TargetError
+from tclint.tracing.inputs.given import described, given_inputs, with_batch
 
 
 class Encoder(nn.Module):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.errors import UsageError
-from tclint.graph.spec import ITEMSIZE_BYTES
-from tclint.tracing.inputs import InputSpec, parse_input, parse_inputs
+from tclint.core.errors import UsageError
+from tclint.graph.ops.spec import ITEMSIZE_BYTES
+from tclint.tracing.inputs.specs import InputSpec, parse_input, parse_inputs
 
 INTEGERS = sorted(name for name in ITEMSIZE_BYTES if name.startswith(("int", "uint")))
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import tclint
-from tclint.errors import TargetError
-from tclint.graph import Graph, Op
+from tclint.core.errors import TargetError
+from tclint.graph.ops import Graph, Op
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.nested, "nested_tensor_from_jagged"), reason="an older torch"

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from tclint.tracing.large_constants import in_parts
-from tclint.tracing.operators import required_facts
+from tclint.tracing.kernels.large_constants import in_parts
+from tclint.tracing.values.operators import required_facts
 
 _ATEN = torch.ops.aten
 _CALLS: list[tuple[Any, str, Callable[[Tensor, Tensor], tuple[Any, ...]]]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tclint.config import Settings
+from tclint.config.settings import Settings
 from tclint.tracing import TraceResult, trace_targets
 
 GPT2 = 12 * 768 * 768 * 12 + 50257 * 768 + 1024 * 768  # without biases and norms

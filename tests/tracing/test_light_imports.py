@@ -11,7 +11,7 @@ import pytest
 SETUP = """
 import sys
 import torch
-from tclint.tracing.light_imports import LightModule, install
+from tclint.tracing.worker.light_imports import LightModule, install
 install()
 """
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tclint
-from tclint.errors import TargetError
+from tclint.core.errors import TargetError
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

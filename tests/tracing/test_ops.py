@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import tclint
-from tclint.graph import Graph, Op
+from tclint.graph.ops import Graph, Op
 
 
 class Function(nn.Module):

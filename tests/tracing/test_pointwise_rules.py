@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from torch import Tensor
 
 import tclint
-from tclint.errors import TargetError
-from tclint.tracing.pointwise_rules import POINTWISE_RULES
+from tclint.core.errors import TargetError
+from tclint.tracing.kernels.pointwise_rules import POINTWISE_RULES
 
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "abs": torch.abs,

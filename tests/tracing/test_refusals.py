@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tclint
-from tclint.errors import TargetError
+from tclint.core.errors import TargetError
 
 
 def tokens(*shape: int) -> Tensor:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tclint
-from tclint.graph import Graph, Op, Site
+from tclint.graph.ops import Graph, Op, Site
 
 LIBRARY = """
 import torch

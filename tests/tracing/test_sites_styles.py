@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tclint
-from tclint.graph import Graph
+from tclint.graph.ops import Graph
 
 HELPERS = """
 from torch import nn

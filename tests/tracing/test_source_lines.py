@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor, nn
 
 import tclint
-from tclint.tracing.source_lines import forgotten_source_lines
+from tclint.tracing.values.source_lines import forgotten_source_lines
 
 
 class _ReadsItsSource(nn.Module):

@@ -10,7 +10,7 @@ from types import CodeType
 import pytest
 
 import tclint.tracing
-from tclint.tracing.statements import Statement, statement_at
+from tclint.tracing.values.statements import Statement, statement_at
 
 _WAYS_OUT = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _OWN_FILES = sorted(Path(tclint.tracing.__file__).parent.glob("*.py"))[::6]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tclint.errors import TargetError
-from tclint.tracing.targets import Target, load_target, parse_target
+from tclint.core.errors import TargetError
+from tclint.tracing.worker.targets import Target, load_target, parse_target
 
 
 @pytest.fixture

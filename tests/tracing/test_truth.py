@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tclint
-from tclint.tracing.operators import facts_of, is_whole_slice
+from tclint.tracing.values.operators import facts_of, is_whole_slice
 
 
 class Mlp(nn.Module):

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import tclint
-from tclint.errors import TargetError
-from tclint.graph import Graph
+from tclint.core.errors import TargetError
+from tclint.graph.ops import Graph
 
 
 class Rearrange(nn.Module):

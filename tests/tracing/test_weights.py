@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.graph import Graph
+from tclint.graph.ops import Graph
 
 
 class Counting(nn.Module):

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tclint.config import Settings
-from tclint.errors import UsageError
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
 from tclint.tracing import TraceResult, trace_targets
 
 MODEL = """
@@ -272,7 +272,7 @@ def test_without_torch(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_caller_imports_no_torch(folder: Path) -> None:
     code = (
         "import sys\n"
-        "from tclint.config import Settings\n"
+        "from tclint.config.settings import Settings\n"
         "from tclint.tracing import trace_targets\n"
         "(result,) = trace_targets(['model.py:good'], Settings())\n"
         "assert result.graph is not None\n"
@@ -290,7 +290,7 @@ def test_nothing_is_left_when_the_caller_is_stopped(
     hanging = folder / "hanging"
     hanging.unlink(missing_ok=True)
     code = (
-        "from tclint.config import Settings\n"
+        "from tclint.config.settings import Settings\n"
         "from tclint.tracing import trace_targets\n"
         "list(trace_targets(['model.py:hangs'], Settings()))\n"
     )

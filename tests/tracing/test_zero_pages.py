@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from tclint.tracing.zero_pages import release_zero_pages, zeros
+from tclint.tracing.values.zero_pages import release_zero_pages, zeros
 
 _DTYPES = [torch.bool, torch.uint8, torch.float16, torch.int32, torch.float64, torch.complex64]
 

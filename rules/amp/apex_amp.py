@@ -1,0 +1,176 @@
+"""A rule on apex.amp, which torch.amp has replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import CallEvent
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+_APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
+_WITHOUT_SUCCESSOR = ("apex.parallel.LARC",)
+"""torch has no layer-wise adaptive rates."""
+
+
+class ApexAmp(SourceRule):
+    """apex.amp, which torch.amp has replaced.
+
+    What it does
+    Finds calls of apex.amp (`initialize`, `scale_loss`, ...), apex.parallel and apex.fp16_utils in files
+    that have no native mixed precision beside it. One finding per file.
+
+    Why it costs
+    apex.amp is no longer developed, patches torch functions at run time, does not work with torch.compile
+    or FSDP, and must be built from source. torch.amp replaces it since torch 1.6; apex.parallel's
+    DistributedDataParallel and convert_syncbn_model have equivalents in torch.nn.
+
+    Example
+        model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+        with amp.scale_loss(loss, optimizer) as scaled_loss:
+            scaled_loss.backward()
+        optimizer.step()
+
+    Use instead
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    When it does not apply
+    apex.optimizers, apex.normalization, apex.multi_tensor_apply and apex.contrib, which have no drawback;
+    scripts that offer apex next to torch's own autocast.
+
+    References
+    NVIDIA apex, README: apex.amp is deprecated in favour of torch.amp.
+    """
+
+    code = "AMP015"
+    name = "apex-amp"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = ("NVIDIA apex, README",)
+    triggers = ("apex",)
+    # Its optimizers and layers have no successor in torch.
+    pattern = re.compile(
+        rb"\bapex\.(?:amp|parallel|fp16_utils)\b|\bfrom\s+apex\s+import\b|\bimport\s+apex\s+as\b"
+    )
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if {"autocast", "GradScaler"} & context.tables.identifiers:
+            return
+        uses: list[tuple[int, str]] = []
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                qualified = context.resolver.called(function, event.call)
+                if qualified and all(
+                    name.startswith(_APEX) and not name.startswith(_WITHOUT_SUCCESSOR) for name in qualified
+                ):
+                    uses.append((event.call.site, qualified[0]))
+        if not uses:
+            return
+        uses.sort()
+        site, first = uses[0]
+        used = sorted({name for _, name in uses})
+        yield self.finding(
+            context.location(site),
+            f"{first} is superseded: torch.amp does mixed precision since torch 1.6; apex.amp is no longer "
+            "developed.",
+            related=tuple(context.related(place, name) for place, name in uses[:8]),
+            evidence={"used": used, "uses": len(uses)},
+            fix=Fix(
+                "Use torch.autocast and torch.amp.GradScaler; torch.nn.parallel.DistributedDataParallel and "
+                "torch.nn.SyncBatchNorm instead of apex.parallel."
+            ),
+            identity="apex",
+        )
+
+    valid = (
+        Example(
+            source="""\
+from apex.optimizers import FusedAdam
+from apex.normalization import FusedLayerNorm
+
+optimizer = FusedAdam(model.parameters())
+norm = FusedLayerNorm(64)
+""",
+            note="other parts of apex",
+        ),
+        Example(
+            source="""\
+import torch
+from apex import amp
+
+if args.apex:
+    model, optimizer = amp.initialize(model, optimizer)
+with torch.autocast("cuda", enabled=not args.apex):
+    loss = model(batch)
+""",
+            note="native mixed precision is offered as well",
+        ),
+        Example(
+            source="""\
+from mylib.apex_free import amp
+
+amp.initialize(model, optimizer)
+""",
+            note="another module",
+        ),
+        Example(
+            source="""\
+try:
+    import apex
+except ImportError:
+    apex = None
+print(apex is not None)
+""",
+            note="only looked for",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from apex import amp
+
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+for batch in loader:
+    loss = model(batch)
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+""",
+            note="one finding for the file",
+        ),
+        Example(
+            source="""\
+from apex.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+""",
+            note="torch has its own",
+        ),
+        Example(
+            source="""\
+try:
+    from apex.fp16_utils import FP16_Optimizer
+except ImportError:
+    raise ImportError("Please install apex.")
+
+optimizer = FP16_Optimizer(optimizer, dynamic_loss_scale=True)
+""",
+            note="the oldest of its interfaces",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ApexAmp,)

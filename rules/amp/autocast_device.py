@@ -1,0 +1,198 @@
+"""Autocast for another device than the one that the code runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Call, CallEvent, Function, Literal, dotted, method_of
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
+
+
+class AutocastDeviceMismatch(SourceRule):
+    """Autocast without a device type, with an object that is none, or for the CPU around GPU code.
+
+    What it does
+    Finds `torch.autocast()` without `device_type`; with a `torch.device`, a bool or a dtype in its place;
+    and `torch.autocast("cpu")` around code that moves its data to a GPU.
+
+    Why it costs
+    Without device_type torch raises TypeError, for anything but a string ValueError. A CPU region leaves
+    ops on a GPU in float32: no Tensor Cores in 16 bits, and no warning.
+
+    Example
+        device = torch.device("cuda")
+        with torch.autocast(device):
+            loss = model(batch)
+
+    Use instead
+        with torch.autocast(device.type):
+            loss = model(batch)
+
+    When it does not apply
+    `device.type`, a string chosen at run time, torch.cuda.amp.autocast (whose first parameter is
+    `enabled`).
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), torch.autocast, parameters.
+    """
+
+    code = "AMP022"
+    name = "autocast-device-mismatch"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (f"{_PACKAGE}: torch.autocast",)
+    triggers = ("autocast",)
+    requires = ()
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for function in context.tables.functions:
+            for event in function.events:
+                if isinstance(event, CallEvent) and _is_generic(context, function, event.call):
+                    problem = self._argument(context, function, event.call)
+                    if problem is not None:
+                        yield self._report(context, function, event.call.site, *problem)
+            for region in context.amp.autocasts.regions(function):
+                if (
+                    region.autocast.devices != ("cpu",)
+                    or region.autocast.enabled is False
+                    or region.block == 0
+                ):
+                    continue
+                moved = self._moved(context, function, region.block)
+                if moved is not None:
+                    yield self._report(
+                        context,
+                        function,
+                        region.autocast.site,
+                        "is for the CPU, but the code in it runs on a GPU "
+                        f"(`{context.excerpt(moved.site, 40)}`): it stays in float32 there",
+                        "warning",
+                    )
+
+    def _argument(self, context: SourceContext, function: Function, call: Call) -> tuple[str, str] | None:
+        if any(argument.star for argument in call.arguments):
+            return None
+        given = next((a.value for a in call.arguments if a.keyword == "device_type"), None)
+        if given is None:
+            given = next((a.value for a in call.arguments if not a.keyword), None)
+        if given is None:
+            return "has no device_type: TypeError", "error"
+        if isinstance(given, Literal):
+            return (
+                None
+                if isinstance(given.value, str)
+                else ("needs a string as device_type: ValueError", "error")
+            )
+        if isinstance(given, Call) and "torch.device" in context.resolver.called(function, given):
+            return "needs a string as device_type, not a torch.device: ValueError", "error"
+        name = dotted(given)
+        values = list(context.origins_of(function, name)) if name else []
+        complete = context.resolver.definitions(function, name)[1] if name else False
+        if (
+            values
+            and complete
+            and all(
+                isinstance(value, Call) and "torch.device" in context.resolver.called(scope, value)
+                for scope, value in values
+            )
+        ):
+            return f"needs a string as device_type; `{name}` is a torch.device: ValueError", "error"
+        return None
+
+    def _moved(self, context: SourceContext, function: Function, block: int) -> Call | None:
+        for event in function.events:
+            if isinstance(event, CallEvent) and block in function.enclosing(event.block):
+                receiver, method = method_of(event.call)
+                if method == "cuda" and receiver is not None and dotted(receiver) != "torch":
+                    return event.call
+                if method == "to" and event.call.arguments:
+                    possible = context.resolver.evaluate(function, event.call.arguments[0].value)
+                    if possible.certain and str(possible.values[0]).startswith("cuda"):
+                        return event.call
+        return None
+
+    def _report(
+        self, context: SourceContext, function: Function, site: int, problem: str, level: str
+    ) -> Finding:
+        return self.finding(
+            context.location(site),
+            f"`{context.excerpt(site, 60)}` {problem}.",
+            related=(context.related(site, "autocast"),),
+            evidence={"call": context.excerpt(site), "function": function.qualified_name},
+            fix=Fix('Pass the device\'s type as a string: "cuda", or `device.type`.'),
+            level="error" if level == "error" else "warning",
+            identity=f"{function.qualified_name}:{context.excerpt(site)}",
+        )
+
+    valid = (
+        Example(source='import torch\n\nwith torch.autocast("cuda"):\n    model(x)\n', note="a string"),
+        Example(
+            source="""\
+import torch
+
+device = torch.device("cuda")
+with torch.autocast(device_type=device.type):
+    model(x)
+""",
+            note="the device's type",
+        ),
+        Example(
+            source="from torch.cuda.amp import autocast\n\nwith autocast(True):\n    model(x)\n",
+            note="its first parameter is `enabled`",
+        ),
+        Example(
+            source="import torch\n\nwith torch.autocast(**options):\n    model(x)\n",
+            note="the options may name the device",
+        ),
+        Example(
+            source="import torch\n\ndef run(device):\n    with torch.autocast(device):\n        model(x)\n",
+            note="may be a string",
+        ),
+        Example(
+            source='import torch\n\nwith torch.autocast("cpu"):\n    model(x.cpu())\n',
+            note="on the CPU",
+        ),
+    )
+    invalid = (
+        Example(
+            source="import torch\n\nwith torch.autocast(dtype=torch.float16):\n    model(x)\n",
+            note="TypeError: no device_type",
+        ),
+        Example(
+            source="""\
+import torch
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+with torch.amp.autocast(device, dtype=torch.float16):
+    model(x)
+""",
+            note="ValueError: a torch.device",
+        ),
+        Example(
+            source="from torch.amp import autocast\n\nwith autocast(True):\n    model(x)\n",
+            note="ValueError: a bool, as torch.cuda.amp.autocast takes it",
+        ),
+        Example(
+            source='import torch\n\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    model(x.cuda())\n',
+            note="a CPU region around GPU code",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (AutocastDeviceMismatch,)
+
+
+def _is_generic(context: SourceContext, function: Function, call: Call) -> bool:
+    called = context.resolver.called(function, call)
+    return bool(called) and all(name in _GENERIC for name in called)

@@ -1,0 +1,113 @@
+"""Autocast to float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import CallEvent
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class AutocastFp32Dtype(SourceRule):
+    """Autocast with dtype=torch.float32, which switches it off.
+
+    What it does
+    Finds autocast calls whose dtype is float32 (or float64).
+
+    Why it costs
+    Autocast supports float16 and bfloat16; with any other dtype it warns once and runs disabled. The code
+    reads as mixed precision and computes in float32.
+
+    Example
+        with torch.autocast("cuda", dtype=torch.float32):
+            loss = model(batch)
+
+    Use instead
+        with torch.autocast("cuda", enabled=False):
+            loss = model(batch)
+
+    or a 16-bit dtype.
+
+    When it does not apply
+    Regions that are disabled anyway, dtypes chosen at run time, other devices with other dtypes.
+
+    References
+    PyTorch 2.13, torch/amp/autocast_mode.py ("the target dtype is not supported. Disabling autocast").
+    """
+
+    code = "AMP023"
+    name = "autocast-fp32-dtype"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = ("PyTorch 2.13, torch.amp.autocast_mode: supported dtypes",)
+    triggers = ("autocast",)
+    requires = ("torch",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                for qualified in context.resolver.called(function, event.call):
+                    if qualified not in context.names.autocast:
+                        continue
+                    autocast = context.amp.autocasts.autocast(function, qualified, event.call)
+                    if autocast.dtype not in ("float32", "float64") or autocast.enabled is False:
+                        continue
+                    yield self.finding(
+                        context.location(event.call.site),
+                        f"Autocast to {autocast.dtype} is not supported: torch warns and leaves it off.",
+                        related=(context.related(event.call.site, "autocast"),),
+                        evidence={"autocast": context.excerpt(event.call.site), "dtype": autocast.dtype},
+                        fix=Fix("Write enabled=False where float32 is meant, else float16 or bfloat16."),
+                        identity=f"{function.qualified_name}:{context.excerpt(event.call.site)}",
+                    )
+                    break
+
+    valid = (
+        Example(source='import torch\n\nwith torch.autocast("cuda"):\n    model(x)\n', note="float16"),
+        Example(
+            source='import torch\n\ncontext = torch.autocast("cuda", torch.float32, enabled=False)\n',
+            note="off anyway",
+        ),
+        Example(
+            source="""\
+import torch
+
+dtype = torch.float16 if args.fp16 else torch.float32
+with torch.autocast("cuda", dtype=dtype):
+    model(x)
+""",
+            note="chosen at run time",
+        ),
+    )
+    invalid = (
+        Example(
+            source='import torch\n\nwith torch.autocast("cuda", dtype=torch.float32):\n    model(x)\n',
+            note="off",
+        ),
+        Example(
+            source='from torch import autocast, float32\n\n@autocast("cpu", float32)\ndef f(x):\n    pass\n',
+            note="a decorator",
+        ),
+        Example(
+            source="""\
+import torch
+
+DTYPE = torch.float
+context = torch.cuda.amp.autocast(dtype=DTYPE)
+""",
+            note="a constant; torch.float is float32",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (AutocastFp32Dtype,)

@@ -1,0 +1,418 @@
+"""Binary cross entropy on probabilities, which autocast refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import (
+    Call,
+    CallEvent,
+    Expression,
+    Function,
+    Literal,
+    dotted,
+    method_of,
+    render,
+)
+from tclint.source.training.across_files import passed_elsewhere
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.autocasts import Region
+
+_AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
+
+
+class BceUnderAutocast(SourceRule):
+    """binary_cross_entropy or BCELoss under CUDA autocast, which raises.
+
+    What it does
+    Finds calls of `torch.nn.functional.binary_cross_entropy` and of `torch.nn.BCELoss` objects inside an
+    autocast region on CUDA, also in functions and loss modules of the project that are called from one, and
+    where another file passes the loss.
+
+    Why it costs
+    Autocast on CUDA raises "RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss
+    are unsafe to autocast", whatever the dtype of the inputs: the gradient of the logarithm of a sigmoid
+    in float16 overflows. `binary_cross_entropy_with_logits` computes both in one stable step.
+
+    Example
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.binary_cross_entropy(torch.sigmoid(model(x)), y)
+
+    Use instead
+        with torch.autocast("cuda"):
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(model(x), y)
+
+    When it does not apply
+    CPU autocast, which runs it in float32; a region with `autocast(enabled=False)` around it, or one that a
+    parameter switches on which nobody sets; values that were moved to the CPU; functions and methods of
+    your own that are merely called BCELoss.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), "Prefer binary_cross_entropy_with_logits over
+    binary_cross_entropy".
+    """
+
+    code = "AMP007"
+    name = "bce-under-autocast"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = (f"{_AMP_PACKAGE}: Prefer binary_cross_entropy_with_logits over binary_cross_entropy",)
+    triggers = ("autocast",)
+    requires = ()
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        seen: set[int] = set()
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                region = context.amp.autocasts.effective(function, event.block)
+                if region is None or not region.on_cuda or _off_by_default(context, region):
+                    continue
+                for where, function_of_call, call in self._raising(context, function, event.call, 3):
+                    place = call.site if where is context else -event.call.site
+                    if place not in seen:
+                        seen.add(place)
+                        yield self._report(context, where, function_of_call, call, region, event.call)
+
+    def _raising(
+        self, context: SourceContext, function: Function, call: Call, depth: int
+    ) -> Iterator[tuple[SourceContext, Function, Call]]:
+        """Calls of the loss that a call leads to, itself included, with the file and function they are in."""
+        if self._is_bce(context, function, call):
+            if not any(".cpu()" in render(argument.value) for argument in call.arguments):
+                yield context, function, call
+            return
+        if depth <= 0:
+            return
+        for where, helper in _run_by(context, function, call):
+            for event in helper.events:
+                if isinstance(event, CallEvent) and not where.amp.autocasts.active(helper, event.block):
+                    yield from self._raising(where, helper, event.call, depth - 1)
+
+    def _is_bce(self, context: SourceContext, function: Function, call: Call) -> bool:
+        if "torch.nn.functional.binary_cross_entropy" in context.resolver.called(function, call):
+            return True
+        made = call.function
+        if isinstance(made, Call):
+            return _makes_bce(context, function, made)
+        name = dotted(made)
+        if not name:
+            return False
+        origins = [(context, *origin) for origin in context.origins_of(function, name)]
+        if not origins:
+            for other, caller, value in passed_elsewhere(context, function, name, "BCELoss"):
+                origins.extend(
+                    [(other, *origin) for origin in other.origins_of(caller, dotted(value))]
+                    or [(other, caller, value)]
+                )
+        return bool(origins) and all(
+            isinstance(value, Call) and _makes_bce(where, scope, value) for where, scope, value in origins
+        )
+
+    def _report(
+        self,
+        context: SourceContext,
+        where: SourceContext,
+        function: Function,
+        call: Call,
+        region: Region,
+        inside: Call,
+    ) -> Finding:
+        line = context.location(region.site).line
+        through = "" if inside.site == call.site else f" through `{render(inside.function)}(...)`"
+        when = "" if region.autocast.enabled else ", where it is enabled"
+        related = [context.related(region.site, "autocast is on from here")]
+        if where is not context:
+            related.append(
+                where.related(call.site, f"`{where.excerpt(call.site)}` in {function.qualified_name}")
+            )
+        return self.finding(
+            # What another file does is reported where this one calls it.
+            context.location(call.site if where is context else inside.site),
+            f"`{render(call.function)}` runs under the autocast of line {line}{through}{when}: on CUDA it "
+            "raises RuntimeError (unsafe to autocast).",
+            related=tuple(related),
+            evidence={
+                "call": where.excerpt(call.site),
+                "function": function.qualified_name,
+                "autocast": context.excerpt(region.autocast.site),
+                "autocast_line": line,
+                "enabled": "always" if region.autocast.enabled else "decided at run time",
+            },
+            fix=Fix(
+                "Use binary_cross_entropy_with_logits (or BCEWithLogitsLoss) on the logits and drop the "
+                'sigmoid; or compute the loss in float32 under `torch.autocast("cuda", enabled=False)`.'
+            ),
+            identity=f"{function.qualified_name}:{where.excerpt(call.site)}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+with torch.autocast("cuda"):
+    loss = F.binary_cross_entropy_with_logits(model(x), y)
+""",
+            note="the safe one",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+with torch.autocast("cuda"):
+    probabilities = model(x).sigmoid()
+    with torch.autocast("cuda", enabled=False):
+        loss = F.binary_cross_entropy(probabilities.float(), y)
+""",
+            note="autocast is off around it",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+with torch.autocast("cuda"):
+    probabilities = model(x).sigmoid()
+loss = F.binary_cross_entropy(probabilities.float(), y)
+""",
+            note="after the region",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+with torch.autocast("cpu"):
+    loss = F.binary_cross_entropy(model(x).sigmoid(), y)
+""",
+            note="CPU autocast runs it in float32",
+        ),
+        Example(
+            source="""\
+import torch
+from losses import BCELoss
+
+criterion = BCELoss(weight=0.5)
+with torch.autocast("cuda"):
+    loss = criterion(model(x), y)
+""",
+            note="another class of that name",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+def evaluate(model, loader):
+    for x, y in loader:
+        with torch.autocast("cuda"):
+            scores = model(x).sigmoid()
+            print(F.binary_cross_entropy(scores.float().cpu(), y.cpu()))
+""",
+            note="on the CPU",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Loss(torch.nn.Module):
+    def forward(self, scores, y):
+        with torch.autocast("cuda", enabled=False):
+            return torch.nn.functional.binary_cross_entropy(scores.float(), y)
+
+criterion = Loss()
+with torch.autocast("cuda"):
+    loss = criterion(model(x), y)
+""",
+            note="the loss module switches autocast off",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bce = nn.BCELoss()
+
+    def forward(self, probabilities, y, enable_autocast=False):
+        with torch.autocast("cuda", enabled=enable_autocast):
+            return self.bce(probabilities.float(), y)
+""",
+            note="autocast is switched off here, unless somebody asks for it",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+for x, y in loader:
+    with torch.autocast("cuda"):
+        loss = F.binary_cross_entropy(model(x).sigmoid(), y)
+""",
+            note="raises in the first round",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+from torch.cuda.amp import autocast
+
+criterion = nn.BCELoss()
+
+def train(model, loader, use_amp):
+    for x, y in loader:
+        with autocast(enabled=use_amp):
+            loss = criterion(model(x), y)
+""",
+            note="the object, where use_amp is on",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.nn import BCELoss
+
+class Trainer:
+    def __init__(self):
+        self.bce = BCELoss(reduction="none")
+
+    def losses(self, scores, y):
+        return self.bce(scores, y).mean()
+
+    def step(self, x, y):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = self.losses(self.model(x), y)
+        return loss
+""",
+            note="in a method called from the region, in bfloat16 as well",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+class DiceBCE(torch.nn.Module):
+    def forward(self, scores, y):
+        return dice(scores, y) + F.binary_cross_entropy(scores, y)
+
+def train(model, loader, device="cuda"):
+    criterion = DiceBCE()
+    for x, y in loader:
+        with torch.autocast(device_type=device):
+            loss = criterion(model(x), y)
+""",
+            note="in the forward of a loss module of this file",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class LinkPredictor(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.out = nn.Linear(width, 1)
+        self.criterion = nn.BCELoss()
+
+    def forward(self, pairs):
+        return torch.sigmoid(self.out(pairs))
+
+    def loss(self, scores, y):
+        return self.criterion(scores, y)
+
+def train(model, loader):
+    for pairs, y in loader:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model.loss(model(pairs), y)
+
+train(LinkPredictor(64).cuda(), loader)
+""",
+            note="in a method of the model that is called from the region",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (BceUnderAutocast,)
+
+
+def _off_by_default(context: SourceContext, region: Region) -> bool:
+    """The region is on only where a parameter says so whose default is False, and nobody sets it."""
+    owner = context.tables.functions[region.function]
+    off = {item.name for item in owner.parameters if item.default in (Literal(False), Literal(None))}
+    wanted = {condition.text for condition in region.autocast.conditions if condition.holds}
+    return region.autocast.enabled is None and any(
+        not any(context.scaling.passed(owner, name))
+        and not (context.neighbours.known and context.neighbours.mention((f"{name}=",)))
+        for name in wanted & off
+    )
+
+
+def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
+    called = context.resolver.called(function, call)
+    if any(name in ("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss") for name in called):
+        return True
+    receiver, method = method_of(call)
+    return method in ("to", "cuda") and isinstance(receiver, Call) and _makes_bce(context, function, receiver)
+
+
+def _run_by(
+    context: SourceContext, function: Function, call: Call
+) -> Iterator[tuple[SourceContext, Function]]:
+    """Functions that a call runs, with their files: the function itself, or the forward of its object."""
+    for where, made in _defined(context, function, call.function):
+        if made.kind == "function":
+            yield where, made
+    yield from _methods(context, function, dotted(call.function), ("forward", "__call__"))
+    receiver, method = method_of(call)
+    if receiver is not None and method not in ("to", "cuda"):
+        yield from _methods(context, function, dotted(receiver), (method,))
+
+
+def _methods(
+    context: SourceContext, function: Function, name: str, methods: tuple[str, ...]
+) -> Iterator[tuple[SourceContext, Function]]:
+    """Methods that the classes define of which a name is an object."""
+    for scope, value in context.origins_of(function, name) if name else ():
+        if not isinstance(value, Call):
+            continue
+        receiver, last = method_of(value)
+        maker = receiver if last in ("to", "cuda") and isinstance(receiver, Call) else value
+        for where, made in _defined(context, scope, maker.function):
+            if made.kind != "class":
+                continue
+            for method in methods:
+                for index in where.tables.children.get(made.index, {}).get(method, ()):
+                    yield where, where.tables.functions[index]
+
+
+def _defined(
+    context: SourceContext, function: Function, called: Expression
+) -> Iterator[tuple[SourceContext, Function]]:
+    """Functions and classes that a name can mean: of this file, or imported from one of the project."""
+    local = context.resolver.local_functions(function, called)
+    for item in local:
+        yield context, item
+    name = dotted(called)
+    if local or not name:
+        return
+    for qualified in context.resolver.qualified(function, name):
+        if not qualified.startswith("torch."):
+            found = context.project.definition(qualified, _BCE_TOKENS)
+            if found is not None:
+                yield found

@@ -1,0 +1,219 @@
+"""bfloat16 on GPUs that have no Tensor Cores for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+
+if TYPE_CHECKING:
+    from tclint.config.settings import Settings
+    from tclint.source.context import SourceContext
+
+_CAPABILITY = frozenset(("is_bf16_supported", "get_device_capability", "is_torch_bf16_gpu_available"))
+
+
+class Bf16OnPreAmpere(SourceRule):
+    """bfloat16 on a GPU whose Tensor Cores do not compute in it.
+
+    What it does
+    Finds autocast regions in bfloat16, and models cast to bfloat16, when you lint for a GPU of compute
+    capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default pair of GPUs it reports nothing.
+
+    Why it costs
+    Volta and Turing Tensor Cores compute in float16, not in bfloat16, which PyTorch emulates there: every
+    matrix product runs on the CUDA cores, slower than in float32.
+
+    Example
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+
+    Use instead
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+
+    When it does not apply
+    A dtype that is chosen by what the GPU supports (`torch.cuda.is_bf16_supported`, the device's
+    capability), GPUs from compute capability 8.0 on, CPU autocast.
+
+    References
+    NVIDIA, Matrix Multiplication Background, Table 1.
+    PyTorch 2.13, torch.cuda.is_bf16_supported (`including_emulation`).
+    """
+
+    code = "AMP017"
+    name = "bf16-on-pre-ampere"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "NVIDIA, Matrix Multiplication Background: Table 1",
+        "PyTorch 2.13, torch.cuda.is_bf16_supported",
+    )
+    triggers = ("bfloat16",)
+    requires = ()
+
+    def applies(self, settings: Settings) -> bool:
+        return bool(_gpus_without_bf16(settings))
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        gpus = _gpus_without_bf16(context.settings)
+        if not gpus or _CAPABILITY & context.tables.identifiers:
+            return
+        listed = ", ".join(gpus)
+        uses: dict[int, str] = {}
+        for function in context.tables.functions:
+            for region in context.amp.autocasts.regions(function):
+                autocast = region.autocast
+                if autocast.dtype == "bfloat16" and autocast.enabled is not False and region.on_cuda:
+                    uses.setdefault(autocast.site, "autocast")
+        for cast in context.casts.model_casts:
+            if cast.dtype == "bfloat16":
+                uses.setdefault(cast.site, "cast")
+        for site, kind in sorted(uses.items()):
+            what = "bfloat16 autocast" if kind == "autocast" else "a bfloat16 model"
+            yield self.finding(
+                context.location(site),
+                f"{what[0].upper()}{what[1:]} does not use the Tensor Cores of {listed}: they compute in "
+                "float16 only (bfloat16 needs compute capability 8.0).",
+                related=(context.related(site, what),),
+                evidence={"use": context.excerpt(site), "gpus": list(gpus), "dtype": "bfloat16"},
+                fix=Fix(
+                    "Use float16 with torch.amp.GradScaler on these GPUs; choose the dtype by "
+                    "`torch.cuda.is_bf16_supported(including_emulation=False)`."
+                ),
+                identity=context.excerpt(site),
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+""",
+            note="an A100 computes in bfloat16",
+            settings={"gpus": ("a100",)},
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+""",
+            note="nobody asked about a V100: it is in the default pair",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = model(batch)
+""",
+            note="float16",
+            settings={"gpus": ("v100",)},
+        ),
+        Example(
+            source="""\
+import torch
+
+dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+with torch.autocast("cuda", dtype=dtype):
+    loss = model(batch)
+""",
+            note="chosen by what the GPU supports",
+            settings={"gpus": ("v100",)},
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    loss = model(batch)
+""",
+            note="on the CPU",
+            settings={"gpus": ("v100",)},
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", dtype=torch.bfloat16, enabled=False):
+    loss = model(batch)
+""",
+            note="autocast is off",
+            settings={"gpus": ("v100",)},
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+""",
+            note="a V100 has no bfloat16",
+            settings={"gpus": ("v100",)},
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().to("cuda", dtype=torch.bfloat16)
+model.eval()
+""",
+            note="the weights themselves",
+            settings={"gpus": ("t4",)},
+        ),
+        Example(
+            source="""\
+import torch
+
+DTYPE = torch.bfloat16
+
+@torch.autocast(device_type="cuda", dtype=DTYPE)
+def loss_of(model, batch):
+    return model(batch)
+""",
+            note="a decorator, a constant",
+            settings={"gpus": ("v100",)},
+        ),
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+context = torch.amp.autocast("cuda", torch.bfloat16) if amp else nullcontext()
+with context:
+    loss = model(batch)
+""",
+            note="wherever amp is on; one of two GPUs",
+            settings={"gpus": ("h100", "v100")},
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (Bf16OnPreAmpere,)
+
+
+def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
+    """Names of the chosen GPUs that cannot compute in bfloat16; none when nobody chose the default pair."""
+    from tclint.config.settings import DEFAULT_GPUS
+    from tclint.cost.gpu import load_gpu
+
+    chosen = [load_gpu(gpu) for gpu in settings.gpus]
+    lacking = tuple(gpu.name for gpu in chosen if not gpu.supports("bf16"))
+    default = [load_gpu(gpu).id for gpu in DEFAULT_GPUS]
+    if "gpus" in settings.explicit:
+        return lacking
+    if len(lacking) < len(chosen) and [gpu.id for gpu in chosen] == default:
+        return ()
+    return lacking

@@ -1,0 +1,336 @@
+"""Loss scalers where the gradients are bfloat16."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.conditions import conditions_of
+from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.autocast_flow import Backward
+    from tclint.source.facts.autocasts import Region
+
+_AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_COMPARED = re.compile(r"==|!=|\bin\b|startswith|\bmatch\b")
+_DTYPE_WORDS = re.compile(r"bf16|bfloat|float16|fp16|half|dtype|precision|prec\b")
+
+
+class ScalerWithBf16(SourceRule):
+    """Loss scaling for bfloat16 autocast.
+
+    What it does
+    Finds `scaler.scale(loss)` on a loss that comes from bfloat16 autocast only, with a scaler that is
+    always on, or on by a test that has nothing to do with the dtype.
+
+    Why it costs
+    bfloat16 has the exponent range of float32, so no gradient underflows for want of scaling. A scaler
+    then only adds work in every step: scaling, a pass over all gradients to unscale them, and a
+    synchronisation to look for inf.
+
+    Example
+        scaler = torch.amp.GradScaler("cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    Use instead
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        loss.backward()
+        optimizer.step()
+
+    or switch the scaler off: `torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)`.
+
+    When it does not apply
+    A dtype chosen at run time, a scaler that is disabled or whose `enabled` depends on the dtype or the
+    precision, a scaler that comes from elsewhere.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp): float16 uses autocast and GradScaler together.
+    """
+
+    code = "AMP008"
+    name = "scaler-with-bf16"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (f"{_AMP_PACKAGE}: Autocasting, Gradient Scaling",)
+    triggers = ("bfloat16",)
+    requires = ("autocast", ".scale(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for flow in context.flows:
+            for scaled in flow.scaled:
+                receiver, _ = method_of(scaled.call)
+                if receiver is None or not context.scaling.is_scaler(flow.function, receiver):
+                    continue
+                region = _only_bf16(scaled)
+                name = dotted(receiver)
+                made, others = context.scaling.origins(flow.function, name)
+                if region is None or not made or others:
+                    continue
+                if any(
+                    item.enabled is False
+                    or (
+                        item.enabled is None
+                        and _by_dtype(context, flow.function, _enabled_text(item.arguments))
+                    )
+                    for item in made
+                ):
+                    continue
+                conditions = conditions_of(flow.function, scaled.block)
+                if any(_by_dtype(context, flow.function, condition.text) for condition in conditions):
+                    continue
+                line = context.location(region.site).line
+                yield self.finding(
+                    context.location(scaled.call.site),
+                    f"`{render(scaled.loss)}` comes from the bfloat16 autocast of line {line}; bfloat16 has "
+                    f"float32's range and needs no loss scaling, `{name}` only costs time.",
+                    related=(
+                        context.related(region.site, "bfloat16 autocast"),
+                        context.related(made[0].site, "the scaler is made here"),
+                    ),
+                    evidence={
+                        "loss": render(scaled.loss),
+                        "autocast": context.excerpt(region.autocast.site),
+                        "scaler": context.excerpt(made[0].site),
+                        "enabled": "always" if made[0].enabled else "decided at run time",
+                    },
+                    fix=Fix(
+                        "Drop the scaler (`loss.backward()`, `optimizer.step()`), or make it with "
+                        "`enabled=dtype == torch.float16`."
+                    ),
+                    identity=f"{flow.function.qualified_name}:{render(scaled.loss)}",
+                )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="float16 needs it",
+        ),
+        Example(
+            source="""\
+import torch
+
+dtype = "bfloat16"
+scaler = torch.amp.GradScaler("cuda", enabled=(dtype == "float16"))
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="off for bfloat16",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=args.dtype == "fp16")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="depends on the dtype at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[args.dtype]
+with torch.autocast("cuda", dtype=dtype):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="the dtype is chosen at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+def step(model, batch, scaler):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+""",
+            note="the scaler comes from elsewhere and may be off",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(batch)
+if args.precision == "fp16":
+    scaler.scale(loss).backward()
+else:
+    loss.backward()
+""",
+            note="scaled for float16 only",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+def train_epoch(model, loader, optimizer, amp_scaler):
+    for batch in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        amp_scaler.scale(loss).backward()
+        amp_scaler.step(optimizer)
+        amp_scaler.update()
+
+def main():
+    amp_scaler = torch.amp.GradScaler("cuda")
+    for epoch in range(10):
+        train_epoch(model, loader, optimizer, amp_scaler)
+""",
+            note="handed on under the same name",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="always on",
+        ),
+        Example(
+            source="""\
+import torch
+
+AMP_DTYPE = torch.bfloat16
+scaler = torch.cuda.amp.GradScaler(enabled=args.amp)
+for batch in loader:
+    with torch.autocast("cuda", dtype=AMP_DTYPE, enabled=args.amp):
+        outputs = model(batch)
+        loss = criterion(outputs)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="on wherever mixed precision is",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def loss(self, batch):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.model(batch)
+
+    def step(self, batch):
+        loss = self.loss(batch)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="the loss comes from a method",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, scaler):
+    for batch in loader:
+        with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+def main():
+    train(model, loader, optimizer, scaler=torch.amp.GradScaler("cuda"))
+
+scaler = torch.amp.GradScaler("cuda")
+train(model, loader, optimizer, scaler)
+""",
+            note="the scaler is an argument made in this file",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model, config):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters())
+        self.scaler = torch.amp.GradScaler("cuda") if config["mixed_precision"] else None
+
+    def step(self, batch):
+        if self.scaler:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = self.model(batch)
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+""",
+            note="on wherever there is mixed precision at all",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScalerWithBf16,)
+
+
+def _only_bf16(scaled: Backward) -> Region | None:
+    """A bfloat16 region that a loss comes from; None when it may come from any other."""
+    regions = sorted(scaled.origin.regions, key=lambda region: (region.function, region.block))
+    if regions and all(
+        region.autocast.dtype == "bfloat16" and region.autocast.enabled is not False for region in regions
+    ):
+        return regions[0]
+    return None
+
+
+def _enabled_text(arguments: Mapping[str, Expression]) -> str:
+    expression = arguments.get("enabled")
+    return render(expression) if expression is not None else ""
+
+
+def _by_dtype(context: SourceContext, function: Function, text: str) -> bool:
+    """A test speaks of a dtype, or of a name whose value does: `use_amp = not use_bf16`."""
+    if _speaks_of_dtype(text):
+        return True
+    return any(
+        _speaks_of_dtype(render(item.value))
+        for name in re.findall(r"[A-Za-z_][\w.]*", text)
+        for _, item in context.resolver.definitions(function, name)[0]
+    )
+
+
+def _speaks_of_dtype(text: str) -> bool:
+    """Not where it only asks whether there is mixed precision at all: `if config["mixed_precision"]:`."""
+    lowered = text.lower()
+    if not _COMPARED.search(lowered):
+        lowered = lowered.replace("mixed_precision", "").replace("mixedprecision", "")
+    return _DTYPE_WORDS.search(lowered) is not None

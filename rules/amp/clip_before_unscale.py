@@ -1,0 +1,393 @@
+"""Gradients clipped while they are still multiplied by the loss scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.training.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling_view import Op, View
+
+_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
+
+
+class ClipBeforeUnscale(SourceRule):
+    """Gradients clipped while they are still multiplied by the loss scale.
+
+    What it does
+    Finds `torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`, timm's `dispatch_clip_grad`, clamping of
+    `.grad` and noise or weight decay added to it between a scaled backward pass and
+    `scaler.step(optimizer)` without `scaler.unscale_(optimizer)` before.
+
+    Why it costs
+    After `scaler.scale(loss).backward()` gradients are 65536 times their size at first, later any power
+    of two. A limit of 1.0 on the scaled norm is a limit of 1.5e-5 on the true one: every step is clipped,
+    `scaler.step` then divides by the scale, and the network hardly learns. How hard it is clipped changes
+    whenever the scaler changes its scale.
+
+    Example
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+    Use instead
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+    When it does not apply
+    A scaler that is disabled, clipping in the branch without a scaler, clipping functions of frameworks
+    (`accelerator.clip_grad_norm_`, FSDP's `model.clip_grad_norm_`), `amp.master_params` of apex, an
+    optimizer that was unscaled earlier in the same step, gradients divided by the scale by hand. The rule
+    is silent when the scaler is handed to code that it does not see before the clipping.
+
+    References
+    PyTorch, Automatic Mixed Precision examples, "Gradient clipping".
+    PyTorch, Automatic Mixed Precision recipe, "Inspecting/modifying gradients".
+    """
+
+    code = "AMP003"
+    name = "clip-before-unscale"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = (
+        f"{_EXAMPLES_DOCUMENT}: Gradient clipping",
+        "PyTorch recipes, Automatic Mixed Precision: Inspecting/modifying gradients",
+    )
+    triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
+    requires = (".step(", "scaler")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if unscales_by_hand(context):
+            return
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for clip in view.of("clip", "cut"):
+                step = self._step_of(context, view, clip)
+                if step is None or clip.site in seen:
+                    continue
+                seen.add(clip.site)
+                backward = next(iter(view.before(clip, "scaled_backward")), None)
+                yield self._report(context, view, clip, step, backward)
+
+    def _step_of(self, context: SourceContext, view: View, clip: Op) -> Op | None:
+        """The scaler's step that comes after a clipping of scaled gradients."""
+        step = next(iter(view.after(clip, "scaler_step")), None)
+        if step is None:
+            step = self._bypassing_step(context, view, clip)
+        if step is None or context.scaling.is_off(view, step) or view.decided_by_precision(clip, step):
+            return None
+        if view.between(clip, step, "scaled_backward", "backward", "other_backward"):
+            return None
+        if view.before(clip, "escape", "rescale") or any(
+            _still_counts(view, unscale, clip) for unscale in view.before(clip, "unscale")
+        ):
+            return None
+        backward = next(iter(view.before(clip, "scaled_backward", "backward", "other_backward")), None)
+        if backward is not None:
+            return step if view.before(clip, "scaled_backward") else None
+        # Backward happens elsewhere, and so may unscale_.
+        made, _ = context.scaling.origins_of(view, step)
+        elsewhere = any(other.of("unscale", "escape") for other in context.scaling.views)
+        return step if made and not elsewhere else None
+
+    def _bypassing_step(self, context: SourceContext, view: View, clip: Op) -> Op | None:
+        """An optimizer's own step on scaled gradients, which is a mistake of its own."""
+        if context.amp.framework:
+            return None
+        for step in view.after(clip, "step"):
+            scaled = scaled_by(context, view, step)
+            if scaled is not None:
+                return step._replace(scaler=scaled.scaler)
+        return None
+
+    def _report(self, context: SourceContext, view: View, clip: Op, step: Op, backward: Op | None) -> Finding:
+        since = ""
+        what = "changed" if clip.kind == "cut" else "clipped"
+        related = [context.related(step.site, f"`{step.scaler}` unscales only here")]
+        if backward is not None:
+            since = f" since line {context.location(backward.site).line}"
+            related.insert(0, context.related(backward.site, "gradients are scaled from here on"))
+        return self.finding(
+            context.location(clip.site),
+            f"Gradients are {what} here while multiplied by the loss scale{since}: no "
+            f"`{step.scaler}.unscale_({step.optimizer})` comes before; the limit then holds for the scaled "
+            "gradients, which are up to 65536 times larger or more.",
+            related=tuple(related),
+            evidence=scaler_evidence(context, view, clip=clip, step=step, backward=backward),
+            fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before clipping."),
+            identity=f"{view.function.qualified_name}:{context.excerpt(clip.site)}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="unscaled before clipping",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, scaler=None):
+    for batch in loader:
+        loss = model(batch)
+        if scaler is not None:
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+        else:
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if scaler is not None:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+""",
+            note="unscaled wherever there is a scaler",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.cuda.amp.GradScaler()
+for batch in loader:
+    with torch.autocast("cuda", enabled=args.fp16):
+        loss = model(batch)
+    if args.fp16:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+""",
+            note="only the branch without a scaler clips",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="a disabled scaler scales nothing",
+        ),
+        Example(
+            source="""\
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+scaler = accelerator.scaler
+for batch in loader:
+    accelerator.backward(model(batch))
+    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+""",
+            note="the framework's clipping unscales itself",
+        ),
+        Example(
+            source="""\
+import torch
+from apex import amp
+
+for batch in loader:
+    with amp.scale_loss(model(batch), optimizer, loss_id=0) as scaled_loss:
+        scaled_loss.backward()
+    torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), 1.0)
+    scaler.step(optimizer)
+""",
+            note="apex unscales into its master parameters",
+        ),
+        Example(
+            source="""\
+import torch
+from engine import prepare_gradients
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    prepare_gradients(scaler, optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="code of another file gets the scaler and may unscale",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def prepare(self):
+        self.scaler.unscale_(self.optimizer)
+
+    def step(self, loss):
+        self.scaler.scale(loss).backward()
+        self.prepare()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="unscaled in a helper",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0 * scaler.get_scale())
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="the limit is scaled as well",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda", enabled=False)
+    for batch in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+if __name__ == "__main__":
+    train(*build())
+""",
+            note="the function that the script calls makes a scaler that is off",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="no unscale_ at all",
+        ),
+        Example(
+            source="""\
+from torch.nn.utils import clip_grad_value_
+
+def train(model, loader, optimizer, scaler, accumulate):
+    for step, batch in enumerate(loader):
+        scaler.scale(model(batch) / accumulate).backward()
+        if (step + 1) % accumulate == 0:
+            clip_grad_value_(model.parameters(), 0.1)
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+""",
+            note="unscaled too late",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, scaler=None):
+    for batch in loader:
+        loss = model(batch)
+        if scaler is not None:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if scaler is not None:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+""",
+            note="wherever there is a scaler",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def clip(self):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+
+    def train_step(self, batch):
+        self.scaler.scale(self.model(batch)).backward()
+        self.clip()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="clipped in a helper",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    for parameter in model.parameters():
+        parameter.grad.data.clamp_(-1, 1)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="clamping gradients is clipping as well",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ClipBeforeUnscale,)
+
+
+def _still_counts(view: View, unscale: Op, clip: Op) -> bool:
+    """Gradients are still unscaled: neither an update nor the optimizer's own step came in between."""
+    if view.between(unscale, clip, "update"):
+        return False
+    return not any(step.optimizer == unscale.optimizer for step in view.between(unscale, clip, "scaler_step"))

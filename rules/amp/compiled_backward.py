@@ -1,0 +1,182 @@
+"""Compiled models whose backward pass runs under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Assignment, Call, CallEvent, dotted
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+
+
+class CompileBackwardAutocast(SourceRule):
+    """A compiled model under autocast whose backward runs outside, with the default backward setting.
+
+    What it does
+    Finds `torch.compile` of a model that runs under autocast and goes backward outside of the region,
+    where nothing sets `torch._functorch.config.backward_pass_autocast`. Off by default: the pattern is
+    what the documentation recommends but for this setting, and most programs see no difference.
+
+    Why it costs
+    torch.compile traces the backward pass together with the forward pass, by default under the same
+    autocast. Eager mode runs it without: results differ wherever the backward pass has ops of its own.
+
+    Example
+        model = torch.compile(model)
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        loss.backward()
+
+    Use instead
+        torch._functorch.config.backward_pass_autocast = "off"
+        model = torch.compile(model)
+
+    When it does not apply
+    Backward inside the region, models that are not compiled, the setting given anywhere in the file.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), the warning on torch.compile.
+    """
+
+    code = "AMP024"
+    name = "compile-backward-autocast"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "low"
+    enabled_by_default = False
+    sources = (f"{_PACKAGE}: warning on torch.compile", "PyTorch 2.13, torch/_functorch/config.py")
+    triggers = ("compile",)
+    requires = ("autocast", ".backward(", "torch")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if "backward_pass_autocast" in context.tables.identifiers:
+            return
+        compiled: dict[str, int] = {}
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, Assignment) or not isinstance(event.value, Call):
+                    continue
+                if "torch.compile" in context.resolver.called(function, event.value):
+                    compiled.update((target, event.value.site) for target in event.targets)
+        for flow in context.flows:
+            for backward in (*flow.scaled, *flow.backwards):
+                regions = sorted(backward.origin.regions)[:1] if backward.origin.regions else []
+                if not regions or context.amp.autocasts.effective(flow.function, backward.block) is not None:
+                    continue
+                region = regions[0]
+                inside = self._compiled_inside(context, region.function, region.block, compiled)
+                if inside is None:
+                    continue
+                yield self.finding(
+                    context.location(compiled[inside]),
+                    f"`{inside}` is compiled and runs under autocast, its backward pass outside: compiled "
+                    "code runs the backward pass under the forward's autocast all the same.",
+                    related=(
+                        context.related(region.site, "autocast"),
+                        context.related(backward.call.site, "backward outside"),
+                    ),
+                    evidence={"model": inside, "compile": context.excerpt(compiled[inside])},
+                    fix=Fix('Set `torch._functorch.config.backward_pass_autocast = "off"` before compiling.'),
+                    identity=inside,
+                )
+                return
+
+    def _compiled_inside(
+        self, context: SourceContext, index: int, block: int, compiled: dict[str, int]
+    ) -> str | None:
+        function = context.tables.functions[index]
+        for event in function.events:
+            if isinstance(event, CallEvent) and block in function.enclosing(event.block):
+                name = dotted(event.call.function)
+                if name in compiled:
+                    return name
+        return None
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch._functorch.config.backward_pass_autocast = "off"
+model = torch.compile(model)
+with torch.autocast("cuda"):
+    loss = model(x)
+scaler.scale(loss).backward()
+""",
+            note="set",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.autocast("cuda"):
+    loss = model(x)
+loss.backward()
+pattern = re.compile("x")
+""",
+            note="not compiled",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = torch.compile(model)
+with torch.autocast("cuda"):
+    loss = model(x)
+    loss.backward()
+""",
+            note="backward inside",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+model = torch.compile(model)
+with torch.autocast("cuda"):
+    loss = model(x)
+loss.backward()
+""",
+            note="backward outside",
+        ),
+        Example(
+            source="""\
+import torch
+
+net = torch.compile(Net().cuda(), mode="max-autotune")
+for x in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = net(x).mean()
+    loss.backward()
+    optimizer.step()
+""",
+            note="in a loop",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = torch.compile(model)
+
+    def step(self, x):
+        with torch.autocast("cuda"):
+            loss = self.model(x)
+        self.scaler.scale(loss).backward()
+""",
+            note="scaled",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (CompileBackwardAutocast,)

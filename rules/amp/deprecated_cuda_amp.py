@@ -1,0 +1,441 @@
+"""A rule on torch.cuda.amp, which torch.amp has replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.conditions import conditions_of, guards_before
+from tclint.source.syntax.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Choice,
+    Expression,
+    Function,
+    Name,
+    Return,
+    dotted,
+    parts_of,
+    render,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_VERSION_TEST = re.compile(
+    r"version|is_torch|torch_?\d|torch_(?:ge|gt|greater|has|v)|_ge_|at_least|amp_available|(?:npu|xpu|mlu)_available"
+    r"|hasattr\((?:torch|amp|autocast|gradscaler)"
+)
+_NEW = {
+    "torch.autocast": "autocast",
+    "torch.amp.autocast": "autocast",
+    "torch.GradScaler": "GradScaler",
+    "torch.amp.GradScaler": "GradScaler",
+}
+"""Today's names, and how the old ones end that they replace."""
+_SETTING = re.compile(r"cuda|gpu|device|fp16|bf16|half|dtype|precision|(?<![a-z])amp(?![a-z])|use_amp")
+
+
+class DeprecatedCudaAmp(SourceRule):
+    """torch.cuda.amp, which torch.amp has replaced.
+
+    What it does
+    Finds uses of `torch.cuda.amp.autocast`, `GradScaler`, `custom_fwd` and `custom_bwd`, and of their
+    twins in torch.cpu.amp.
+
+    Why it costs
+    Since torch 2.4 every use prints a FutureWarning, in training loops once per step and process; the
+    names are kept for compatibility only. torch.amp has the same classes for every device.
+
+    Example
+        with torch.cuda.amp.autocast(enabled=amp):
+            loss = model(batch)
+
+    Use instead
+        with torch.amp.autocast("cuda", enabled=amp):
+            loss = model(batch)
+
+    When it does not apply
+    Projects whose requirement files pin torch below 2.4, imports in try/except, branches on the version
+    of torch or on what it has, branches whose other side has the new name, classes of other modules
+    (torch_npu, torch_xla).
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), the deprecation notes.
+    PyTorch 2.13, torch/cuda/amp/autocast_mode.py and grad_scaler.py (`deprecated`).
+    """
+
+    code = "AMP014"
+    name = "deprecated-cuda-amp"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package (torch.amp): deprecation notes",
+        "PyTorch 2.13, torch/cuda/amp: FutureWarning",
+    )
+    triggers = ("cuda.amp", "cpu.amp", "cuda import amp", "cpu import amp", "import cuda")
+    requires = ()
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        found: dict[int, tuple[str, str, Function]] = {}
+        for function in context.tables.functions:
+            chosen = set(_chosen_by_version(function))
+            uses = list(_uses(context, function))
+            for name, site, block in uses:
+                if site in chosen:
+                    continue
+                old = self._deprecated(context, function, name, block, site)
+                if old is not None and not _else_new(context, function, old, block, uses):
+                    found.setdefault(site, (name, old, function))
+        if not found or not context.torch_may_be((2, 4)):
+            return
+        replacements = context.names.deprecated_amp
+        for site, (name, old, function) in sorted(found.items()):
+            new = replacements[old]
+            meaning = "" if name == old else f" ({old})"
+            imported = self._import_site(context, function, name)
+            where = (
+                context.related(imported, "imported here")
+                if imported is not None
+                else context.related(site, f"{old} of torch")
+            )
+            yield self.finding(
+                context.location(site),
+                f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new}`.",
+                related=(where,),
+                evidence={"name": old, "replacement": new, "written": name},
+                fix=Fix(f"Write `{new}`, imported from torch.amp."),
+                identity=f"{function.qualified_name}:{context.excerpt(site)}",
+            )
+
+    def _deprecated(
+        self, context: SourceContext, function: Function, name: str, block: int, site: int
+    ) -> str | None:
+        known = context.names.deprecated_amp
+        qualified = context.resolver.qualified(function, name)
+        if not qualified or not all(candidate in known for candidate in qualified):
+            return None
+        if self._guarded(function, block) or self._after_return(function, block, site):
+            return None
+        for scope in context.resolver.scopes(function):
+            for item in scope.imports:
+                if item.name == name.partition(".")[0] and self._guarded(scope, item.block, True):
+                    return None
+        return qualified[0]
+
+    def _guarded(self, function: Function, block: int, is_import: bool = False) -> bool:
+        """In a branch that depends on the version of torch, or in a fallback."""
+        kinds = {function.blocks[index].kind for index in function.enclosing(block)}
+        if "except" in kinds or (is_import and "try" in kinds):
+            return True
+        return any(
+            _VERSION_TEST.search(condition.text.lower()) for condition in conditions_of(function, block)
+        )
+
+    def _after_return(self, function: Function, block: int, site: int) -> bool:
+        """`if hasattr(torch.amp, "GradScaler"): return ...` stands before: what is left is the old torch."""
+        return any(
+            _VERSION_TEST.search(condition.text.lower()) for condition in guards_before(function, block, site)
+        )
+
+    def _import_site(self, context: SourceContext, function: Function, name: str) -> int | None:
+        root = name.partition(".")[0]
+        for scope in context.resolver.scopes(function):
+            for item in scope.imports:
+                if item.name == root and item.site >= 0:
+                    return item.site
+        return None
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda"):
+    loss = model(batch)
+""",
+            note="the interface of today",
+        ),
+        Example(
+            source="""\
+try:
+    from torch.amp import GradScaler, autocast
+except ImportError:
+    from torch.cuda.amp import GradScaler, autocast
+
+scaler = GradScaler()
+""",
+            note="a fallback for older versions",
+        ),
+        Example(
+            source="""\
+import torch
+
+if hasattr(torch.amp, "GradScaler"):
+    scaler = torch.amp.GradScaler("cuda")
+else:
+    scaler = torch.cuda.amp.GradScaler()
+""",
+            note="decided by what torch has",
+        ),
+        Example(
+            source="""\
+import torch
+from packaging import version
+
+if version.parse(torch.__version__) >= version.parse("2.4"):
+    from torch.amp import autocast
+else:
+    from torch.cuda.amp import autocast
+
+with autocast():
+    pass
+""",
+            note="decided by the version",
+        ),
+        Example(
+            source="""\
+from torch_npu.npu.amp import GradScaler, autocast
+
+scaler = GradScaler()
+with autocast():
+    pass
+# torch.cuda.amp is not used here
+""",
+            note="another module's",
+        ),
+        Example(
+            source="""\
+import torch
+
+try:
+    from torch.cuda.amp import autocast
+except ImportError:
+    autocast = None
+if autocast is not None:
+    with autocast():
+        pass
+""",
+            note="an optional import of a script that supports old versions",
+        ),
+        Example(
+            source="""\
+import torch
+
+try:
+    autocast = torch.cuda.amp.autocast
+except AttributeError:
+    class autocast:
+        def __init__(self, enabled):
+            pass
+""",
+            note="a dummy stands in for it in old versions",
+        ),
+        Example(
+            source="""\
+import torch
+
+TORCH_2_4 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+scaler = torch.amp.GradScaler("cuda") if TORCH_2_4 else torch.cuda.amp.GradScaler()
+""",
+            note="chosen by the version",
+        ),
+        Example(
+            source="""\
+import torch
+
+def make_scaler(enabled):
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler("cuda", enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)
+""",
+            note="the newer one has returned before",
+        ),
+        Example(
+            source="""\
+import torch
+from compat import is_new_enough
+
+if is_new_enough():
+    GradScaler = torch.amp.GradScaler
+else:
+    GradScaler = torch.cuda.amp.GradScaler
+""",
+            note="the other branch has the new name",
+        ),
+        Example(
+            source="""\
+import torch
+
+autocast = torch.amp.autocast if hasattr(torch, "amp") else torch.cuda.amp.autocast
+scaler = torch.GradScaler if new_torch else torch.cuda.amp.GradScaler
+""",
+            note="the newer name where there is one",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from torch.cuda.amp import GradScaler
+
+scaler = GradScaler()
+""",
+            note="imported by name",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = None
+if torch.cuda.is_available():
+    scaler = torch.cuda.amp.GradScaler()
+""",
+            note="whether there is a GPU says nothing about the version",
+        ),
+        Example(
+            source="""\
+import torch
+
+with torch.cuda.amp.autocast(enabled=args.amp):
+    loss = model(batch)
+""",
+            note="written in full",
+        ),
+        Example(
+            source="""\
+from functools import partial
+from torch.cuda import amp
+
+context = partial(amp.autocast, enabled=True)
+""",
+            note="handed on, not called",
+        ),
+        Example(
+            source="""\
+from contextlib import suppress
+import torch
+
+amp_autocast = torch.cuda.amp.autocast if args.precision == "amp" else suppress
+with amp_autocast():
+    loss = model(batch)
+""",
+            note="under another name, where a setting asks for it",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.cuda.amp import custom_fwd
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    @custom_fwd
+    def forward(ctx, x):
+        return x * x
+""",
+            note="a decorator",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (DeprecatedCudaAmp,)
+
+
+def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int, int]]:
+    """(name, site, block) of names that are called, handed to a call, assigned or used as a decorator."""
+    for event in function.events:
+        if isinstance(event, CallEvent):
+            yield from _named(event.call.function, event.call.site, event.block)
+            for argument in event.call.arguments:
+                yield from _named(argument.value, event.call.site, event.block)
+        elif isinstance(event, Assignment):
+            kinds = {function.blocks[index].kind for index in function.enclosing(event.block)}
+            if "try" not in kinds:  # `try: autocast = torch.cuda.amp.autocast` has another in its except
+                for value in _chosen_values(context, function, event.value):
+                    yield from _named(value, event.site, event.block)
+    if function.kind in ("module", "class", "function"):
+        for child in context.tables.functions:
+            if child.parent == function.index:
+                for decorator in child.decorators:
+                    if isinstance(decorator, Name):
+                        yield decorator.dotted, child.site, 0
+
+
+def _chosen_values(context: SourceContext, function: Function, value: Expression) -> tuple[Expression, ...]:
+    """What `autocast = torch.cuda.amp.autocast if amp else suppress` can be; nothing where the choice is
+    about the version of torch, or between the old name and the new."""
+    if not isinstance(value, Choice):
+        return (value,)
+    condition = render(value.condition).lower()
+    sides = (value.first, value.second)
+    new = any(
+        name in _NEW
+        for side in sides
+        if dotted(side)
+        for name in context.resolver.qualified(function, dotted(side))
+    )
+    if _about_version(value.condition) or (new and not _SETTING.search(condition)):
+        return ()
+    return sides
+
+
+def _else_new(
+    context: SourceContext, function: Function, old: str, block: int, uses: list[tuple[str, int, int]]
+) -> bool:
+    """The other branch of the same test uses what torch.amp has instead: the test asks what torch has.
+
+    Not where it asks for a device or a dtype, as in `cuda.amp.autocast() if on_gpu else autocast("cpu")`.
+    """
+    blocks = function.blocks
+    around = {
+        blocks[index].statement: blocks[index]
+        for index in function.enclosing(block)
+        if blocks[index].kind in ("if", "else")
+    }
+    for name, _, other in uses:
+        if not any(
+            _NEW.get(new) == old.rpartition(".")[2] for new in context.resolver.qualified(function, name)
+        ):
+            continue
+        for index in function.enclosing(other):
+            twin = around.get(blocks[index].statement)
+            if twin is None or twin.kind == blocks[index].kind or twin.condition is None:
+                continue
+            if not _SETTING.search(render(twin.condition).lower()):
+                return True
+    return False
+
+
+def _named(expression: Expression, site: int, block: int) -> Iterator[tuple[str, int, int]]:
+    name = dotted(expression)
+    if name:
+        yield name, site, block
+
+
+def _about_version(condition: Expression) -> bool:
+    return _VERSION_TEST.search(render(condition).lower()) is not None
+
+
+def _chosen_by_version(function: Function) -> Iterator[int]:
+    """Sites of calls in `new() if torch_is_new else old()`."""
+    waiting: list[tuple[Expression, bool]] = []
+    for event in function.events:
+        if isinstance(event, CallEvent):
+            waiting.append((event.call, False))
+        elif isinstance(event, Assignment | Return):
+            waiting.append((event.value, False))
+    waiting.extend((item.value, False) for block in function.blocks for item in block.items)
+    while waiting:
+        expression, chosen = waiting.pop()
+        if isinstance(expression, Call) and chosen:
+            yield expression.site
+        if isinstance(expression, Choice) and _about_version(expression.condition):
+            chosen = True
+        waiting.extend((part, chosen) for part in parts_of(expression))

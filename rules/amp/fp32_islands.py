@@ -1,0 +1,195 @@
+"""Regions with autocast switched off that get 16-bit tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_BACK_TO_FLOAT32 = frozenset(("float", "double"))
+
+
+class Fp32IslandMissingFloat(SourceRule):
+    """A region with autocast disabled that gets float16 tensors as they are.
+
+    What it does
+    Finds `autocast(enabled=False)` inside an enabled region where tensors of the outer region go into a
+    call without `.float()` or any other cast.
+
+    Why it costs
+    Disabling autocast does not cast anything back: the tensors are still float16, ops between them run in
+    float16, and layers with float32 weights raise ("expected scalar type Float but found Half").
+
+    Example
+        with torch.autocast("cuda"):
+            features = model(x)
+            with torch.autocast("cuda", enabled=False):
+                loss = head(features)
+
+    Use instead
+        with torch.autocast("cuda"):
+            features = model(x)
+            with torch.autocast("cuda", enabled=False):
+                loss = head(features.float())
+
+    When it does not apply
+    Any cast in or before the inner region, tensors from elsewhere, inner regions that are enabled.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), torch.autocast, nested disabled regions.
+    """
+
+    code = "AMP027"
+    name = "fp32-island-missing-float"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = (f"{_PACKAGE}: torch.autocast, nested disabled regions",)
+    triggers = ("enabled=False", "enabled = False", "False")
+    requires = ("autocast",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for function in context.tables.functions:
+            for region in context.amp.autocasts.regions(function):
+                block = region.block
+                if region.autocast.enabled is not False or block == 0:
+                    continue
+                parent = function.blocks[block].parent
+                outer = context.amp.autocasts.effective(function, parent)
+                if outer is None or outer.block == 0 or outer.autocast.enabled is not True:
+                    continue
+                if outer.autocast.dtype not in ("float16", "bfloat16"):
+                    continue
+                found = self._fed(context, function, block, outer.block)
+                if found is None:
+                    continue
+                call, name = found
+                yield self.finding(
+                    context.location(call.site),
+                    f"`{name}` comes from {outer.autocast.dtype} autocast and goes into "
+                    f"`{render(call.function)}` where autocast is off: it is still {outer.autocast.dtype}.",
+                    related=(
+                        context.related(outer.site, "autocast is on from here"),
+                        context.related(region.site, "and off from here"),
+                    ),
+                    evidence={"tensor": name, "call": context.excerpt(call.site)},
+                    fix=Fix(f"Pass `{name}.float()`."),
+                    identity=f"{function.qualified_name}:{name}",
+                )
+
+    def _fed(
+        self, context: SourceContext, function: Function, block: int, outer: int
+    ) -> tuple[Call, str] | None:
+        computed: dict[str, bool] = {}
+        candidate: tuple[Call, str] | None = None
+        for event in function.events:
+            if block in function.enclosing(event.block):
+                if isinstance(event, CallEvent):
+                    _, method = method_of(event.call)
+                    if method in (*_BACK_TO_FLOAT32, "to", "type", "type_as"):
+                        return None
+                    names = [dotted(a.value) for a in event.call.arguments if isinstance(a.value, Name)]
+                    fed = [name for name in names if computed.get(name)]
+                    calls_model = dotted(event.call.function) in context.casts.models
+                    if fed and candidate is None and calls_model:
+                        candidate = (event.call, fed[0])
+            elif isinstance(event, Assignment) and outer in function.enclosing(event.block):
+                value = event.value
+                runs_model = isinstance(value, Call) and dotted(value.function) in context.casts.models
+                for target in event.targets:
+                    computed[target] = runs_model and not event.unpacked and not event.operator
+        return candidate
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+model.train()
+head.train()
+with torch.autocast("cuda"):
+    features = model(x)
+    with torch.autocast("cuda", enabled=False):
+        loss = head(features.float())
+""",
+            note="cast back",
+        ),
+        Example(
+            source="""\
+import torch
+
+head.train()
+with torch.autocast("cuda", enabled=False):
+    loss = head(features)
+""",
+            note="no outer region",
+        ),
+        Example(
+            source="""\
+import torch
+
+model.train()
+head.train()
+with torch.autocast("cuda"):
+    features = model(x)
+    with torch.autocast("cuda", enabled=False):
+        features = features.to(torch.float32)
+        loss = head(features)
+""",
+            note="cast on the line before",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+model.train()
+head.train()
+with torch.autocast("cuda"):
+    features = model(x)
+    with torch.autocast("cuda", enabled=False):
+        loss = head(features)
+""",
+            note="still float16",
+        ),
+        Example(
+            source="""\
+import torch
+
+def step(self, x):
+    self.encoder.train()
+    self.decoder.train()
+    with torch.cuda.amp.autocast():
+        code = self.encoder(x)
+        with torch.cuda.amp.autocast(enabled=False):
+            return self.decoder(code)
+""",
+            note="attributes",
+        ),
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.Adam([*net.parameters(), *criterion.parameters()])
+for x, y in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        logits = net(x)
+        with torch.autocast("cuda", enabled=False):
+            loss = criterion(logits, y)
+""",
+            note="bfloat16",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (Fp32IslandMissingFloat,)

@@ -1,0 +1,457 @@
+"""Models cast to a 16-bit dtype as a whole and run under autocast as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import CallEvent, Literal, Name, dotted, method_of, render
+from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, trained_casts
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.casts import ModelCast
+
+
+class HalfModelWithAutocast(SourceRule):
+    """A model cast to 16 bits as a whole, together with autocast or a loss scaler.
+
+    What it does
+    Finds `.half()`, `.to(torch.float16)` or `.bfloat16()` on a model whose parameters an optimizer gets,
+    where the file uses a GradScaler (float16 only) or runs that model under autocast; and `.half()` on
+    the inputs of a model under autocast in a training step.
+
+    Why it costs
+    With float16 parameters, `scaler.step` and `scaler.unscale_` raise "ValueError: Attempting to unscale
+    FP16 gradients". Without a scaler, parameters and their updates lose the precision that autocast
+    keeps by leaving the weights in float32.
+
+    Example
+        model = Net().cuda().half()
+        optimizer = torch.optim.Adam(model.parameters())
+        with torch.autocast("cuda"):
+            loss = model(images.half())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+
+    Use instead
+        model = Net().cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        with torch.autocast("cuda"):
+            loss = model(images)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+
+    When it does not apply
+    Models that are not trained (teachers, copies for evaluation, frozen encoders), optimizers that keep
+    float32 masters of float16 parameters (FP16_Optimizer, Megatron, DeepSpeed), casts after the training,
+    models that go back to float32, inference.
+
+    References
+    PyTorch, torch.autocast: "You should not call half() or bfloat16() on your model(s) or inputs when
+    using autocasting" (docstring).
+    PyTorch 2.13, torch/amp/grad_scaler.py, `_unscale_grads_`.
+    """
+
+    code = "AMP009"
+    name = "half-model-with-autocast-or-scaler"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = ("PyTorch 2.13, torch.autocast (docstring)", "PyTorch 2.13, torch.amp.GradScaler.unscale_")
+    triggers = (".half(", "float16", "bfloat16", "torch.half")
+    requires = (".backward(", "optim")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if context.amp.framework or any(
+            MASTER_WEIGHTS.search(name.lower()) for name in context.tables.identifiers
+        ):
+            return
+        reported = set()
+        for cast, optimizer in trained_casts(context):
+            found = self._scaled(context, cast, optimizer) or self._autocast(context, cast, optimizer)
+            if found is not None and cast.name not in reported:
+                reported.add(cast.name)
+                yield found
+        if not reported:
+            yield from self._inputs(context)
+
+    def _scaled(self, context: SourceContext, cast: ModelCast, optimizer: int) -> Finding | None:
+        if cast.dtype != "float16":
+            return None
+        used = [
+            (view, op)
+            for view in context.scaling.views
+            for op in view.of("scaler_step", "unscale")
+            if not context.scaling.is_off(view, op)
+        ]
+        # Where the casting function itself trains, only what it does after the cast counts.
+        same = [item for item in used if item[1].places[0].function == cast.function]
+        for _, op in same or used:
+            if not same or op.places[0].site > cast.site:
+                what = "step" if op.kind == "scaler_step" else "unscale_"
+                return self.finding(
+                    context.location(cast.written),
+                    f"`{cast.name}` is float16 from here on; `{op.scaler}.{what}({op.optimizer})` raises "
+                    "ValueError (Attempting to unscale FP16 gradients) on float16 parameters.",
+                    related=(
+                        context.related(op.site, "the scaler unscales here"),
+                        context.related(optimizer, "the optimizer of the float16 parameters"),
+                    ),
+                    evidence={
+                        "model": cast.name,
+                        "cast": context.excerpt(cast.written),
+                        "scaler": op.scaler,
+                        "optimizer": context.excerpt(optimizer),
+                    },
+                    fix=Fix("Leave the model in float32; autocast runs its matrix products in float16."),
+                    identity=cast.name,
+                )
+        return None
+
+    def _autocast(self, context: SourceContext, cast: ModelCast, optimizer: int) -> Finding | None:
+        last = cast.name.rpartition(".")[2]
+        own = context.tables.functions[cast.function]
+        trains_itself = any(
+            view.function is own and view.of("step", "scaler_step") for view in context.scaling.views
+        )
+        for function in (own,) if trains_itself else context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
+                    continue
+                called = event.call.function.dotted
+                region = context.amp.autocasts.effective(function, event.block)
+                if called.rpartition(".")[2] != last or region is None:
+                    continue
+                if not context.amp.gradients_on(function, event.block) or region.autocast.dtype == "float32":
+                    continue
+                if function.index == cast.function and event.call.site < cast.site:
+                    continue
+                line = context.location(region.site).line
+                return self.finding(
+                    context.location(cast.written),
+                    f"`{cast.name}` is cast to {cast.dtype} as a whole and runs under the autocast of line "
+                    f"{line}, which wants float32 weights: the optimizer then updates {cast.dtype} weights.",
+                    related=(
+                        context.related(region.site, "autocast is on from here"),
+                        context.related(optimizer, f"the optimizer of the {cast.dtype} parameters"),
+                    ),
+                    evidence={
+                        "model": cast.name,
+                        "cast": context.excerpt(cast.written),
+                        "autocast": context.excerpt(region.autocast.site),
+                        "optimizer": context.excerpt(optimizer),
+                    },
+                    fix=Fix("Leave the model in float32; autocast casts what gains from it."),
+                    level="warning",
+                    identity=cast.name,
+                )
+        return None
+
+    def _inputs(self, context: SourceContext) -> Iterator[Finding]:
+        trained = {name.rpartition(".")[2] for name in context.casts.trained}
+        cast = {item.name.rpartition(".")[2] for item in context.casts.model_casts}
+        for view in context.scaling.views:
+            function = view.function
+            if not view.of("backward", "scaled_backward"):
+                continue
+            for event in function.events:
+                if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
+                    continue
+                region = context.amp.autocasts.effective(function, event.block)
+                name = event.call.function.dotted.rpartition(".")[2]
+                if region is None or not region.autocast.enabled or name in cast:
+                    continue
+                dotted_name = event.call.function.dotted
+                if name not in trained and not (
+                    (
+                        dotted_name in context.casts.models
+                        and any(parameter.name == name for parameter in function.parameters)
+                    )
+                    or (dotted_name.startswith("self.") and _is_put_to_training(context, dotted_name))
+                ):
+                    continue
+                if not context.amp.gradients_on(function, event.block):
+                    continue
+                inputs = (half_input(function, argument.value, event) for argument in event.call.arguments)
+                for given in [found for found in inputs if found is not None][:1]:
+                    line = context.location(region.site).line
+                    yield self.finding(
+                        context.location(given.site),
+                        f"`{render(given)}` casts the input of `{name}` under the autocast of line {line}, "
+                        "which casts by itself what gains from it; ops that want float32 get rounded values.",
+                        related=(context.related(region.site, "autocast is on from here"),),
+                        evidence={
+                            "input": render(given),
+                            "autocast": context.excerpt(region.autocast.site),
+                            "function": function.qualified_name,
+                        },
+                        fix=Fix("Pass the input in float32."),
+                        level="warning",
+                        identity=f"{function.qualified_name}:{render(given)}",
+                    )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+torch.save(model.half().state_dict(), "half.pt")
+""",
+            note="cast after the training",
+        ),
+        Example(
+            source="""\
+import copy
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    ema = copy.deepcopy(model).half()
+    ema.eval()
+""",
+            note="a copy for evaluation",
+        ),
+        Example(
+            source="""\
+import torch
+
+teacher = Teacher().cuda().half()
+teacher.eval()
+student = Student().cuda()
+optimizer = torch.optim.Adam(student.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = distance(student(batch), teacher(batch))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="the half model is not trained",
+        ),
+        Example(
+            source="""\
+import torch
+from fused import FP16_Optimizer
+
+model = Net().half()
+optimizer = FP16_Optimizer(torch.optim.Adam(model.parameters()))
+scaler = torch.amp.GradScaler("cuda")
+scaler.scale(model(batch)).backward()
+scaler.step(optimizer)
+scaler.update()
+""",
+            note="the optimizer owns float16 parameters",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda().half()
+model.eval()
+with torch.no_grad(), torch.autocast("cuda"):
+    outputs = model(images.half())
+""",
+            note="inference",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().half()
+model.float()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+scaler.scale(model(batch)).backward()
+scaler.step(optimizer)
+scaler.update()
+""",
+            note="back in float32 before the optimizer",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().half() if args.pure_half else Net()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+scaler.scale(model(batch)).backward()
+scaler.step(optimizer)
+scaler.update()
+""",
+            note="the scaler is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images, masks in loader:
+    masks = masks.half()
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), masks)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="targets, which the model does not get",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images in loader:
+    images = images.half()
+    images = normalize(images.float())
+    with torch.autocast("cuda"):
+        loss = model(images)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="float32 again before the model",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda().half()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="raises in the first step",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model.cuda()
+        self.model.to(torch.float16)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def step(self, batch):
+        self.scaler.scale(self.model(batch)).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="cast in the constructor",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda().to(torch.bfloat16)
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    loss.backward()
+    optimizer.step()
+""",
+            note="autocast wants float32 weights",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.half()), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="inputs are cast as well",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.Adam(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for images, masks in loader:
+    images, masks = images.cuda().half(), masks.cuda()
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), masks)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="inputs cast before they are given",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Restorer:
+    def __init__(self, net):
+        self.net = net
+        self.net.train()
+        self.scaler = torch.amp.GradScaler("cuda")
+        self.optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad])
+
+    def optimize(self):
+        self.low = self.low.half()
+        with torch.autocast("cuda"):
+            loss = self.criterion(self.net(self.low), self.high)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="an attribute",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (HalfModelWithAutocast,)
+
+
+def _is_put_to_training(context: SourceContext, name: str) -> bool:
+    """`self.net.train()`, `self.net.named_parameters()`; a frozen network only sees `eval()`."""
+    return any(
+        isinstance(event, CallEvent)
+        and method_of(event.call)[1] in ("train", "parameters", "named_parameters")
+        and dotted(method_of(event.call)[0] or Literal(None)) == name
+        for function in context.tables.functions
+        for event in function.events
+    )

@@ -1,0 +1,119 @@
+"""In-place and out= variants of products under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import CallEvent, Literal, method_of
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_IN_PLACE = frozenset(("addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"))
+_OUT = frozenset(("mm", "matmul", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "mv", "einsum", "linear"))
+
+
+class InPlaceUnderAutocast(SourceRule):
+    """An in-place or `out=` matrix product, which autocast does not touch.
+
+    What it does
+    Finds `addmm_`, `addmv_`, `addbmm_`, `baddbmm_`, `addr_` and matrix products with `out=` under
+    autocast.
+
+    Why it costs
+    Autocast casts only out-of-place ops: these run in the dtype of their tensors, usually float32 and
+    without the 16-bit Tensor Core rate, or raise when the dtypes differ.
+
+    Example
+        with torch.autocast("cuda"):
+            torch.mm(a, b, out=c)
+
+    Use instead
+        with torch.autocast("cuda"):
+            c = torch.mm(a, b)
+
+    When it does not apply
+    In-place ops that are no matrix products, regions that are disabled.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), "Op Eligibility".
+    """
+
+    code = "AMP026"
+    name = "inplace-or-out-under-autocast"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (f"{_PACKAGE}: Op Eligibility",)
+    triggers = ("out=", "out =", *sorted(_IN_PLACE))
+    requires = ("autocast",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for function in context.tables.functions:
+            if not context.amp.autocasts.regions(function):
+                continue
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                receiver, method = method_of(event.call)
+                given = any(
+                    argument.keyword == "out" and argument.value != Literal(None)
+                    for argument in event.call.arguments
+                )
+                called = context.resolver.called(function, event.call)
+                by_out = given and method in _OUT and any(name == f"torch.{method}" for name in called)
+                if not by_out and not (method in _IN_PLACE and receiver is not None):
+                    continue
+                region = context.amp.autocasts.effective(function, event.block)
+                if region is None:
+                    continue
+                what = "out=" if by_out else "in-place"
+                yield self.finding(
+                    context.location(event.call.site),
+                    f"Autocast does not touch {what} ops: `{context.excerpt(event.call.site, 60)}` runs in "
+                    "the dtype of its tensors.",
+                    related=(context.related(region.site, "autocast is on from here"),),
+                    evidence={"call": context.excerpt(event.call.site), "kind": what},
+                    fix=Fix("Use the op that returns a new tensor."),
+                    identity=f"{function.qualified_name}:{context.excerpt(event.call.site)}",
+                )
+
+    valid = (
+        Example(
+            source='import torch\n\nwith torch.autocast("cuda"):\n    c = torch.mm(a, b)\n',
+            note="out of place",
+        ),
+        Example(
+            source='import torch\n\nwith torch.autocast("cuda"):\n    torch.add(a, b, out=d).mul_(2)\n',
+            note="no matrix products",
+        ),
+        Example(
+            source='import torch\n\nwith torch.autocast("cuda", enabled=False):\n    torch.mm(a, b, out=c)\n',
+            note="autocast is off",
+        ),
+    )
+    invalid = (
+        Example(
+            source='import torch\n\nwith torch.autocast("cuda"):\n    torch.mm(a, b, out=c)\n', note="out="
+        ),
+        Example(source='import torch\n\nwith torch.autocast("cuda"):\n    c.addmm_(a, b)\n', note="in place"),
+        Example(
+            source="""\
+import torch
+
+@torch.autocast("cuda", dtype=torch.bfloat16)
+def scores(q, k, buffer):
+    return torch.baddbmm(buffer, q, k, beta=0, out=buffer)
+""",
+            note="in a decorated function",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (InPlaceUnderAutocast,)

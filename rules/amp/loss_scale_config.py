@@ -1,0 +1,129 @@
+"""How a loss scaler is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class LossScaleConfig(SourceRule):
+    """A GradScaler with factors that raise or cannot work.
+
+    What it does
+    Finds `growth_factor` of at most 1, `backoff_factor` of at least 1, an `init_scale` below 8 or not
+    above 0, and a `growth_interval` below 10.
+
+    Why it costs
+    GradScaler raises AssertionError for a growth factor of at most 1 or a backoff factor of at least 1. A
+    scale below 8 hardly moves gradients out of the range that float16 flushes to zero (NVIDIA suggests 8
+    to 32768), and growing every few steps makes every few steps overflow and be skipped.
+
+    Example
+        scaler = torch.amp.GradScaler("cuda", growth_factor=1.0)
+
+    Use instead
+        scaler = torch.amp.GradScaler("cuda")
+
+    (init_scale 65536, growth_factor 2, backoff_factor 0.5, growth_interval 2000)
+
+    When it does not apply
+    Values known only at run time, large growth intervals (a static scale on purpose), disabled scalers.
+
+    References
+    PyTorch 2.13, torch/amp/grad_scaler.py, GradScaler.__init__.
+    NVIDIA, Train With Mixed Precision, "Choosing A Scaling Factor".
+    """
+
+    code = "AMP019"
+    name = "loss-scale-config"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch 2.13, torch.amp.GradScaler: defaults and assertions",
+        "NVIDIA, Train With Mixed Precision: Choosing A Scaling Factor",
+    )
+    triggers = ("GradScaler",)
+    requires = ()
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        limits: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
+            ("growth_factor", lambda value: value <= 1, "raises AssertionError: it must be above 1", True),
+            ("backoff_factor", lambda value: value >= 1, "raises AssertionError: it must be below 1", True),
+            (
+                "init_scale",
+                lambda value: value < 8,
+                "hardly scales: useful factors are 8 to 32768 and up",
+                False,
+            ),
+            ("growth_interval", lambda value: value < 10, "makes every few steps overflow", False),
+        )
+        for made in context.scaling.made:
+            if made.enabled is False:
+                continue
+            function = context.tables.functions[made.function]
+            for parameter, wrong, why, raises in limits:
+                if parameter not in made.arguments:
+                    continue
+                possible = context.resolver.evaluate(function, made.arguments[parameter])
+                value = possible.values[0] if possible.certain else None
+                if isinstance(value, bool) or not isinstance(value, int | float) or not wrong(value):
+                    continue
+                yield self.finding(
+                    context.location(made.site),
+                    f"{parameter}={value:g} {why}.",
+                    related=(context.related(made.site, f"{parameter} is {value:g}"),),
+                    evidence={"parameter": parameter, "value": value, "scaler": context.excerpt(made.site)},
+                    fix=Fix(f"Leave {parameter} at its default."),
+                    level="error" if raises else None,
+                    identity=f"{function.qualified_name}:{parameter}",
+                )
+
+    valid = (
+        Example(source='import torch\n\nscaler = torch.amp.GradScaler("cuda")\n', note="defaults"),
+        Example(
+            source='from torch.amp import GradScaler\n\nscaler = GradScaler("cuda", 2.0**12, 2.0)\n',
+            note="a smaller start",
+        ),
+        Example(
+            source='from torch.amp import GradScaler\n\ns = GradScaler("cuda", growth_interval=10**9)\n',
+            note="a static scale on purpose",
+        ),
+        Example(
+            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", init_scale=1.0, enabled=False)\n',
+            note="off",
+        ),
+        Example(
+            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", init_scale=args.scale)\n',
+            note="known at run time",
+        ),
+    )
+    invalid = (
+        Example(
+            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", growth_factor=1.0)\n',
+            note="raises",
+        ),
+        Example(
+            source="import torch\n\nscaler = torch.cuda.amp.GradScaler(1024.0, 2.0, 1.0)\n",
+            note="by position: the third is the backoff factor",
+        ),
+        Example(
+            source="from torch.cuda.amp import GradScaler\n\nONE = 1\nscaler = GradScaler(init_scale=ONE)\n",
+            note="scales by nothing",
+        ),
+        Example(
+            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", growth_interval=1)\n',
+            note="grows after every step",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (LossScaleConfig,)

@@ -1,0 +1,487 @@
+"""A rule on float16 autocast whose loss nothing scales."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.conditions import apart
+from tclint.source.syntax.tables import Argument, CallEvent, dotted, method_of, render
+from tclint.source.training.scaler_ops import scales_itself
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.autocast_flow import Backward, Flow
+    from tclint.source.facts.autocasts import Region
+
+
+_SCALING = ("scaler", "Scaler", "loss_scal", "scale_loss", "accelerat", "deepspeed", "lightning", "apex")
+"""In files of a project whose losses may be scaled."""
+
+
+class Fp16AutocastNoScaler(SourceRule):
+    """Training under float16 autocast without scaling the loss.
+
+    What it does
+    Finds `loss.backward()` on a loss that was computed under float16 autocast (the default dtype of
+    autocast on CUDA) where nothing in the file scales losses. The region may be in the forward of a model
+    that another file defines, if nothing there scales losses either.
+
+    Why it costs
+    float16 holds nothing between 0 and 2^-24 and loses precision below 2^-14. Gradients of the ops that
+    ran in float16 are float16 as well, and many of them are smaller than that: they become zero, weights
+    stop learning, and the network converges worse or not at all. Multiplying the loss moves gradients
+    into the range; `torch.amp.GradScaler` chooses the factor and undoes it before the step.
+
+    Example
+        with torch.autocast("cuda"):
+            loss = criterion(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    Use instead
+        scaler = torch.amp.GradScaler("cuda")
+        ...
+        with torch.autocast("cuda"):
+            loss = criterion(model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    or, on compute capability 8.0 and newer, bfloat16, which has the exponent range of float32:
+
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+
+    When it does not apply
+    bfloat16 or CPU autocast, a dtype that is chosen at run time, regions without gradients, losses scaled
+    by hand. Where only the device is chosen at run time (`device.type`), the default on CUDA counts if the
+    file speaks of CUDA. The rule is silent as soon as the file names a scaler that it does not itself make
+    and use in the open, imports a framework that scales losses itself (Accelerate, Lightning, DeepSpeed,
+    apex, ...), sets the default dtype of autocast, or hands the loss to a helper that may scale it; and in
+    functions that do anything with a scaler.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp), "Gradient Scaling".
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    NVIDIA, Train With Mixed Precision, "Loss Scaling To Preserve Small Gradient Magnitudes".
+    """
+
+    code = "AMP001"
+    name = "fp16-autocast-no-scaler"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package (torch.amp): Autocasting, Gradient Scaling",
+        "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
+        "NVIDIA, Train With Mixed Precision: Loss Scaling To Preserve Small Gradient Magnitudes",
+    )
+    triggers = (".backward(",)
+    requires = (".step(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        amp = context.amp
+        if amp.framework or amp.rescales_gradients or not amp.steps_optimizer:
+            return
+        if amp.scaler_name and not context.scaling.all_known:
+            return
+        flows = context.flows
+        if context.neighbours.known and context.neighbours.mention(("autocast",), imported_only=True):
+            if context.neighbours.mention(_SCALING) is None and not amp.scaler_name:
+                flows = context.flows_of_project
+        elif "autocast" not in context.tables.identifiers:
+            return
+        for flow in flows:
+            lossy = [
+                (backward, region)
+                for backward in flow.backwards
+                if (region := _float16_origin(backward)) is not None
+                and not _handled_apart(context, flow, backward)
+                and not context.scaling.is_near(backward.call.site, region.autocast.enabled is True)
+            ]
+            if lossy and not self._optimizer_scales(context, flow):
+                yield self._report(context, flow, lossy)
+
+    def _optimizer_scales(self, context: SourceContext, flow: Flow) -> bool:
+        """What steps after the backward pass is made by code of the project that speaks of loss scaling."""
+        return any(
+            scales_itself(context, flow.function, step.optimizer)
+            for view in context.scaling.views
+            if view.function is flow.function
+            for step in view.of("step")
+        )
+
+    def _report(self, context: SourceContext, flow: Flow, lossy: list[tuple[Backward, Region]]) -> Finding:
+        backward, region = lossy[0]
+        autocast = region.autocast
+        start = context.location(region.site)
+        where = f"on line {start.line}"
+        if region.elsewhere:
+            path, _, line = region.elsewhere.rpartition(":")
+            where = f"in the model's forward ({os.path.basename(path)}, line {line})"
+        loss = render(backward.loss)
+        why = "dtype=float16" if autocast.dtype_given else "its default dtype on CUDA is float16"
+        when = "" if autocast.enabled else " (where it is enabled)"
+        others = tuple(
+            context.related(other.call.site, f"`{render(other.loss)}` is not scaled here either")
+            for other, _ in lossy[1:]
+        )
+        return self.finding(
+            context.location(backward.call.site),
+            f"`{loss}` comes from float16 autocast {where}{when} and goes backward unscaled: "
+            "gradients below 2^-24 become zero.",
+            related=(context.related(region.site, f"float16 autocast: {why}"), *others),
+            evidence={
+                "loss": loss,
+                "function": flow.function.qualified_name,
+                "autocast": context.excerpt(autocast.site),
+                "autocast_line": start.line,
+                "dtype": "float16",
+                "dtype_from": "argument" if autocast.dtype_given else "default",
+                "enabled": {True: "always", None: "decided at run time"}[autocast.enabled or None],
+                "scaler": None,
+            },
+            fix=Fix(
+                'Make one `scaler = torch.amp.GradScaler("cuda")` before the loop, then call '
+                f"`scaler.scale({loss}).backward()`, `scaler.step(optimizer)` and `scaler.update()`; or, on "
+                "compute capability 8.0 and newer, pass dtype=torch.bfloat16 to autocast: it needs no scaler."
+            ),
+            identity=f"{flow.function.qualified_name}:{loss}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+for batch in loader:
+    with {"fp16": torch.autocast("cuda"), "fp32": nullcontext()}[args.precision]:
+        loss = model(batch)
+    loss.backward()
+    optimizer.step()
+""",
+            note="what it is is chosen at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="the loss is scaled",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="bfloat16 has the exponent range of float32",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.autocast("cpu"):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the default dtype on CPU is bfloat16",
+        ),
+        Example(
+            source="""\
+import torch
+
+amp_dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=amp_dtype):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the dtype is chosen at run time",
+        ),
+        Example(
+            source="""\
+import torch
+from util import NativeScalerWithGradNormCount as NativeScaler
+
+def train_one_epoch(model, loader, optimizer, loss_scaler):
+    for samples in loader:
+        with torch.cuda.amp.autocast():
+            loss = model(samples)
+        if loss_scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            loss_scaler(loss, optimizer, parameters=model.parameters())
+""",
+            note="a scaler comes in as a parameter; the unscaled branch is the one without it",
+        ),
+        Example(
+            source="""\
+from accelerate import Accelerator
+import torch
+
+accelerator = Accelerator(mixed_precision="fp16")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(**batch).loss
+    accelerator.backward(loss)
+    optimizer.step()
+""",
+            note="the framework scales the loss",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.no_grad(), torch.cuda.amp.autocast():
+        targets = teacher(images)
+    loss = criterion(model(images), targets)
+    loss.backward()
+    optimizer.step()
+""",
+            note="nothing flows backward through the float16 region",
+        ),
+        Example(
+            source="""\
+import torch
+
+LOSS_FACTOR = 2**10
+for images, labels in loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(images), labels)
+    (loss * LOSS_FACTOR).backward()
+    unscale(model.parameters(), LOSS_FACTOR)
+    optimizer.step()
+""",
+            note="scaled by hand with a constant factor",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    with torch.cuda.amp.autocast(enabled=args.amp):
+        loss = criterion(model(images), labels)
+    if args.amp:
+        mixed_precision_backward(loss, optimizer)
+    else:
+        loss.backward()
+    optimizer.step()
+""",
+            note="the plain backward runs only where autocast is off",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+for batch in loader:
+    optimizer.zero_grad()
+    with {
+        "bf16": torch.autocast("cuda", dtype=torch.bfloat16),
+        "fp16": torch.autocast("cuda", dtype=torch.float16),
+        "fp32": nullcontext(),
+    }["fp16"]:
+        loss = model(batch)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the entry of a table that is written out",
+        ),
+        Example(
+            source="""\
+from torch.cuda.amp import GradScaler, autocast
+
+def train(model, loader, optimizer):
+    # scaler = GradScaler()
+    for batch in loader:
+        with autocast():
+            loss = model(batch)
+        loss.backward()  # scaler.scale(loss).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="GradScaler is imported and never used",
+        ),
+        Example(
+            source="""\
+import torch
+
+for images, labels in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the default dtype on CUDA is float16",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.cuda import amp
+
+def train(model, loader, optimizer, criterion, use_amp=True):
+    for images, labels in loader:
+        with amp.autocast(enabled=use_amp):
+            outputs = model(images)
+            loss = criterion(outputs, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+""",
+            note="wherever use_amp is on",
+        ),
+        Example(
+            source="""\
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+for step, (images, labels) in enumerate(loader):
+    with torch.autocast(device_type=device, dtype=torch.float16):
+        outputs = model(images)
+    loss = torch.nn.functional.cross_entropy(outputs, labels) / 4
+    loss.backward()
+    if step % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="the loss is computed after the region, yet its gradients pass through it; dividing by the "
+            "number of accumulation steps makes them smaller",
+        ),
+        Example(
+            source="""\
+from contextlib import nullcontext
+import torch
+
+context = torch.amp.autocast("cuda", torch.float16) if use_gpu else nullcontext()
+
+def compute_loss(model, batch):
+    with context:
+        return model(batch).mean()
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        loss = compute_loss(model, batch)
+        loss.backward()
+        optimizer.step()
+""",
+            note="the region is a variable, the loss comes through a helper of the same file",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a scaler that nothing uses",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, device):
+    for images, labels in loader:
+        with torch.autocast(device_type=device.type):
+            loss = criterion(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+
+train(model, loader, optimizer, pick_device(prefer="cuda"))
+""",
+            note="on a GPU, which the file asks for, the default is float16",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, sharpness_aware):
+    scaler = torch.amp.GradScaler("cuda")
+    for images, labels in loader:
+        with torch.autocast("cuda"):
+            loss = criterion(model(images), labels)
+        if sharpness_aware:
+            loss.backward()
+            optimizer.second_step(zero_grad=True)
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+train(model, loader, optimizer, True)
+""",
+            note="the branches are about the optimizer, not about the precision",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (Fp16AutocastNoScaler,)
+
+
+def _float16_origin(backward: Backward) -> Region | None:
+    """The first float16 GPU region that an unscaled loss comes from."""
+    if backward.origin.scaled or any(
+        argument.keyword in ("", "gradient", "grad_tensors") and not argument.star
+        for argument in _own_arguments(backward)
+    ):
+        return None
+    for region in sorted(backward.origin.regions, key=lambda region: (region.function, region.block)):
+        autocast = region.autocast
+        on_gpu = autocast.devices is None or "cuda" in autocast.devices
+        if autocast.dtype == "float16" and autocast.enabled is not False and on_gpu:
+            return region
+    return None
+
+
+def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
+    receiver, _ = method_of(backward.call)
+    # torch.autograd.backward takes the loss as its first argument, Tensor.backward a gradient.
+    is_function = receiver is not None and dotted(receiver).endswith("autograd")
+    return backward.call.arguments[1:] if is_function else backward.call.arguments
+
+
+def _handled_apart(context: SourceContext, flow: Flow, backward: Backward) -> bool:
+    """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
+    for event in flow.function.events:
+        if isinstance(event, CallEvent) and apart(flow.function, event.block, backward.block):
+            receiver, method = method_of(event.call)
+            if (
+                method == "scale"
+                and receiver is not None
+                and context.scaling.is_scaler(flow.function, receiver)
+            ):
+                continue  # what chooses between the two is asked about where scalers are
+            arguments = {render(argument.value) for argument in event.call.arguments}
+            called = context.resolver.called(flow.function, event.call)
+            if render(backward.loss) in arguments and not any(name.startswith("torch.") for name in called):
+                return True
+    return False

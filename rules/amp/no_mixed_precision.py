@@ -1,0 +1,192 @@
+"""Training on a GPU without mixed precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import CallEvent, method_of
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class NoMixedPrecision(SourceRule):
+    """A CUDA training loop in float32 throughout. Off by default.
+
+    What it does
+    Finds a loop that goes backward and steps an optimizer of torch.optim on a GPU in a file that, like
+    the files around it, mentions neither autocast nor a 16-bit dtype nor a framework.
+
+    Why it costs
+    Matrix products and convolutions run up to 16 times as fast in float16 as in float32 on the same GPU;
+    whole networks gain up to three times. How much this one gains needs its shapes: give tclint the model
+    as `file.py:callable`.
+
+    Example
+        for images, labels in loader:
+            loss = criterion(model(images.cuda()), labels.cuda())
+            loss.backward()
+            optimizer.step()
+
+    Use instead
+        with torch.autocast("cuda"):
+            loss = criterion(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    When it does not apply
+    CPU programs, small models (reinforcement learning, tabular data), float64, precision flags of
+    frameworks: this file cannot tell, hence low confidence.
+
+    References
+    PyTorch, Performance Tuning Guide, "Use mixed precision and AMP".
+    """
+
+    code = "AMP016"
+    name = "no-mixed-precision"
+    since = "0.1.0"
+    level = "info"
+    confidence = "low"
+    enabled_by_default = False
+    sources = ("PyTorch recipes, Performance Tuning Guide: Use mixed precision and AMP",)
+    triggers = ("cuda",)
+    requires = (".backward(", ".step(", "torch.optim")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        words = (
+            "autocast",
+            "float16",
+            "bfloat16",
+            "half",
+            "fp16",
+            "bf16",
+            "amp",
+            "float64",
+            "double",
+            "precision",
+        )
+        if context.amp.framework or any(word in context.tables.identifiers for word in words):
+            return
+        if not context.casts.trained or context.neighbours.mention(("autocast", "float16", "fp16", "gym")):
+            return
+        if not any(
+            isinstance(event, CallEvent)
+            and method_of(event.call)[1] in ("Conv2d", "Conv3d", "Linear", "to", "cuda")
+            for function in context.tables.functions
+            for event in function.events
+        ):
+            return
+        for view in context.scaling.views:
+            for backward in view.of("backward"):
+                steps = view.after(backward, "step")
+                if steps and view.loops(backward):
+                    yield self.finding(
+                        context.location(backward.site),
+                        "This loop trains in float32 on a GPU: nothing here uses mixed precision.",
+                        related=(context.related(steps[0].site, "the optimizer's step"),),
+                        evidence={"backward": context.excerpt(backward.site), "autocast": None},
+                        fix=Fix(
+                            "Compute the loss under torch.autocast and scale it with torch.amp.GradScaler; "
+                            "lint the model itself to see what it gains."
+                        ),
+                        identity=view.function.qualified_name,
+                    )
+                    return
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(x.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="mixed precision",
+        ),
+        Example(
+            source="""\
+import torch
+from accelerate import Accelerator
+
+model = Net().to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    model(x).backward()
+    optimizer.step()
+""",
+            note="a framework decides",
+        ),
+        Example(
+            source="""\
+import torch
+
+# cuda is not used
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.double()
+for x in loader:
+    model(x).backward()
+    optimizer.step()
+""",
+            note="float64",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+model = Net().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    loss = model(x.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="float32",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(loader, device="cuda"):
+    model = Net().to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    for x in loader:
+        optimizer.zero_grad()
+        model(x.to(device)).mean().backward()
+        optimizer.step()
+""",
+            note="in a function",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model.cuda()
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+
+    def fit(self, loader):
+        for x in loader:
+            loss = self.model(x)
+            loss.backward()
+            self.optimizer.step()
+""",
+            note="in a class",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (NoMixedPrecision,)

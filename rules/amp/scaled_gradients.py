@@ -1,0 +1,197 @@
+"""Gradients looked at while they are still multiplied by the loss scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.training.scaler_ops import unscales_by_hand
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
+
+
+class ScaledGradientInspection(SourceRule):
+    """Gradients measured while they are still multiplied by the loss scale.
+
+    What it does
+    Finds norms and statistics of `.grad` between a scaled backward pass and `scaler.step(optimizer)`
+    without `scaler.unscale_(optimizer)` before them.
+
+    Why it costs
+    The numbers are up to 65536 times and more too large and jump by a factor of two whenever the scale
+    changes: logs mislead, and thresholds on them do the wrong thing.
+
+    Example
+        scaler.scale(loss).backward()
+        norm = sum(p.grad.norm() for p in model.parameters())
+        scaler.step(optimizer)
+
+    Use instead
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norm = sum(p.grad.norm() for p in model.parameters())
+        scaler.step(optimizer)
+
+    When it does not apply
+    After the step, which unscales in place; a scaler that is disabled; code that divides by
+    `scaler.get_scale()`.
+
+    References
+    PyTorch, Automatic Mixed Precision examples, "Working with Unscaled Gradients".
+    """
+
+    code = "AMP020"
+    name = "scaled-grad-inspection"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (f"{_EXAMPLES}: Working with Unscaled Gradients",)
+    triggers = (".grad",)
+    requires = (".scale(", ".step(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if unscales_by_hand(context):
+            return
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for read in view.of("read"):
+                step = next(iter(view.after(read, "scaler_step")), None)
+                backward = next(iter(view.before(read, "scaled_backward")), None)
+                if step is None or backward is None or read.site in seen:
+                    continue
+                if context.scaling.is_off(view, step) or view.decided_by_precision(read, step):
+                    continue
+                if view.between(read, step, "scaled_backward", "backward", "other_backward", "update"):
+                    continue
+                if view.before(read, "escape") or view.between(
+                    backward, read, "unscale", "scaler_step", "update"
+                ):
+                    continue
+                seen.add(read.site)
+                yield self.finding(
+                    context.location(read.site),
+                    f"`{context.excerpt(read.site, 50)}` looks at gradients that are still multiplied by the "
+                    f"loss scale: `{step.scaler}.unscale_({step.optimizer})` has not run.",
+                    related=(
+                        context.related(backward.site, "scaled from here on"),
+                        context.related(step.site, "unscaled only here"),
+                    ),
+                    evidence={
+                        "read": context.excerpt(read.site),
+                        "backward": context.excerpt(backward.site),
+                        "step": context.excerpt(step.site),
+                    },
+                    fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before."),
+                    identity=f"{view.function.qualified_name}:{context.excerpt(read.site)}",
+                )
+                break
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.unscale_(optimizer)
+    norm = sum(p.grad.norm() for p in model.parameters())
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="unscaled before",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    norm = sum(p.grad.norm() for p in model.parameters())
+    scaler.update()
+""",
+            note="the step has unscaled them",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    norm = sum(p.grad.norm() for p in model.parameters()) / scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="divided by the scale",
+        ),
+        Example(
+            source="""\
+for batch in loader:
+    model(batch).backward()
+    norm = sum(p.grad.norm() for p in model.parameters())
+    optimizer.step()
+image.scale(2)
+""",
+            note="nothing is scaled",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    norm = sum(p.grad.norm() for p in model.parameters())
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="scaled norms",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer, scaler):
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        log(model.head.weight.grad.abs().mean())
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="statistics of one layer",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def norm(self):
+        return torch.norm(torch.stack([p.grad.detach() for p in self.model.parameters()]))
+
+    def step(self, batch):
+        self.scaler.scale(self.model(batch)).backward()
+        print(self.norm())
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="in a helper",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScaledGradientInspection,)

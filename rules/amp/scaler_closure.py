@@ -1,0 +1,180 @@
+"""Closures given to a scaled step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Call, Expression, dotted
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling_view import View
+
+
+class ScalerClosure(SourceRule):
+    """`scaler.step` with a closure, or with an optimizer that needs one.
+
+    What it does
+    Finds `scaler.step(optimizer, closure)` and scaler steps of `torch.optim.LBFGS`.
+
+    Why it costs
+    An enabled scaler raises "RuntimeError: Closure use is not currently supported if GradScaler is
+    enabled" for `closure=`; a closure by position is run, and its gradients are never unscaled nor
+    checked. LBFGS cannot step without a closure: TypeError.
+
+    Example
+        optimizer = torch.optim.LBFGS(model.parameters())
+        scaler.step(optimizer, closure)
+
+    Use instead
+        optimizer.step(closure)
+
+    in float32 or under bfloat16 autocast, without a scaler.
+
+    When it does not apply
+    A scaler that is disabled.
+
+    References
+    PyTorch 2.13, torch/amp/grad_scaler.py, GradScaler.step.
+    """
+
+    code = "AMP021"
+    name = "scaler-closure"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = ("PyTorch 2.13, torch.amp.GradScaler.step",)
+    triggers = ("closure", "LBFGS")
+    requires = (".step(", "scaler")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for step in view.of("scaler_step"):
+                if step.site in seen or context.scaling.is_off(view, step):
+                    continue
+                made, others = context.scaling.origins_of(view, step)
+                if others or (not made and view.function.kind != "module" and "." in step.scaler):
+                    # A class of the project's own may take closures.
+                    continue
+                closures = [
+                    argument
+                    for argument in step.call.arguments[1:]
+                    if (argument.keyword == "closure" or (not argument.keyword and not argument.star))
+                    and not self._may_be_none(view, argument.value)
+                ]
+                lbfgs = any(
+                    isinstance(value, Call)
+                    and any(name.endswith(".LBFGS") for name in context.resolver.called(scope, value))
+                    for scope, value in context.origins_of(view.function, step.optimizer)
+                )
+                if not closures and not lbfgs:
+                    continue
+                seen.add(step.site)
+                what = "takes no closure" if closures else "cannot step LBFGS, which needs a closure"
+                yield self.finding(
+                    context.location(step.site),
+                    f"`{step.scaler}.step` {what}: an enabled GradScaler does not support closures.",
+                    related=(context.related(step.site, "the step"),),
+                    evidence={"step": context.excerpt(step.site), "closure": bool(closures), "lbfgs": lbfgs},
+                    fix=Fix(
+                        "Train such an optimizer without a scaler: in float32 or under bfloat16 autocast."
+                    ),
+                    identity=f"{view.function.qualified_name}:{step.optimizer}",
+                )
+
+    def _may_be_none(self, view: View, value: Expression) -> bool:
+        """A wrapper that passes on what it gets: `def step(self, closure=None)`."""
+        return any(
+            parameter.name == dotted(value) and parameter.default is not None
+            for parameter in view.function.parameters
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+class Wrapper:
+    def step(self, closure=None):
+        self.scaler.scale(self.loss).backward()
+        self.scaler.step(self.optimizer, closure)
+        self.scaler.update()
+""",
+            note="a wrapper that passes on what it gets, usually None",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+optimizer = torch.optim.SGD(model.parameters(), closure_lr)
+scaler.step(optimizer)
+scaler.update()
+""",
+            note="no closure",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+scaler.step(optimizer, closure)
+""",
+            note="the scaler is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.LBFGS(model.parameters())
+optimizer.step(closure)
+scaler = None
+""",
+            note="without a scaler",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+scaler.scale(model(batch)).backward()
+scaler.step(optimizer, closure=closure)
+scaler.update()
+""",
+            note="raises RuntimeError",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(optimizer, scaler, closure):
+    scaler.scale(closure()).backward()
+    scaler.step(optimizer, closure)
+    scaler.update()
+""",
+            note="by position",
+        ),
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.LBFGS(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+scaler.scale(model(batch)).backward()
+scaler.step(optimizer)
+scaler.update()
+""",
+            note="LBFGS without a closure: TypeError",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScalerClosure,)

@@ -1,0 +1,514 @@
+"""Where a loss scaler is made and when it is updated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.training.early_updates import early_updates, per_optimizer
+from tclint.source.training.scaler_lifetimes import remade
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling_view import Op, View
+    from tclint.source.training.early_updates import EarlyUpdate
+    from tclint.source.training.scaler_lifetimes import Remade
+
+_EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
+
+
+class ScalerLifetime(SourceRule):
+    """A scaler made anew in the training loop, or updated before the step.
+
+    What it does
+    Finds a GradScaler that is made inside the loop whose backward passes it scales, or by a function that
+    a loop of the file calls for every epoch or step, and `scaler.update()` between the scaled backward pass
+    and the step of an optimizer, or in rounds that leave both out (`if loss.isnan(): scaler.update();
+    continue`).
+
+    Why it costs
+    A scaler learns its scale: it starts at 65536, halves it after an overflow and doubles it after 2000
+    clean steps. A new one starts over every time, so that the first steps overflow and are skipped again
+    and again. An update between a backward pass and its step changes the scale that the step divides by:
+    the gradients of the second optimizer are then off by a factor of two whenever the scale changes. An
+    update that neither a step nor `unscale_` comes before raises "AssertionError: No inf checks were
+    recorded prior to update"; this finding is an error.
+
+    Example
+        for batch in loader:
+            scaler = torch.amp.GradScaler("cuda")
+            scaler.scale(model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    Use instead
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            scaler.scale(model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    When it does not apply
+    One scaler per model, loops over folds or experiments that also make a new optimizer, a scaler made only
+    where there is none yet, one update after each complete cycle of its own.
+
+    References
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training" and "Working with
+    Multiple Models, Losses, and Optimizers".
+    """
+
+    code = "AMP011"
+    name = "scaler-lifetime"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        f"{_EXAMPLES}: Typical Mixed Precision Training",
+        f"{_EXAMPLES}: Working with Multiple Models, Losses, and Optimizers",
+    )
+    triggers = ("GradScaler", ".update(")
+    requires = (".scale(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for found in remade(context, view):
+                if found.made.site not in seen:
+                    seen.add(found.made.site)
+                    yield self._remade(context, view, found)
+            for early in early_updates(context, view):
+                if early.update.site not in seen:
+                    seen.add(early.update.site)
+                    yield self._early(context, view, early)
+            for update, step, backward in self._updated_early(view):
+                if update.site not in seen:
+                    seen.add(update.site)
+                    yield self.finding(
+                        context.location(update.site),
+                        f"`{update.scaler}.update()` runs between the scaled backward pass and "
+                        f"`{step.scaler}.step({step.optimizer})`: the step divides by another scale than the "
+                        "one its gradients were multiplied by.",
+                        related=(
+                            context.related(backward.site, "the last scaled backward pass"),
+                            context.related(step.site, "the step after the update"),
+                        ),
+                        evidence={
+                            "step": context.excerpt(step.site),
+                            "backward": context.excerpt(backward.site),
+                        },
+                        fix=Fix("Update once per round, after the steps of all optimizers."),
+                        identity=f"{view.function.qualified_name}:update:{step.optimizer}",
+                    )
+
+    def _remade(self, context: SourceContext, view: View, found: Remade) -> Finding:
+        related = [context.related(found.backward.site, "it scales this backward pass")]
+        where = "in every round of the loop that it scales"
+        if found.call is not None:
+            where = f"anew by every call of `{view.function.name}`, which runs in a loop"
+            if found.call.site is not None:
+                related.append(context.related(found.call.site, "called in a loop here"))
+        return self.finding(
+            context.location(found.made.site),
+            f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",
+            related=tuple(related),
+            evidence={
+                "scaler": context.excerpt(found.made.site),
+                "backward": context.excerpt(found.backward.site),
+            },
+            fix=Fix("Make one scaler before the loop and keep it for the whole run."),
+            identity=f"{view.function.qualified_name}:made",
+        )
+
+    def _early(self, context: SourceContext, view: View, early: EarlyUpdate) -> Finding:
+        scaler = early.update.scaler
+        related = [context.related(early.backward.site, "the scaled backward pass")]
+        message = f"`{scaler}.update()` runs although nothing has stepped or unscaled since the backward pass"
+        if view.apart(early.update, early.backward):
+            message = f"`{scaler}.update()` runs in rounds that leave out the backward pass and the step"
+        if early.rarer is not None:
+            message = f"`{scaler}.update()` runs in every round, also in those without a step"
+            related.append(context.related(early.rarer.site, "this does not run in every round"))
+        return self.finding(
+            context.location(early.update.site),
+            f"{message}: it raises AssertionError (No inf checks were recorded prior to update).",
+            level="error",
+            related=tuple(related),
+            evidence={
+                "update": context.excerpt(early.update.site),
+                "backward": context.excerpt(early.backward.site),
+            },
+            fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same test."),
+            identity=f"{view.function.qualified_name}:update:{scaler}",
+        )
+
+    def _updated_early(self, view: View) -> Iterator[tuple[Op, Op, Op]]:
+        if view.of("escape"):
+            return
+        for update in view.of("update"):
+            step = next(iter(view.after(update, "scaler_step")), None)
+            backward = next(iter(view.before(update, "scaled_backward")), None)
+            if step is None or backward is None or step.scaler != update.scaler:
+                continue
+            earlier = [op for op in view.before(update, "scaler_step") if op.optimizer != step.optimizer]
+            if not earlier or view.between(update, step, "scaled_backward", "backward", "other_backward"):
+                continue
+            if view.encloses(update, step) and view.loops(update) == view.loops(step):
+                yield update, step, backward
+        yield from per_optimizer(view)
+
+    valid = (
+        Example(
+            source="""\
+from torch.cuda.amp import GradScaler, autocast
+from transformers import AdamW
+
+def train_epoch(model, loader):
+    for batch in loader:
+        with autocast():
+            loss = model(batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+for fold in range(5):
+    model = build().cuda()
+    scaler = GradScaler()
+    optimizer = AdamW(model.parameters())
+    for epoch in range(10):
+        train_epoch(model, loaders[fold])
+""",
+            note="a scaler for every fold, as is the optimizer",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train_stage(stage, model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for epoch in range(100):
+        for batch in loader:
+            with torch.autocast("cuda"):
+                loss = model(batch, stage)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+for stage in range(3):
+    train_stage(stage, model, optimizer, loader)
+""",
+            note="a scaler for every training of many epochs",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="one scaler for the run",
+        ),
+        Example(
+            source="""\
+import torch
+
+for fold in folds:
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in fold:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="each fold is a run of its own",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler_d, scaler_g = torch.amp.GradScaler("cuda"), torch.amp.GradScaler("cuda")
+for real in loader:
+    scaler_d.scale(loss_d(real)).backward()
+    scaler_d.step(optim_d)
+    scaler_d.update()
+    scaler_g.scale(loss_g(real)).backward()
+    scaler_g.step(optim_g)
+    scaler_g.update()
+""",
+            note="one scaler per model",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for real in loader:
+    scaler.scale(loss_d(real)).backward()
+    scaler.step(optim_d)
+    scaler.update()
+    scaler.scale(loss_g(real)).backward()
+    scaler.step(optim_g)
+    scaler.update()
+""",
+            note="two complete cycles",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    for model, optimizer in zip(models, optimizers):
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="a complete cycle for each of them",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    scaler = None
+
+    def step(self, batches):
+        for batch in batches:
+            if self.scaler is None:
+                self.scaler = torch.amp.GradScaler("cuda")
+            self.scaler.scale(self.model(batch)).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+""",
+            note="made once, when it is first needed",
+        ),
+        Example(
+            source="""\
+import torch
+
+def fit(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+for fold in folds:
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters())
+    fit(model, optimizer, fold)
+""",
+            note="a new run for every fold",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    scaler.scale(model(batch)).backward()
+    scaler.unscale_(optimizer)
+    if gradients_are_small(model):
+        scaler.step(optimizer)
+    scaler.update()
+""",
+            note="unscale_ looks for infs as well",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Stages:
+    def train_stage(self, loader):
+        optimizer = self.make_optimizer()
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            scaler.scale(self.model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    def run(self, loaders):
+        for loader in loaders:
+            self.train_stage(loader)
+""",
+            note="every call has an optimizer of its own",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+class Base:
+    def train(self):
+        for epoch in range(self.epochs):
+            self.train_epoch(epoch)
+
+class Trainer(Base):
+    def train_epoch(self, epoch):
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in self.loader:
+            with torch.autocast("cuda"):
+                loss = self.model(batch)
+            scaler.scale(loss).backward()
+            scaler.step(self.optimizer)
+            scaler.update()
+""",
+            note="the loop is in the base class",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters())
+
+    def fit(self, loader):
+        for epoch in range(10):
+            self.run_epoch(loader)
+
+    def run_epoch(self, loader):
+        if self.joint:
+            return self.joint_epoch(loader)
+        return self.separate_epoch(loader)
+
+    def joint_epoch(self, loader):
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            with torch.autocast("cuda"):
+                loss = self.model(batch)
+            scaler.scale(loss).backward()
+            scaler.step(self.optimizer)
+            scaler.update()
+""",
+            note="the loop calls the method that calls this one",
+        ),
+        Example(
+            source="""\
+import torch
+
+for batch in loader:
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="a new scaler in every round",
+        ),
+        Example(
+            source="""\
+import torch
+
+def fit(model, optimizer, loader):
+    for epoch in range(10):
+        scaler = torch.cuda.amp.GradScaler()
+        for batch in loader:
+            scaler.scale(model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+""",
+            note="in every epoch",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optim_a)
+    scaler.update()
+    scaler.step(optim_b)
+""",
+            note="updated between two steps",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="updated after every one of the optimizers that share the backward pass",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, optimizer, loader):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+for epoch in range(10):
+    train(model, optimizer, loader)
+""",
+            note="made anew for every epoch",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    optimizer.zero_grad()
+    scaler.scale(model(batch)).backward()
+    scaler.update()
+""",
+            note="the step is forgotten: it raises",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    scaler.scale(model(batch)).backward()
+    if (step + 1) % 4 == 0:
+        scaler.step(optimizer)
+        optimizer.zero_grad()
+    scaler.update()
+""",
+            note="raises in rounds that do not step",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Stages:
+    def train_epoch(self, stage, loader):
+        if stage not in self.optimizers:
+            self.optimizers[stage] = self.make_optimizer(stage)
+        optimizer = self.optimizers[stage]
+        scaler = torch.amp.GradScaler("cuda")
+        for batch in loader:
+            scaler.scale(self.model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    def run(self, stages, loader, epochs):
+        for stage in stages:
+            for epoch in range(epochs):
+                self.train_epoch(stage, loader)
+""",
+            note="the optimizer of a stage is kept, the scaler is not",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScalerLifetime,)

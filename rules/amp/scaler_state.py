@@ -1,0 +1,210 @@
+"""Checkpoints without the loss scaler's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Call, CallEvent, Collection, Literal, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_RECIPE = "PyTorch recipes, Automatic Mixed Precision"
+
+
+class ScalerStateNotSaved(SourceRule):
+    """A checkpoint with the optimizer's state but without the scaler's.
+
+    What it does
+    Finds `torch.save` of a dict with an optimizer's `state_dict()` in a file that makes a GradScaler,
+    scales with it and never asks for its `state_dict()`, in a script that also loads checkpoints.
+
+    Why it costs
+    A resumed run starts with the scale of 65536 instead of the one that it had learned: its first steps
+    overflow and are skipped, and it is not bitwise the run that was interrupted.
+
+    Example
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+
+    Use instead
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                    "scaler": scaler.state_dict()}, path)
+
+    When it does not apply
+    Files that save weights only or never resume, scalers that are disabled, checkpoints made elsewhere,
+    frameworks.
+
+    References
+    PyTorch, Automatic Mixed Precision recipe, "Saving/Resuming".
+    """
+
+    code = "AMP018"
+    name = "scaler-state-not-saved"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (f"{_RECIPE}: Saving/Resuming",)
+    triggers = ("GradScaler",)
+    requires = (".save(", "state_dict", "load_state_dict")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        made = [item for item in context.scaling.made if item.enabled is not False]
+        if not made or context.amp.framework:
+            return
+        if not any(view.of("scaled_backward") for view in context.scaling.views):
+            return
+        saves: list[tuple[Call, Call]] = []
+        resumes = False
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                receiver, method = method_of(event.call)
+                if receiver is None:
+                    continue
+                text = render(receiver).lower()
+                if method in ("state_dict", "load_state_dict") and ("scal" in text or "amp" in text):
+                    return
+                resumes = resumes or (method == "load_state_dict" and "opt" in text)
+                if "torch.save" in context.resolver.called(function, event.call) and event.call.arguments:
+                    for _, value in (
+                        *context.origins_of(function, dotted(event.call.arguments[0].value)),
+                        (function, event.call.arguments[0].value),
+                    ):
+                        state = _optimizer_state(value)
+                        if state is not None:
+                            saves.append((event.call, state))
+                            break
+        if not saves or not resumes:
+            return
+        save, state = saves[0]
+        yield self.finding(
+            context.location(save.site),
+            f"The checkpoint holds `{render(state)}` but not the GradScaler's state: a resumed run starts "
+            "with its initial scale of 65536.",
+            related=(
+                context.related(made[0].site, "the scaler"),
+                context.related(state.site, "the optimizer's state is saved here"),
+            ),
+            evidence={"save": context.excerpt(save.site), "scaler": context.excerpt(made[0].site)},
+            fix=Fix("Save `scaler.state_dict()` as well and load it when resuming."),
+            identity=context.excerpt(save.site),
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+optimizer.load_state_dict(torch.load("c.pt")["optimizer"])
+scaler.scale(model(batch)).backward()
+torch.save({"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, "c.pt")
+""",
+            note="saved",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+scaler.scale(model(batch)).backward()
+model.load_state_dict(torch.load("m.pt"))
+torch.save(model.state_dict(), "m.pt")
+""",
+            note="weights only",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+optimizer.load_state_dict(torch.load("c.pt")["optimizer"])
+scaler.scale(model(batch)).backward()
+torch.save({"optimizer": optimizer.state_dict()}, "c.pt")
+""",
+            note="the scaler is off",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+optimizer.load_state_dict(torch.load("c.pt")["optimizer"])
+scaler.scale(model(batch)).backward()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "c.pt")
+""",
+            note="the scaler's state is missing",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.cuda.amp.GradScaler()
+
+    def step(self, batch):
+        self.scaler.scale(self.model(batch)).backward()
+
+    def save(self, path):
+        state = {"epoch": self.epoch, "optim": self.optimizer.state_dict()}
+        torch.save(state, path)
+
+    def resume(self, path):
+        self.optimizer.load_state_dict(torch.load(path)["optim"])
+""",
+            note="the dict has a name",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.amp import GradScaler
+
+def main(args):
+    scaler = GradScaler("cuda", enabled=args.amp)
+    if args.resume:
+        optimizer.load_state_dict(torch.load(args.resume)["opt"])
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    torch.save(dict(model=model.state_dict(), opt=optimizer.state_dict()), "last.pt")
+""",
+            note="a call of dict",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScalerStateNotSaved,)
+
+
+def _optimizer_state(value: object) -> Call | None:
+    """The call of an optimizer's state_dict in a dict display or a call of dict; None without one, or with
+    anything that may hold the scaler's."""
+    if isinstance(value, Collection) and value.kind == "dict":
+        if any(key is None for key in value.keys) or any(
+            isinstance(key, Literal) and ("scal" in str(key.value).lower() or "amp" in str(key.value).lower())
+            for key in value.keys
+        ):
+            return None
+        items = value.items
+    elif isinstance(value, Call) and dotted(value.function) == "dict":
+        if any(a.star or "scal" in a.keyword or "amp" in a.keyword for a in value.arguments):
+            return None
+        items = tuple(argument.value for argument in value.arguments)
+    else:
+        return None
+    for item in items:
+        if isinstance(item, Call):
+            receiver, method = method_of(item)
+            if method == "state_dict" and receiver is not None and "opt" in render(receiver).lower():
+                return item
+    return None

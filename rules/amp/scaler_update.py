@@ -1,0 +1,314 @@
+"""Scaled steps whose scaler is never updated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Jump
+from tclint.source.training.scaler_ops import scaler_evidence, tail
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling_view import Op, View
+
+_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
+
+
+class StepWithoutUpdate(SourceRule):
+    """`scaler.step(optimizer)` without `scaler.update()` in the same round.
+
+    What it does
+    Finds a scaler's step that no call of its `update` follows: not in the function, not in what it calls,
+    not elsewhere in the file. A step whose only updates are in other branches, or that runs in every
+    round of a loop while the update runs in some, is reported as well.
+
+    Why it costs
+    `update` closes the round: it adapts the scale and forgets which optimizers have stepped. Without it
+    the next step raises "RuntimeError: step() has already been called since the last update()".
+
+    Example
+        for batch in loader:
+            scaler.scale(model(batch)).backward()
+            scaler.step(optimizer)
+
+    Use instead
+        for batch in loader:
+            scaler.scale(model(batch)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    When it does not apply
+    Several optimizers that step before one update, an update in a helper or in another method, a scaler
+    that is disabled, a function that only steps and leaves the update to its callers.
+
+    References
+    PyTorch, Automatic Mixed Precision package, torch.amp.GradScaler, `update` and `step`.
+    PyTorch, Automatic Mixed Precision examples, "Working with Multiple Models, Losses, and Optimizers".
+    """
+
+    code = "AMP004"
+    name = "step-without-update"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package (torch.amp): GradScaler",
+        f"{_EXAMPLES_DOCUMENT}: Working with Multiple Models, Losses, and Optimizers",
+    )
+    triggers = ("scaler", "Scaler")
+    requires = (".step(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        updates = {tail(op.scaler) for view in context.scaling.views for op in view.of("update")}
+        excused = {
+            op.site
+            for view in context.scaling.views
+            for op in view.of("scaler_step")
+            if not self._lacks_update(context, view, op, updates)
+        }
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for step in view.of("scaler_step"):
+                if step.site in excused or step.site in seen:
+                    continue
+                seen.add(step.site)
+                if self._updated_elsewhere(context, view, step):
+                    continue
+                yield self._report(context, view, step)
+
+    def _lacks_update(self, context: SourceContext, view: View, step: Op, updates: set[str]) -> bool:
+        mine = [op for op in view.of("update") if tail(op.scaler) == tail(step.scaler)]
+        if context.scaling.is_off(view, step) or view.of("escape"):
+            return False
+        loops = [loop for loop in view.loops(step) if not view.bound_by(loop, step.optimizer)]
+        reachable = [op for op in mine if not view.apart(step, op) and not view.apart(op, step)]
+        if reachable:
+            return bool(loops) and all(
+                self._rarer(view, op, step, loops[0]) or self._after_the_loop(view, op, step, loops[0])
+                for op in reachable
+            )
+        if mine:
+            return bool(loops)
+        if loops and self._is_own(context, view, step.scaler):
+            # Nobody else can update it between two rounds.
+            return True
+        if tail(step.scaler) in updates or not view.before(step, "scaled_backward"):
+            return False
+        made, _ = context.scaling.origins_of(view, step)
+        return bool(loops) or bool(made)
+
+    def _updated_elsewhere(self, context: SourceContext, view: View, step: Op) -> bool:
+        """The scaler is an attribute or a parameter, and another file of the program updates one."""
+        root = step.scaler.partition(".")[0]
+        given = any(parameter.name == root for parameter in view.function.parameters)
+        if not given or view.of("update"):
+            return False
+        return context.neighbours.mention(("scaler.update(",)) is not None
+
+    def _is_own(self, context: SourceContext, view: View, scaler: str) -> bool:
+        """A parameter or a local variable that no function defined in the function updates."""
+        function = view.function
+        owner = context.resolver.owner(function, scaler) if "." not in scaler else None
+        if owner is not function or function.kind != "function":
+            return False
+        return not any(
+            other.of("update") and any(scope is function for scope in context.resolver.scopes(other.function))
+            for other in context.scaling.views
+            if other is not view
+        )
+
+    def _rarer(self, view: View, update: Op, step: Op, loop: tuple[tuple[int, ...], int, int]) -> bool:
+        """The update runs in some rounds of the loop in which the step runs always."""
+        if loop not in view.around(update) or not view.encloses(step, update):
+            return False
+        extra = view.extra(update, step)
+        return bool(extra) and not view.decided_by_precision(update, step)
+
+    def _after_the_loop(
+        self, view: View, update: Op, step: Op, loop: tuple[tuple[int, ...], int, int]
+    ) -> bool:
+        """The step runs in every round of a loop, the update once behind it."""
+        function = view.amp.tables.functions[loop[1]]
+        leaves = any(
+            isinstance(event, Jump) and event.kind == "break" and loop[2] in function.enclosing(event.block)
+            for event in function.events
+        )
+        if leaves or loop in view.around(update) or view.extra(step, update):
+            return False
+        return bool(view.after(step, "update")) and step.scaler == update.scaler
+
+    def _report(self, context: SourceContext, view: View, step: Op) -> Finding:
+        backward = next(iter(view.before(step, "scaled_backward")), None)
+        related = [
+            context.related(op.site, f"`{op.scaler}.update()` does not run in every round of the step")
+            for op in view.of("update")
+        ]
+        if backward is not None:
+            related.insert(0, context.related(backward.site, "the loss is scaled here"))
+        return self.finding(
+            context.location(step.site),
+            f"`{step.scaler}.step({step.optimizer})` is not followed by `{step.scaler}.update()`: the next "
+            "step raises RuntimeError (step() has already been called since the last update()).",
+            related=tuple(related) or (context.related(view.function.site, "in this function"),),
+            evidence=scaler_evidence(context, view, step=step, backward=backward),
+            fix=Fix(f"Call `{step.scaler}.update()` once per round, after the last optimizer's step."),
+            identity=f"{view.function.qualified_name}:{step.scaler}:{step.optimizer}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="updated after the step",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for real in loader:
+    scaler.scale(loss_d(real)).backward()
+    scaler.step(optim_d)
+    scaler.scale(loss_g(real)).backward()
+    scaler.step(optim_g)
+    scaler.update()
+""",
+            note="one update for both optimizers",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+
+def finish():
+    scaler.update()
+    optimizer.zero_grad()
+
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    finish()
+""",
+            note="updated in a helper",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def step(self, loss):
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+
+    def after_step(self):
+        self.scaler.update()
+""",
+            note="updated in another method",
+        ),
+        Example(
+            source="""\
+def optimizer_step(scaler, loss, optimizer):
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="the caller may update",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+""",
+            note="a loop over optimizers",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+""",
+            note="a disabled scaler only calls optimizer.step()",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    optimizer.zero_grad()
+""",
+            note="no update",
+        ),
+        Example(
+            source="""\
+def train(model, loader, optimizer, scaler):
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+""",
+            note="whatever the caller does, the second round raises",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    if clip:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+    else:
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="only one of two branches updates",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for step, batch in enumerate(loader):
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    if step % 10 == 0:
+        scaler.update()
+""",
+            note="steps in every round, updates in some",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (StepWithoutUpdate,)

@@ -1,0 +1,237 @@
+"""Loss scalers where nothing runs in float16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import contains, names_in
+from tclint.source.syntax.tables import Call
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling_view import Op, View
+
+_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+
+
+class ScalerWithoutAutocast(SourceRule):
+    """A loss scaler where nothing computes in float16.
+
+    What it does
+    Finds a GradScaler that scales losses in a file that, with everything that it imports from its
+    project, never mentions autocast, float16 or half.
+
+    Why it costs
+    Gradients of float32 computation do not underflow; the scaler only costs time, and nothing uses the
+    Tensor Cores' 16-bit rate: autocast was probably forgotten.
+
+    Example
+        scaler = torch.amp.GradScaler("cuda")
+        loss = model(batch)
+        scaler.scale(loss).backward()
+
+    Use instead
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        scaler.scale(loss).backward()
+
+    When it does not apply
+    Autocast inside the model or in other files of the project, casts of one's own, scalers that are
+    disabled, models of libraries that are not known to leave the dtype alone, losses that callers outside
+    the file compute.
+
+    References
+    PyTorch, Automatic Mixed Precision package (torch.amp): autocast and GradScaler are modular.
+    """
+
+    code = "AMP012"
+    name = "scaler-without-autocast"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (f"{_PACKAGE}: introduction",)
+    triggers = ("GradScaler",)
+    requires = (".scale(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        computes_in_16_bits = ("autocast", "float16", "half", "bfloat16", "fp16", "amp_autocast")
+        if any(word in context.tables.identifiers for word in computes_in_16_bits) or context.amp.framework:
+            return
+        if any("autocast" in name or "fp16" in name for name in context.tables.identifiers):
+            return
+        made = [item for item in context.scaling.made if item.enabled is not False]
+        if not made or not self._imports_known(context):
+            return
+        if context.neighbours.mention(("autocast", "float16", ".half(", "fp16")) is not None:
+            return
+        for view in context.scaling.views:
+            for backward in view.of("scaled_backward"):
+                origins, _ = context.scaling.origins_of(view, backward)
+                if not any(item in made or item.site == made[0].site for item in origins):
+                    continue
+                if self._loss_is_given(context, view, backward):
+                    continue
+                yield self.finding(
+                    context.location(backward.site),
+                    "The loss is scaled, but nothing here computes in float16: no autocast, no cast.",
+                    related=(context.related(origins[0].site, "the scaler"),),
+                    evidence={"scaler": context.excerpt(origins[0].site), "autocast": None},
+                    fix=Fix('Compute the loss under `torch.autocast("cuda")`, or drop the scaler.'),
+                    identity=view.function.qualified_name,
+                )
+                return
+
+    def _loss_is_given(self, context: SourceContext, view: View, backward: Op) -> bool:
+        """A caller outside the file computes the loss, under an autocast of its own perhaps."""
+        function = view.function
+        if backward.loss is None or context.program.callers.get(function.index):
+            return False
+        loss = (
+            backward.loss.arguments[0].value
+            if isinstance(backward.loss, Call) and backward.loss.arguments
+            else None
+        )
+        if loss is None or contains(loss, lambda part: isinstance(part, Call)):
+            return False
+        return not names_in(loss).isdisjoint(parameter.name for parameter in function.parameters)
+
+    def _imports_known(self, context: SourceContext) -> bool:
+        """Everything imported is torch, the standard library, numpy or a file of the project."""
+        import sys
+
+        known = {
+            "torch",
+            "torchvision",
+            "numpy",
+            "tqdm",
+            "PIL",
+            "matplotlib",
+            "sklearn",
+            "pandas",
+            "wandb",
+            "cv2",
+        }
+        project = {
+            part
+            for path in context.neighbours.imported()
+            for part in path.replace("\\", "/").removesuffix(".py").split("/")
+        }
+        for function in context.tables.functions:
+            for item in function.imports:
+                root = item.qualified.lstrip(".").partition(".")[0]
+                if root not in known | project and root not in sys.stdlib_module_names:
+                    return False
+        return True
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda"):
+    loss = model(batch)
+scaler.scale(loss).backward()
+""",
+            note="with autocast",
+        ),
+        Example(
+            source="""\
+import torch
+from unknown_models import build
+
+scaler = torch.amp.GradScaler("cuda")
+loss = build()(batch)
+scaler.scale(loss).backward()
+""",
+            note="the model may use autocast itself",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+loss = model(batch.half()).float()
+scaler.scale(loss).backward()
+""",
+            note="casts of one's own",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+scaler.scale(model(batch)).backward()
+""",
+            note="the scaler is off",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Precision:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def backward(self, loss, optimizer):
+        self.scaler.scale(loss).backward()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+""",
+            note="the caller computes the loss",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="autocast was forgotten",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+scaler = torch.amp.GradScaler("cuda")
+
+def step(images, labels):
+    loss = torch.nn.functional.cross_entropy(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="torchvision's models leave the dtype alone",
+        ),
+        Example(
+            source="""\
+from torch import nn
+from torch.amp import GradScaler
+
+class Trainer:
+    def __init__(self):
+        self.scaler = GradScaler("cuda")
+
+    def step(self, batch):
+        self.scaler.scale(self.model(batch)).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+            note="in a class",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ScalerWithoutAutocast,)

@@ -1,0 +1,282 @@
+"""Backward passes without the scale that their step takes away again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.syntax.tables import Call, dotted, render
+from tclint.source.training.scaler_ops import scaler_evidence, scales_itself
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling_view import Op, View
+
+_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
+
+
+class UnscaledBackward(SourceRule):
+    """`loss.backward()` without scaling, then `scaler.step(optimizer)`.
+
+    What it does
+    Finds a scaler's step where every backward pass before it in the same run goes through an unscaled
+    loss.
+
+    Why it costs
+    `scaler.step` divides all gradients by the loss scale (65536 at first): gradients that were never
+    multiplied become that much smaller. When the scaler has never scaled anything, the step raises
+    "AssertionError: Attempted step but _scale is None".
+
+    Example
+        loss.backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    Use instead
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    When it does not apply
+    A loss that was scaled on an earlier line or by a helper, branches with and without a scaler, backward
+    methods of engines and frameworks, a scaler that is disabled.
+
+    References
+    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    """
+
+    code = "AMP013"
+    name = "unscaled-backward"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = (f"{_EXAMPLES_DOCUMENT}: Typical Mixed Precision Training",)
+    triggers = ("scaler", "Scaler")
+    requires = (".step(", ".backward(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if context.amp.framework:
+            return
+        seen: set[int] = set()
+        for view in context.scaling.views:
+            for step in view.of("scaler_step"):
+                backwards = view.before(step, "scaled_backward", "backward", "other_backward")
+                forgotten = self._forgotten(view, backwards)
+                if forgotten is not None:
+                    backwards = [forgotten]
+                if (
+                    not backwards
+                    or backwards[0].site in seen
+                    or any(backward.kind != "backward" for backward in backwards)
+                    or context.scaling.is_off(view, step)
+                    or view.before(step, "escape")
+                ):
+                    continue
+                backward = backwards[0]
+                if view.decided_by_precision(backward, step) or view.decided_by_precision(step, backward):
+                    continue
+                seen.add(backward.site)
+                loss = dotted(backward.loss) if backward.loss is not None else ""
+                if loss and scales_itself(context, view.function, loss):
+                    continue
+                if self._scaled_elsewhere(context, view, loss):
+                    continue
+                yield self._report(context, view, step, backward)
+
+    def _forgotten(self, view: View, backwards: list[Op]) -> Op | None:
+        """A plain backward pass right after a scaled one whose gradients it adds to: one optimizer, which
+        only the scaler steps.
+
+        Args:
+            backwards: those before the step, the latest first.
+        """
+        if len(backwards) < 2 or backwards[0].kind != "backward" or backwards[1].kind != "scaled_backward":
+            return None
+        if view.of("step") or len({op.optimizer for op in view.of("scaler_step")}) != 1:
+            return None
+        plain, scaled = backwards[:2]
+        chosen = (
+            view.apart(scaled, plain) or bool(view.extra(plain, scaled)) or bool(view.extra(scaled, plain))
+        )
+        return None if chosen else plain
+
+    def _scaled_elsewhere(self, context: SourceContext, view: View, loss: str) -> bool:
+        """A method that another file defines makes the loss, and another file scales losses."""
+        made = [value for _, value in context.origins_of(view.function, loss) if isinstance(value, Call)]
+        unseen = any(
+            dotted(call.function).startswith("self.")
+            and dotted(call.function).count(".") == 1
+            and not context.resolver.local_functions(view.function, call.function)
+            for call in made
+        )
+        return unseen and context.neighbours.mention(("scaler.scale(",)) is not None
+
+    def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
+        loss = render(backward.loss) if backward.loss is not None else "loss"
+        return self.finding(
+            context.location(backward.site),
+            f"`{loss}` goes backward unscaled, but `{step.scaler}.step({step.optimizer})` on line "
+            f"{context.location(step.site).line} divides its gradients by the loss scale (or raises "
+            "AssertionError when nothing was ever scaled).",
+            related=(context.related(step.site, "the step that divides by the scale"),),
+            evidence=scaler_evidence(context, view, step=step, backward=backward),
+            fix=Fix(f"Write `{step.scaler}.scale({loss}).backward()`."),
+            identity=f"{view.function.qualified_name}:{loss}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="scaled",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    loss = scaler.scale(model(batch))
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="scaled on the line before",
+        ),
+        Example(
+            source="""\
+def step(loss, optimizer, scaler):
+    if scaler is not None:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        loss.backward()
+        optimizer.step()
+""",
+            note="different branches",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda", enabled=False)
+for batch in loader:
+    model(batch).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="a disabled scaler divides by nothing",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+
+def compute_loss(batch):
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    return scaler.scale(loss)
+
+for batch in loader:
+    loss = compute_loss(batch)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="scaled by a helper",
+        ),
+        Example(
+            source="""\
+import torch
+from losses import scaled_loss_of
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    loss = scaled_loss_of(model, batch, scaler)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="code of another file gets the scaler",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch)
+    loss.backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="never scaled",
+        ),
+        Example(
+            source="""\
+def train(model, loader, optimizer, scaler):
+    for batch in loader:
+        loss = model(batch)
+        scaler.scale(loss)
+        loss.backward()
+        scaler.step(optimizer)
+        scaler.update()
+""",
+            note="scale returns the scaled loss; it does not change its argument",
+        ),
+        Example(
+            source="""\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for real in loader:
+    d_loss = discriminator_loss(real)
+    d_loss.backward()
+    scaler.step(optim_d)
+    g_loss = generator_loss(real)
+    scaler.scale(g_loss).backward()
+    scaler.step(optim_g)
+    scaler.update()
+""",
+            note="one of two losses forgotten",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def optimize(self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def train_step(self, batch):
+        loss = self.model(batch)
+        loss.backward()
+        self.optimize()
+""",
+            note="the step is in a helper",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (UnscaledBackward,)

@@ -1,0 +1,210 @@
+"""Activations that follow convolutions and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.activations import NOT_FUSABLE
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    costliest,
+    indices_of,
+    largest_share_percent,
+    layers_take,
+    related_sites,
+    rounded,
+    sentence,
+    share_percent,
+)
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops import Graph, Op
+
+_BETWEEN = frozenset({"norm"})
+_FUSED_INTO = frozenset({"conv", "linear", "matmul"})
+
+
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: what an engine gains by fusing is not known here."""
+
+
+class ActivationNotFusable(GraphRule):
+    """An activation after a convolution or linear layer is none of those that cuDNN fuses.
+
+    What it does
+    Finds activations that directly follow a convolution or matrix product (a norm may lie between) and
+    are not relu, tanh, sigmoid, elu, gelu, softplus or swish, and reports each kind once per model when
+    it takes five times --min-gain (5 % of the step).
+
+    Why it costs
+    cuDNN's fused kernels apply these activations while the result is still on the chip. Any other is a
+    kernel of its own that reads and writes the whole tensor.
+
+    Example
+        nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.LeakyReLU(0.1))
+
+    Use instead
+        nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())     # or SiLU, GELU
+
+    When it does not apply
+    Eager PyTorch launches every activation as a kernel of its own, so that changing one gains nothing
+    there; torch.compile fuses any. It matters for engines built on cuDNN's fusion. Changing an activation
+    changes the model.
+
+    References
+    NVIDIA, cuDNN Developer Guide, runtime fusion engine: supported pointwise operations.
+    """
+
+    code = "ARC007"
+    name = "activation-not-fusable"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA cuDNN Developer Guide, runtime fusion engines",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def block(channels):
+    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(channels), nn.LeakyReLU(0.1))
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *[block(64) for _ in range(3)])
+
+
+def example_inputs():
+    return empty(16, 3, 224, 224)
+""",
+            "leaky ReLU after a norm: the kind of YOLOv3",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 256, 1), nn.Hardswish(), nn.Conv2d(256, 64, 1))
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "hard swish",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(512, 2048), nn.Mish(), nn.Linear(2048, 512))
+
+
+def example_inputs():
+    return empty(16384, 512)
+""",
+            "after a linear layer",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    layers = [nn.ReLU, nn.SiLU, nn.GELU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.ReLU6]
+    blocks = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), layer()) for layer in layers]
+    return nn.Sequential(*blocks)
+
+
+def example_inputs():
+    return empty(16, 64, 112, 112)
+""",
+            "all on the list; ReLU6 is a clipped ReLU",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.MaxPool2d(2), nn.LeakyReLU(0.1), nn.Conv2d(64, 64, 3, padding=1))
+
+
+def example_inputs():
+    return empty(16, 64, 112, 112)
+""",
+            "follows no product",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 256, 1), nn.Hardswish(), nn.Conv2d(256, 64, 1))
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "torch.compile fuses any activation",
+            {"compiled": True},
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if context.settings.compiled:
+            return
+        found: dict[str, list[Op]] = {}
+        for op in context.graph.ops:
+            if op.name in NOT_FUSABLE and _follows_product(op, context.graph):
+                found.setdefault(op.name, []).append(op)
+        for name, ops in found.items():
+            concerned = indices_of(ops)
+            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
+                continue
+            shares = share_percent(context, concerned)
+            first = costliest(context, ops)
+            location = context.location(first)
+            yield self.finding(
+                location,
+                f"{sentence(layers_take(ops, name, shares))} as kernels of their own; after a convolution or "
+                f"linear layer, cuDNN fuses others but not {name}.",
+                effect=Effect(
+                    unknown="eager PyTorch fuses no activation; what fusing gains depends on the engine"
+                ),
+                evidence={"activation": name, "layers": len(ops), "share_percent": rounded(shares)},
+                fix=Fix(
+                    "For engines that fuse with cuDNN, train with relu, silu or gelu; or use torch.compile, "
+                    "which fuses any activation."
+                ),
+                related=(
+                    *context.related(first),
+                    *related_sites([op.construct_site for op in ops], location, f"another {name}"),
+                ),
+                identity=name,
+            )
+
+
+def _follows_product(activation: Op, graph: Graph) -> bool:
+    op = activation
+    for _ in range(2):
+        if not op.inputs or op.inputs[0].producer is None:
+            return False
+        op = graph.ops[op.inputs[0].producer]
+        if op.kind in _FUSED_INTO:
+            return True
+        if op.kind not in _BETWEEN:
+            return False
+    return False
+
+
+RULES = (ActivationNotFusable,)

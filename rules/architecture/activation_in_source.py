@@ -1,0 +1,168 @@
+"""Activations that cuDNN does not fuse, as the source itself shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.analysis.activations import NOT_FUSABLE
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.layer_order import Layer, LayerOrder
+from tclint.source.names.queries import is_test_path, words
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_NOT_FUSABLE = frozenset(NOT_FUSABLE.values())
+_PRODUCTS = words("Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear Bilinear")
+_NORMS = words("BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm GroupNorm LayerNorm")
+_COMPILERS = frozenset({"compile", "torch_tensorrt"})
+
+
+class ActivationNotFusableInSource(SourceRule):
+    """An activation after a convolution or linear layer is none of those that cuDNN fuses.
+
+    What it does
+    Finds layers of torch.nn that compute another activation than relu, tanh, sigmoid, elu, gelu, softplus or
+    swish right after a convolution or linear layer (a norm may lie between), in `nn.Sequential` or in
+    `forward`, and reports each kind once per file. Off by default: only a trace shows what it costs.
+
+    Why it costs
+    cuDNN's fused kernels apply those activations while the result is still on the chip. Any other is a
+    kernel of its own that reads and writes the whole tensor.
+
+    Example
+        nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.LeakyReLU(0.1))
+
+    Use instead
+        nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())     # or SiLU, GELU
+
+    When it does not apply
+    Eager PyTorch launches every activation as a kernel of its own, so that changing one gains nothing there;
+    torch.compile fuses any, and files that call it are left alone. It matters for engines built on cuDNN's
+    fusion. Changing an activation changes the model.
+
+    References
+    NVIDIA, cuDNN Developer Guide, runtime fusion engine: supported pointwise operations.
+    """
+
+    code = "ARC007"
+    name = "activation-not-fusable"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    enabled_by_default = False
+    sources = ("NVIDIA cuDNN Developer Guide, runtime fusion engines",)
+    triggers = tuple(f"{kind}(" for kind in sorted(_NOT_FUSABLE))
+    requires = ("nn",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if is_test_path(context.path) or _COMPILERS & context.tables.identifiers:
+            return
+        found: dict[str, list[tuple[Layer, Layer]]] = {}
+        for product, activation in _products_and_activations(context):
+            found.setdefault(activation.kind, []).append((product, activation))
+        for kind, pairs in found.items():
+            product, activation = pairs[0]
+            others = f" ({len(pairs)} in this file)" if len(pairs) > 1 else ""
+            yield self.finding(
+                context.location(activation.call.site),
+                f"{kind} follows a {product.kind}{others}: cuDNN's fused kernels do not apply it, so that it "
+                "reads and writes the whole tensor once more.",
+                related=tuple(
+                    context.related(layer.call.site, f"what it follows: {layer.kind}")
+                    for layer, _ in pairs[:8]
+                ),
+                evidence={"activation": kind, "layers": len(pairs)},
+                fix=Fix(
+                    "For engines that fuse with cuDNN choose relu, tanh, sigmoid, elu, gelu, softplus or "
+                    "swish; trace the model (tclint FILE.py:CALLABLE) to have the kernels priced."
+                ),
+                identity=kind,
+            )
+
+    valid = (
+        Example(
+            source="""\
+from torch import nn
+
+net = nn.Sequential(
+    nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.SiLU(), nn.Conv2d(8, 8, 3), nn.GELU(),
+    nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.LeakyReLU(0.1),
+)
+""",
+            note="cuDNN's own; one after a pooling",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+net = torch.compile(nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.1)))
+""",
+            note="compiled: fused all the same",
+        ),
+        Example(
+            source="""\
+from torch import nn
+from layers import Conv2d
+
+net = nn.Sequential(Conv2d(3, 8, 3), nn.LeakyReLU(0.1))
+""",
+            note="after a layer that is not torch's",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from torch import nn
+
+def block(channels):
+    return nn.Sequential(nn.Conv2d(channels, channels, 3), nn.BatchNorm2d(channels), nn.LeakyReLU(0.1))
+""",
+            note="after a norm",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(512, 512)
+        self.second = nn.Linear(512, 10)
+        self.mish = nn.Mish()
+
+    def forward(self, x):
+        x = self.mish(self.first(x))
+        return self.second(x)
+""",
+            note="called in forward",
+        ),
+        Example(
+            source="""\
+from torch import nn
+
+layers = [nn.Conv2d(3, 64, 4, 2, 1), nn.PReLU(), nn.Conv2d(64, 64, 4, 2, 1), nn.PReLU()]
+net = nn.Sequential(*layers)
+""",
+            note="two of a kind, in a list of layers: one finding",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ActivationNotFusableInSource,)
+
+
+def _products_and_activations(context: SourceContext) -> Iterator[tuple[Layer, Layer]]:
+    after = {pair.first.call.site: pair for pair in LayerOrder(context).pairs()}
+    for pair in after.values():
+        if pair.first.kind in _PRODUCTS:
+            second = pair.second
+            if second.kind in _NORMS and second.call.site in after:
+                second = after[second.call.site].second
+            if second.kind in _NOT_FUSABLE:
+                yield pair.first, second

@@ -1,0 +1,307 @@
+"""Attention written out where a fused kernel would do, as the source itself shows it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.written_attention import written_attentions
+from tclint.source.names.queries import is_test_path, names_in
+from tclint.source.syntax.outline_attention import writes_attention
+from tclint.source.syntax.tables import Assignment, CallEvent, Function
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.syntax.outlines import Outline
+
+_HAS_OTHER = re.compile(
+    r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"
+)
+"""Identifiers, in lower case, of files that choose between kernels, or write for exporters."""
+
+
+class ManualAttentionInSource(SourceRule):
+    """Attention is written out as product, softmax and product, with its scores in memory.
+
+    What it does
+    Finds softmax(q k^T) v of several heads in one function, without running the code, where nothing but
+    scale, mask and dropout happens to the scores and nothing else reads them. On a traced model it prices
+    the change as well.
+
+    Why it costs
+    The scores of S tokens are S x S values per head. Written out, they go to memory after the first
+    product, and each of scale, mask, softmax, dropout reads and writes them again, in fp32 where autocast
+    wants it; backward does so once more. The fused kernels keep them on the chip.
+
+    Example
+        weights = (q @ k.transpose(-2, -1) / d ** 0.5).softmax(-1)
+        x = self.dropout(weights) @ v
+
+    Use instead
+        x = F.scaled_dot_product_attention(q, k, v)     # dropout_p=... while training
+
+    When it does not apply
+    The weights are returned, kept or looked at. Something other than scale, mask and dropout happens to
+    the scores; a learned bias is added to them. Files that call a fused kernel already, where this is the
+    other branch. Tensors of other than four dims, for which no fused kernel runs. torch before 2.1. Short
+    sequences gain little, which a source does not tell: give tclint the model as `file.py:callable` to have
+    it priced. --fix rewrites what has no mask and whose statements follow each other; a mask may be one of
+    what to keep or of what to leave out.
+
+    References
+    PyTorch, documentation of torch.nn.functional.scaled_dot_product_attention.
+    Dao et al., FlashAttention (arXiv 2205.14135).
+    """
+
+    code = "ARC005"
+    name = "manual-attention"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = (
+        "PyTorch documentation, torch.nn.functional.scaled_dot_product_attention",
+        "FlashAttention (arXiv 2205.14135)",
+    )
+    triggers = ("softmax(", "Softmax(")
+    requires = ("head", "torch")
+    # Two products, in a file that names no fused kernel.
+    pattern = re.compile(
+        rb"(?s)\A(?!.*?(?:scaled_dot_product|[fF]lash_?[aA]tt|xformers|memory_efficient|sdpa|flex_att))"
+        rb"(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}"
+    )
+
+    def outline(self, outline: Outline) -> bool:
+        return writes_attention(outline) and not outline.matches(_HAS_OTHER)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if is_test_path(context.path) or not context.torch_may_be((2, 1)):
+            return
+        if any(_HAS_OTHER.search(name.lower()) for name in context.tables.identifiers):
+            return
+        seen: Counter[str] = Counter()
+        for attention in written_attentions(context):
+            function = attention.function
+            callers = [caller for caller, _ in context.program.callers.get(function.index, ())]
+            if not any(_has_heads(context, place) for place in (function, *callers)):
+                continue
+            seen[function.qualified_name] += 1
+            number = seen[function.qualified_name]
+            arguments = ["q, k, v"]
+            arguments += ["attn_mask=..."] * attention.masked + ["dropout_p=..."] * attention.dropped
+            yield self.finding(
+                context.location(attention.softmax.site),
+                "Attention is written out, so that its scores go to memory after the first product and after "
+                "each step up to the second; scaled_dot_product_attention keeps them on the chip.",
+                level="info",
+                evidence={"masked": attention.masked, "dropout": attention.dropped},
+                fix=Fix(
+                    f"Call torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)}) instead "
+                    "of the two products and the softmax, on [batch, heads, tokens, features]: with fewer or "
+                    "more dims it writes the scores out itself."
+                ),
+                identity=f"{function.qualified_name}:{number}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import math
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, q, k, v, mask=None):
+        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -1e9)
+        weights = scores.softmax(dim=-1)
+        return torch.matmul(weights, v), weights
+""",
+            note="the weights are returned",
+        ),
+        Example(
+            source="""\
+from torch import nn
+from torch.nn import functional as F
+
+class Attention(nn.Module):
+    def __init__(self, heads, fused):
+        super().__init__()
+        self.heads, self.fused = heads, fused
+
+    def forward(self, q, k, v):
+        if self.fused:
+            return F.scaled_dot_product_attention(q, k, v)
+        return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ v
+""",
+            note="the other branch is fused",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.mix = nn.Conv2d(heads, heads, 1)
+        self.position_bias = nn.Parameter(torch.zeros(heads, 49, 49))
+
+    def mixed(self, q, k, v):
+        weights = self.mix(q @ k.transpose(-2, -1)).softmax(-1)
+        return weights @ v
+
+    def biased(self, q, k, v):
+        weights = q @ k.transpose(-2, -1) + self.position_bias
+        return weights.softmax(-1) @ v
+
+    def linear(self, q, k, v):
+        return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)
+
+    def kept(self, q, k, v):
+        weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+        self.last_weights = weights
+        return weights @ v
+
+    def slots(self, q, k, v):
+        return (q @ k.transpose(-2, -1)).softmax(1) @ v
+
+    def of_the_class(self, x, k, v):
+        q = self.q(x[:, 0:1]).reshape(len(x), 1, self.heads, -1).transpose(1, 2)
+        return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+""",
+            note="heads mixed, a learned bias, linear attention, weights kept, another dim, one query",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.scale = (width // heads) ** -0.5
+        self.qkv = nn.Linear(width, 3 * width)
+        self.dropout = nn.Dropout(0.1)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, n, w = x.shape
+        qkv = self.qkv(x).reshape(b, n, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv[0], qkv[1], qkv[2]
+        attn = (q @ k.transpose(-2, -1)) * self.scale
+        attn = attn.softmax(dim=-1)
+        attn = self.dropout(attn)
+        x = (attn @ v).transpose(1, 2).reshape(b, n, w)
+        return self.out(x)
+""",
+            note="of a vision transformer",
+        ),
+        Example(
+            source="""\
+import math
+import torch
+import torch.nn.functional as F
+
+def attention(q, k, v, heads, mask=None, p_drop=0.1):
+    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, float("-inf"))
+    weights = F.dropout(F.softmax(scores.float(), dim=-1).type_as(scores), p_drop)
+    return torch.matmul(weights, v)
+""",
+            note="a function, with a mask and in float32 between",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import einsum, nn
+
+class Attention(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads = heads
+        self.softmax = nn.Softmax(dim=-1)
+
+    def forward(self, q, k, v):
+        similar = torch.einsum("b h i d, b h j d -> b h i j", q, k)
+        similar.mul_(q.shape[-1] ** -0.5)
+        return torch.einsum("b h i j, b h j d -> b h i d", self.softmax(similar), v)
+""",
+            note="as sums over named axes, with a softmax layer",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.width, self.heads = width, heads
+
+    def forward(self, q, k, v, mask):
+        energy = torch.einsum("bqhc,bkhc->bhqk", [q, k])
+        energy = energy.masked_fill(mask == 0, -1e20)
+        weights = torch.softmax(energy / self.width ** (1 / 2), dim=3)
+        return torch.einsum("bhqk,bkhc->bqhc", [weights, v])
+""",
+            note="operands in a list, the last dim by its number, scaled by a root",
+        ),
+        Example(
+            source="""import torch
+from torch import nn
+from torch.nn import functional as F
+
+def attend(q, k, v, mask=None):
+    scores = torch.matmul(q, k.transpose(-2, -1)) / k.shape[-1] ** 0.5
+    if mask is not None:
+        scores.masked_fill_(mask, -1e12)
+    scores = F.softmax(scores, -1)
+    return torch.matmul(scores, v)
+
+class Attention(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x):
+        q, k, v = x.unflatten(-1, (3, self.heads, -1)).movedim(2, 0).transpose(2, 3)
+        return attend(q, k, v).transpose(1, 2).flatten(2)
+""",
+            note="in a function of its own, whose caller has the heads",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ManualAttentionInSource,)
+
+
+def _has_heads(context: SourceContext, function: Function) -> bool:
+    """The function or its class speaks of heads: their features are few, as the fused kernels want them."""
+    owner = context.tables.class_of(function)
+    around = [function, *(context.values.members(owner) if owner is not None else ())]
+    for member in around:
+        if any("head" in parameter.name.lower() for parameter in member.parameters):
+            return True
+        for event in member.events:
+            names: set[str] = set()
+            if isinstance(event, CallEvent):
+                names = names_in(event.call)
+            elif isinstance(event, Assignment):
+                names = names_in(event.value) | set(event.targets)
+            if any("head" in name.lower() for name in names):
+                return True
+    return False

@@ -1,0 +1,289 @@
+"""Biases that the norm after them takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.change import Change
+from tclint.analysis.compile_fixes import marked_if_handled
+from tclint.analysis.explicit import asks_for_bias
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    consumers,
+    costliest,
+    gain_phrase,
+    indices_of,
+    layers_phrase,
+    related_sites,
+    worth_pricing,
+)
+from tclint.analysis.op_dims import convolutions
+from tclint.analysis.what_if.layer_edits import without_bias
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+_BATCH_NORMS = frozenset({"batch_norm", "cudnn_batch_norm", "native_batch_norm", "sync_batch_norm"})
+
+
+class ConvBiasBeforeBn(GraphRule):
+    """A convolution or linear layer adds a bias that the batch norm after it subtracts again.
+
+    What it does
+    Finds convolutions (1-D to 3-D, transposed ones too) and linear layers with a bias whose output goes to
+    a batch norm over its channels and nowhere else, in training, and prices the model without those biases.
+
+    Why it costs
+    Batch norm subtracts the mean of each channel, so a constant added to the channel changes nothing, and
+    the bias never learns. Adding it reads and writes the whole output once more, and its gradient sums
+    the whole output's gradient.
+
+    Example
+        nn.Sequential(nn.Conv2d(64, 128, 3), nn.BatchNorm2d(128))
+
+    Use instead
+        nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128))
+
+    When it does not apply
+    Other norms do not cancel it (layer norm, group norm) or only partly, nor does a batch norm over
+    another dim than the layer's outputs; an activation in between makes the bias meaningful; in inference
+    the norm is folded into the convolution, bias included. `bias=True` written in the call is a choice.
+    Checkpoints with the biases no longer load strictly, and their running means hold the biases:
+    subtract them there.
+
+    References
+    PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
+    """
+
+    code = "ARC001"
+    name = "conv-bias-before-bn"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch Performance Tuning Guide, Disable bias for convolutions directly followed by a batch norm",
+    )
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    layers = []
+    for channels in (64, 64, 64, 64):
+        layers += [nn.Conv2d(channels, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "built in a loop: one finding",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv1d(64, 256, 9, padding=4), nn.BatchNorm1d(256), nn.ReLU())
+
+
+def example_inputs():
+    return empty(64, 64, 4096)
+""",
+            "one-dimensional",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Up(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(128, 64, 2, stride=2)
+        self.norm = nn.BatchNorm2d(64)
+
+    def forward(self, x):
+        return self.norm(self.up(x)).relu()
+
+
+def build_model():
+    return Up()
+
+
+def example_inputs():
+    return empty(32, 128, 64, 64)
+""",
+            "transposed, not in a Sequential",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    layers = []
+    for _ in range(4):
+        layers += [nn.Linear(512, 512), nn.BatchNorm1d(512), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def example_inputs():
+    return empty(65536, 512)
+""",
+            "linear layers of a network on tables",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(64))
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "an activation lies in between",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.GroupNorm(8, 64), nn.ReLU())
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "group norm subtracts the mean of eight channels together",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(
+        nn.Conv2d(64, 64, 3, padding=1, bias=True), nn.BatchNorm2d(64), nn.ReLU()
+    )
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "a bias on purpose",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "in inference the norm is folded away",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(512, 512), nn.BatchNorm1d(128), nn.ReLU())
+
+
+def example_inputs():
+    return empty(512, 128, 512)
+""",
+            "normed over the tokens: every output has a bias of its own, which no token's mean takes away",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from marked_if_handled(context, self._check, "fuses the addition")
+
+    def _check(self, context: GraphContext) -> Iterator[Finding]:
+        if context.settings.mode != "train":
+            return
+        readers = consumers(context.graph.ops)
+        layers = (*convolutions(context.graph), *(op for op in context.graph.ops if op.name == "linear"))
+        useless = [op for op in layers if _is_cancelled(op, readers) and not asks_for_bias(op.construct_site)]
+        if not useless or not worth_pricing(context, indices_of(useless)):
+            return
+        effect = context.effect(indices_of(useless), graph=without_bias(context.graph, useless))
+        first = costliest(context, useless)
+        location = context.location(first)
+        kinds = {op.kind for op in useless}
+        noun = "layer" if len(kinds) > 1 else "convolution" if kinds == {"conv"} else "linear layer"
+        yield self.finding(
+            location,
+            f"The batch norm after {layers_phrase(useless, noun)} cancels the bias; bias=False "
+            f"{gain_phrase(effect)}.",
+            effect=effect,
+            evidence={"layers": len(useless)},
+            fix=Fix(f"Build these {noun}s with bias=False."),
+            related=(
+                *context.related(first),
+                *related_sites(
+                    [op.construct_site for op in useless], location, "another bias that batch norm cancels"
+                ),
+            ),
+            identity="bias",
+            change=Change(edit=partial(without_bias, ops=useless)),
+        )
+
+
+def _is_cancelled(op: Op, readers: dict[int, list[Op]]) -> bool:
+    if op.input("bias") is None:
+        return False
+    following = readers.get(op.index, [])
+    if op.kind == "linear" and len(following) == 1 and following[0].kind == "view":
+        # [N, T, C] flattened to [N * T, C].
+        view = following[0]
+        if len(view.outputs[0].shape) != 2 or view.outputs[0].shape[-1] != op.outputs[0].shape[-1]:
+            return False
+        following, op = readers.get(view.index, []), view
+    # The same bias added to what is normed and to something else is not cancelled.
+    return len(following) == 1 and _normalises_batch(following[0], op)
+
+
+def _normalises_batch(norm: Op, layer: Op) -> bool:
+    if norm.name not in _BATCH_NORMS or norm.inputs[0].producer != layer.index:
+        return False
+    if layer.kind in ("linear", "view") and len(layer.outputs[0].shape) != 2:
+        return False  # normed over dim 1, which is not the layer's outputs
+    # With running statistics only (frozen norms), the mean is a constant and the bias shifts the output.
+    return bool(norm.attributes.get("training", True))
+
+
+RULES = (ConvBiasBeforeBn,)

@@ -1,0 +1,183 @@
+"""Limits of the Tensor Core kernels for 3-D convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import by_line, indices_of, worth_pricing
+from tclint.analysis.op_dims import convolutions
+from tclint.analysis.sharing import share_finding
+from tclint.config.precisions import PRECISION_FACTS
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+from tclint.graph.ops.spec import itemsize_bytes
+
+_LARGEST_TENSOR_BYTES = 2**31
+_MOST_TAPS = 32
+
+
+class Conv3dLimits(GraphRule):
+    """A 3-D convolution is outside of what cuDNN's Tensor Core kernels take.
+
+    What it does
+    Checks every 3-D convolution against the limits in cuDNN's guide: kernel sides of at most 32, no
+    dilation in the backward kernels, tensors below 2 GB, and channels that are multiples of 8.
+
+    Why it costs
+    Outside of these cuDNN falls back to kernels that use no Tensor Cores or that need large workspaces,
+    silently.
+
+    Example
+        nn.Conv3d(30, 30, 3, dilation=2)
+
+    Use instead
+        nn.Conv3d(32, 32, 3)
+
+    When it does not apply
+    cuDNN 9 lifts some of the limits; what a dilated 3-D kernel costs there has not been measured, and no
+    gain is predicted. Misaligned channels alone are conv-misaligned's.
+
+    References
+    NVIDIA, cuDNN Developer Guide 8.x, table of 3-D convolution support.
+    """
+
+    code = "ARC013"
+    name = "conv3d-limits"
+    since = "0.1.0"
+    level = "info"
+    confidence = "low"
+    enabled_by_default = False
+    sources = ("NVIDIA cuDNN Developer Guide 8.x, 3-D convolutions",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv3d(32, 32, 3, padding=2, dilation=2) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(2, 32, 32, 64, 64)
+""",
+            "dilated",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv3d(8, 32, (65, 1, 1), padding=(32, 0, 0)), nn.ReLU())
+
+
+def example_inputs():
+    return empty(2, 8, 128, 32, 32)
+""",
+            "65 taps along one side",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv3d(64, 64, 3, padding=1), nn.ReLU())
+
+
+def example_inputs():
+    return empty(2, 64, 160, 256, 256)
+""",
+            "tensors above 2 GB",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv3d(32, 32, 3, padding=1) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(2, 32, 32, 64, 64)
+""",
+            "within every limit",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv2d(32, 32, 3, padding=2, dilation=2) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(8, 32, 128, 128)
+""",
+            "2-D",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv3d(32, 32, 3, padding=2, dilation=2) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(2, 32, 32, 64, 64)
+""",
+            "dilation matters in backward only",
+            {"mode": "infer"},
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        outside = {
+            op.index: reasons
+            for op in convolutions(context.graph)
+            if len(op.inputs[0].shape) == 5 and (reasons := self._reasons(op, context))
+        }
+        for ops in by_line(context.graph.ops[index] for index in outside).values():
+            if not worth_pricing(context, indices_of(ops)):
+                continue
+            reasons = list(dict.fromkeys(reason for op in ops for reason in outside[op.index]))
+            yield share_finding(
+                self,
+                context,
+                ops,
+                "3-D convolution",
+                f", outside of what cuDNN's Tensor Core kernels take: {'; '.join(reasons)}",
+                effect=Effect(unknown="what cuDNN falls back to has not been measured"),
+                advice="Stay within the limits: smaller kernels or crops, no dilation, or a split batch.",
+                evidence={"limits": reasons},
+            )
+
+    def _reasons(self, op: Op, context: GraphContext) -> list[str]:
+        weight = op.input("weight")
+        assert weight is not None
+        reasons = []
+        if max(weight.shape[2:]) > _MOST_TAPS:
+            reasons.append(f"a kernel side above {_MOST_TAPS}")
+        dilation = op.attributes.get("dilation", 1)
+        dilated = max(dilation) > 1 if isinstance(dilation, list | tuple) else dilation != 1
+        if dilated and context.settings.mode == "train":
+            reasons.append("dilation in backward")
+        dtype = PRECISION_FACTS[context.settings.precision].dtype
+        largest = max(spec.numel for spec in (op.inputs[0], op.outputs[0]))
+        if largest * itemsize_bytes(dtype) >= _LARGEST_TENSOR_BYTES:
+            reasons.append("a tensor of 2 GB or more")
+        return reasons
+
+
+RULES = (Conv3dLimits,)

@@ -1,0 +1,269 @@
+"""What the early stage of a network on images should do without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import indices_of, largest_share_percent
+from tclint.analysis.sharing import share_finding
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+_EARLY_STRIDE = 4
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: every network pools once after its stem."""
+
+
+class EarlyStageExtras(GraphRule):
+    """Pooling, squeeze-and-excite or layer norms run in the early, memory-limited stage of a network.
+
+    What it does
+    In networks on images, adds up pooling, squeeze-and-excite (a global mean that scales the channels) and
+    layer or group norms that memory limits and whose images are at least a quarter as wide as the model's,
+    and reports each kind that takes at least five times --min-gain (5 % of the step).
+
+    Why it costs
+    Early stages have few channels on many positions: their convolutions are limited by memory already,
+    and each such layer moves the largest tensors of the model once or twice more. In the late,
+    math-limited stages the same layers cost little.
+
+    Example
+        nn.Sequential(conv, SqueezeExcite(64), nn.AvgPool2d(3, stride=1))      # at 112 x 112
+
+    Use instead
+        nn.Sequential(conv)      # and squeeze-and-excite from 28 x 28 on
+
+    When it does not apply
+    Late stages. Batch norm, which folds into convolutions. Accuracy may want the layer: what leaving it
+    out gains is its share, what it costs is not known here.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers avoid
+    pooling, squeeze-and-excite and layer norm.
+    """
+
+    code = "ARC022"
+    name = "early-stage-extras"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.scale = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 8, 1), nn.ReLU(), nn.Conv2d(8, channels, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x):
+        return x * self.scale(x)
+
+
+def build_model():
+    blocks = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), SqueezeExcite(64)) for _ in range(2)]
+    return nn.Sequential(nn.Conv2d(3, 64, 3, stride=2, padding=1), *blocks)
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "squeeze-and-excite at 112 x 112",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    blocks = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.AvgPool2d(3, 1, 1)) for _ in range(3)]
+    return nn.Sequential(nn.Conv2d(3, 64, 3, stride=2, padding=1), *blocks)
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "pooling in every block",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, x):
+        return self.norm(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 64, 4, stride=4), *[Block(64) for _ in range(3)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "layer norm over the channels of 56 x 56 images",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = [nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "one pooling after the stem",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.scale = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 32, 1), nn.ReLU(), nn.Conv2d(32, channels, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x):
+        return x * self.scale(x)
+
+
+def build_model():
+    late = [nn.Sequential(nn.Conv2d(512, 512, 3, padding=1), SqueezeExcite(512)) for _ in range(2)]
+    return nn.Sequential(nn.Conv2d(3, 512, 16, stride=16), *late)
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "late: 14 x 14",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(16, 512, 512)
+""",
+            "layer norms of a transformer are no stage of a network on images",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        image = max((prod(s.shape[2:]) for s in context.graph.inputs if len(s.shape) == 4), default=0)
+        if not image or not any(op.kind == "conv" for op in context.graph.ops):
+            return
+        for what, ops in _extras(context).items():
+            early = [
+                op
+                for op in ops
+                if _positions(op) * _EARLY_STRIDE**2 >= image and _is_memory_limited(op, context)
+            ]
+            concerned = indices_of(early)
+            if (
+                not early
+                or largest_share_percent(context, concerned)
+                < _WORTH_SAYING * context.settings.min_gain_percent
+            ):
+                continue
+            yield share_finding(
+                self,
+                context,
+                early,
+                f"{what} operator",
+                " in the early, memory-limited stage, on images of up to "
+                f"{max(_positions(op) for op in early)} positions",
+                effect=Effect(unknown="what takes its place decides what is gained"),
+                advice=f"Where accuracy allows, keep {what} for the later stages.",
+                evidence={"what": what},
+                others=f"another early {what} operator",
+                identity=what,
+            )
+
+
+def _is_memory_limited(op: Op, context: GraphContext) -> bool:
+    """On some GPU; a small image's operators wait for their launch, whatever the stage."""
+    estimates = (context.estimate(scenario) for scenario in context.scenarios)
+    return any(row.limiter == "memory" for found in estimates for row in found.rows_of(op.index))
+
+
+def _positions(op: Op) -> int:
+    """Positions of the largest image the op reads, NCHW or NHWC."""
+    return max(
+        (
+            spec.numel // (spec.shape[0] * _channels(op, spec.shape))
+            for spec in op.inputs
+            if len(spec.shape) == 4
+        ),
+        default=0,
+    )
+
+
+def _channels(op: Op, shape: tuple[int, ...]) -> int:
+    last = op.name in ("layer_norm", "rms_norm")
+    return max(shape[-1] if last else shape[1], 1)
+
+
+def _extras(context: GraphContext) -> dict[str, list[Op]]:
+    found: dict[str, list[Op]] = {"pooling": [], "squeeze-and-excite": [], "layer norm": []}
+    for op in context.graph.ops:
+        if op.kind == "pool" and "upsample" not in op.name and "adaptive" not in op.name:
+            found["pooling"].append(op)
+        elif op.name in ("layer_norm", "rms_norm", "group_norm") and len(op.inputs[0].shape) == 4:
+            found["layer norm"].append(op)
+        elif op.name == "mul" and (mean := _excitation(op, context)) is not None:
+            found["squeeze-and-excite"] += [mean, op]
+    return found
+
+
+def _excitation(scale: Op, context: GraphContext) -> Op | None:
+    """The global mean behind a product of an image with one value per channel."""
+    images = [spec for spec in scale.inputs if len(spec.shape) == 4]
+    if len(images) != 2 or images[0].shape[:2] != images[1].shape[:2]:
+        return None
+    gate = min(images, key=lambda spec: spec.numel)
+    if prod(gate.shape[2:]) != 1 or prod(max(images, key=lambda spec: spec.numel).shape[2:]) == 1:
+        return None
+    op = None if gate.producer is None else context.graph.ops[gate.producer]
+    for _ in range(12):
+        if op is None or not op.inputs:
+            return None
+        if op.kind in ("pool", "reduction"):
+            return op
+        source = op.inputs[0].producer
+        op = None if source is None else context.graph.ops[source]
+    return None
+
+
+RULES = (EarlyStageExtras,)

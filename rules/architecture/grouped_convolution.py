@@ -1,0 +1,205 @@
+"""Convolutions that sum over groups of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    by_line,
+    costliest,
+    indices_of,
+    largest_share_percent,
+    layers_take,
+    rounded,
+    sentence,
+    share_percent,
+)
+from tclint.analysis.op_dims import convolutions, groups_of
+from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+_GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
+"""cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
+
+
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: what other groups gain has no price."""
+
+
+class GroupedConvShape(GraphRule):
+    """A grouped convolution's groups have a width that cuDNN has no Tensor Core kernel for.
+
+    What it does
+    Looks at every grouped convolution that is not depthwise: input channels per group and output channels
+    per group should be equal and one of 4, 8, 16, 32, 64, 128, 256. Reports layers outside that set that
+    take five times --min-gain (5 % of the step).
+
+    Why it costs
+    cuDNN's grouped Tensor Core kernels exist for those widths. Others run as many small products, or on
+    CUDA cores.
+
+    Example
+        nn.Conv2d(240, 240, 3, groups=10)     # 24 channels per group
+
+    Use instead
+        nn.Conv2d(256, 256, 3, groups=8)      # 32 channels per group
+
+    When it does not apply
+    Depthwise convolutions (one channel per group) have kernels of their own. INT8 has none of these.
+    cuDNN versions differ: 8.2 knows 4, 8, 16, 32 only.
+
+    References
+    NVIDIA, cuDNN Developer Guide 8.x, table of grouped convolution support.
+    """
+
+    code = "ARC003"
+    name = "grouped-conv-shape"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA cuDNN Developer Guide 8.3, grouped convolutions",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 240, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(240, 240, 3, padding=1, groups=10) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "24 channels per group",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 128, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(c, c * 2, 3, padding=1, groups=8) for c in (128, 256)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "16 in, 32 out per group: not equal",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 144, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(144, 144, 3, padding=1, groups=3) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "the number of channels is fine, but 48 per group is not",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 256, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(256, 256, 3, padding=1, groups=32) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "ResNeXt's 8 per group",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 100, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(100, 100, 3, padding=1, groups=100) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "depthwise",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 100, 3, stride=4, padding=1)
+    return nn.Sequential(stem, *[nn.Conv2d(100, 100, 3, padding=1) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "not grouped",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if efficient_multiple(context.settings.precision) is None:
+            return
+        outside = [op for op in convolutions(context.graph) if not _has_grouped_kernel(op)]
+        for ops in by_line(outside).values():
+            concerned = indices_of(ops)
+            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
+                continue
+            shares = share_percent(context, concerned)
+            widths = sorted({_group_width(op) for op in ops})
+            first = costliest(context, ops)
+            yield self.finding(
+                context.location(first),
+                f"{sentence(layers_take(ops, 'grouped convolution', shares))}, with "
+                f"{', '.join(f'{c} -> {k}' for c, k in widths[:4])} channels per group; cuDNN's Tensor Core "
+                f"kernels want equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}.",
+                effect=Effect(unknown="grouped convolutions outside cuDNN's widths have not been measured"),
+                evidence={
+                    "channels_per_group": [list(width) for width in widths],
+                    "share_percent": rounded(shares),
+                },
+                fix=Fix(
+                    "Choose channels and groups so that each group has 8, 16, 32 or 64 channels in and out."
+                ),
+                related=context.related(first),
+            )
+
+
+def _group_width(op: Op) -> tuple[int, int]:
+    """Input and output channels per group."""
+    groups = groups_of(op)
+    source = op.input("input")
+    assert source is not None
+    return source.shape[1] // groups, op.outputs[0].shape[1] // groups
+
+
+def _has_grouped_kernel(op: Op) -> bool:
+    source, weight = op.input("input"), op.input("weight")
+    if groups_of(op) == 1 or source is None or weight is None or len(source.shape) != len(weight.shape):
+        return True
+    inputs, outputs = _group_width(op)
+    return inputs == 1 or (inputs == outputs and inputs in _GROUP_WIDTHS)
+
+
+RULES = (GroupedConvShape,)

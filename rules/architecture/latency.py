@@ -1,0 +1,184 @@
+"""Kernels too small for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.latency import batch_is_assumed, latency_bound
+from tclint.analysis.layers import gain_phrase, rounded, share_phrase
+from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops.op import GEMM_KINDS
+
+_LARGER_BATCH = 4
+"""Times the present one: enough for kernels of one tile in five to fill the GPU."""
+
+
+class LatencyBoundLayers(GraphRule):
+    """Kernels that are too small to fill the GPU take much of the step.
+
+    What it does
+    Adds up the kernels whose time is limited by latency - too little work for the GPU's processors,
+    whatever it is - and reports the model when they take 20 % of the step, with the operators that wait
+    most and the gain per sample of a batch four times as large. On the batches they are trained with,
+    common networks have 0 to 2 %.
+
+    Why it costs
+    A kernel takes a few microseconds to start, fill and drain, if it computes anything or not. A product
+    that gives every fifth processor a tile leaves four of five idle.
+
+    Example
+        model(images)      # batch 1, many small layers
+
+    Use instead
+        model(images)      # batch 8; or mode="reduce-overhead" (CUDA graphs) where the batch is given
+
+    When it does not apply
+    Inference whose batch is given by latency. Training whose batch memory or convergence limits: there
+    wider and fewer layers help. Where nobody states a batch (inputs that tclint inferred, without
+    --batch), nothing is said.
+
+    References
+    NVIDIA, Matrix Multiplication Background User's Guide: latency as the limiter of small work.
+    NVIDIA, Memory-Limited Layers User's Guide.
+    """
+
+    code = "ARC021"
+    name = "latency-bound-layers"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Matrix Multiplication Background User's Guide, performance limiters",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    blocks = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU()) for _ in range(12)]
+    return nn.Sequential(*blocks)
+
+
+def example_inputs():
+    return empty(16, 256)
+""",
+            "many small layers on 16 rows",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(8)]
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *body)
+
+
+def example_inputs():
+    return empty(1, 3, 32, 32)
+""",
+            "one small image",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.TransformerEncoderLayer(128, 4, 512, batch_first=True) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(1, 32, 128)
+""",
+            "a short sequence through a small transformer",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    blocks = [nn.Sequential(nn.Linear(1024, 1024), nn.LayerNorm(1024), nn.GELU()) for _ in range(12)]
+    return nn.Sequential(*blocks)
+
+
+def example_inputs():
+    return empty(65536, 1024)
+""",
+            "enough rows",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(8)]
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *body)
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "a batch of large images",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(8192, 8192), nn.ReLU(), nn.Linear(8192, 10))
+
+
+def example_inputs():
+    return empty(16384, 8192)
+""",
+            "a small head after a large layer",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if batch_is_assumed(context) or not any(op.kind in GEMM_KINDS for op in context.graph.ops):
+            return
+        waiting = context.once(latency_bound)
+        if waiting is None:
+            return
+        batches = the_batch(context)
+        larger: Resizing | str = batches if isinstance(batches, str) else ""
+        if not isinstance(batches, str):
+            larger = best_batch(context, batches, (batches[0].size * _LARGER_BATCH,), waiting.op_indices)
+        if isinstance(larger, str):
+            effect, words = Effect(unknown=larger), ""
+        else:
+            effect = larger.effect
+            words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
+        yield self.finding(
+            context.root_location(),
+            f"Kernels too small to fill the GPU take {share_phrase(waiting.share_percent)}, most of it in "
+            f"{'; '.join(waiting.causes)}{words}.",
+            effect=effect,
+            evidence={
+                "operators": len(waiting.op_indices),
+                "share_percent": rounded(waiting.share_percent),
+                "causes": list(waiting.causes),
+            },
+            fix=Fix(
+                "Raise the batch; where it is given, launch the step as a CUDA graph "
+                '(torch.compile(model, mode="reduce-overhead")) or make fewer, wider layers.'
+            ),
+            identity="latency",
+        )
+
+
+RULES = (LatencyBoundLayers,)

@@ -1,0 +1,296 @@
+"""Attention written out where a fused kernel would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.attention import AttentionBlock, attention_blocks
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
+from tclint.analysis.sharing import share_finding
+from tclint.analysis.what_if.fusions import with_fused_attention
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+
+_LARGEST_HEAD = 256
+"""Flash attention takes no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and what the
+kernel that does would gain is not known."""
+
+
+class ManualAttention(GraphRule):
+    """Attention is written out as product, softmax and product, with its scores in memory.
+
+    What it does
+    Finds softmax(q k^T) v whose scores and weights nothing else reads, and prices the step with
+    torch.nn.functional.scaled_dot_product_attention in its place. Scale, additive bias, mask and dropout
+    between the products become arguments of the call.
+
+    Why it costs
+    The scores of S tokens are S x S values per head. Written out, they go to memory after the first
+    product, and each of scale, mask, softmax, dropout reads and writes them again, in fp32 where autocast
+    wants it; backward does so once more. The fused kernels keep them on the chip.
+
+    Example
+        weights = (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1)
+        x = self.dropout(weights) @ v
+
+    Use instead
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)     # dropout_p=... while training
+
+    When it does not apply
+    The weights are returned or looked at. Something other than scale, addition, mask and dropout happens
+    to the scores (a mixing of heads, a capped score: FlexAttention may do). Short sequences, where the
+    scores are small: the predicted gain decides. A learned additive bias is possible, but runs a slower
+    kernel than no mask at all.
+
+    References
+    PyTorch, documentation of torch.nn.functional.scaled_dot_product_attention.
+    Dao et al., FlashAttention (arXiv 2205.14135).
+    """
+
+    code = "ARC005"
+    name = "manual-attention"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = (
+        "PyTorch documentation, torch.nn.functional.scaled_dot_product_attention",
+        "FlashAttention (arXiv 2205.14135)",
+    )
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1) * (w // self.heads) ** -0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(b, s, w))
+
+
+def build_model():
+    return Attention(768, 12)
+
+
+def example_inputs():
+    return empty(8, 1024, 768)
+""",
+            "scale and softmax",
+        ),
+        Example(
+            """
+from torch import empty, nn, ones
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, length):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.register_buffer("mask", ones(length, length).tril().bool())
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) * (w // self.heads) ** -0.5
+        scores = scores.masked_fill(~self.mask[:s, :s], float("-inf"))
+        return (self.dropout(scores.softmax(-1)) @ v).transpose(1, 2).reshape(b, s, w)
+
+
+def build_model():
+    return Attention(768, 12, 1024)
+
+
+def example_inputs():
+    return empty(8, 1024, 768)
+""",
+            "causal mask and dropout",
+        ),
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4).flatten(1, 2)
+        weights = bmm(q, k.transpose(1, 2)).softmax(-1)
+        return bmm(weights, v).view(b, self.heads, s, -1).transpose(1, 2).reshape(b, s, w)
+
+
+def build_model():
+    return Attention(1024, 16)
+
+
+def example_inputs():
+    return empty(8, 512, 1024)
+""",
+            "heads folded into the batch of bmm",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        return scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, s, w)
+
+
+def build_model():
+    return Attention(768, 12)
+
+
+def example_inputs():
+    return empty(8, 1024, 768)
+""",
+            "fused",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1)).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(b, s, w), weights
+
+
+def build_model():
+    return Attention(768, 12)
+
+
+def example_inputs():
+    return empty(8, 1024, 768)
+""",
+            "the weights are returned",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class LinearAttention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return q.softmax(-1) @ (k.softmax(1).transpose(1, 2) @ v)
+
+
+def build_model():
+    return LinearAttention(512)
+
+
+def example_inputs():
+    return empty(8, 4096, 512)
+""",
+            "linear attention: its softmax is over features and no scores exist",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        readers = consumers(context.graph.ops)
+        returned = {spec.producer for spec in context.graph.outputs}
+        by_line: dict[Line, list[AttentionBlock]] = {}
+        for block in attention_blocks(context.graph):
+            if block.is_fused or block.key_length < 2 or block.head_dim > _LARGEST_HEAD:
+                continue
+            # Rows of the scores are inside one call of the user's code, whatever library layers it uses.
+            inside = {block.ops[0].index, *block.between}
+            path = {*inside, block.ops[-1].index}
+            read_elsewhere = any(
+                reader.index not in path for index in inside for reader in readers.get(index, ())
+            )
+            if not read_elsewhere and not inside & returned and _is_plain(block, context):
+                site = block.ops[1].call_site
+                by_line.setdefault((site.path, site.line) if site else ("", 0), []).append(block)
+        for blocks in by_line.values():
+            finding = self._finding(context, blocks)
+            if finding is not None:
+                yield finding
+
+    def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
+        concerned = sorted({index for b in blocks for index in (*indices_of(b.ops), *b.between)})
+        if not worth_pricing(context, concerned):
+            return None
+        changed = with_fused_attention(context.graph, blocks)
+        effect = (
+            Effect(unknown="its tensors are not as scaled_dot_product_attention takes them")
+            if changed is None
+            else context.effect(concerned, graph=changed)
+        )
+        gain = "" if changed is None else f"; scaled_dot_product_attention {gain_phrase(effect)}"
+        first = blocks[0]
+        return share_finding(
+            self,
+            context,
+            [block.ops[1] for block in blocks],
+            "written-out attention",
+            f", with scores of {first.query_length} x {first.key_length} per head in memory{gain}",
+            concerned=concerned,
+            effect=effect,
+            advice="Call torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., "
+            "dropout_p=...) instead of the two products and the softmax.",
+            evidence={"query_length": first.query_length, "key_length": first.key_length},
+            location=context.call_location(first.ops[1]),
+            change=None if changed is None else Change(edit=partial(with_fused_attention, blocks=blocks)),
+        )
+
+
+_ALLOWED = frozenset({"mul", "div", "add", "sub", "masked_fill", "where", "dropout", "softmax"})
+
+
+def _is_plain(block: AttentionBlock, context: GraphContext) -> bool:
+    """Only what the call's arguments can say happens between the products, and over whole rows."""
+    ops = [context.graph.ops[index] for index in block.between]
+    if any(op.kind not in ("view", "copy") and op.name not in _ALLOWED for op in ops):
+        return False
+    softmax = block.ops[1]
+    rank = len(softmax.inputs[0].shape)
+    axis = softmax.attributes.get("dim", -1)
+    scores = block.ops[0].outputs[0].shape
+    return isinstance(axis, int) and axis % rank == rank - 1 and softmax.inputs[0].shape[-2:] == scores[-2:]
+
+
+RULES = (ManualAttention,)

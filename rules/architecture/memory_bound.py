@@ -1,0 +1,226 @@
+"""Models whose time goes into moving data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import gain_phrase, indices_of, rounded, sentence, share_percent, share_phrase
+from tclint.analysis.memory_bound import MOVING_KINDS, is_memory_bound
+from tclint.analysis.what_if.scenarios import compiled
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+_LAYERS = {
+    "norm": "normalisation",
+    "pool": "pooling",
+    "softmax": "softmax",
+    "elementwise": "activations and other elementwise work",
+    "reduction": "reductions",
+}
+
+
+class MemoryBoundLayers(GraphRule):
+    """Norms, pooling, activations and other data movement take most of the step.
+
+    What it does
+    Adds up the predicted time of normalisation, pooling, softmax, activations and elementwise layers of a
+    model that does have matrix products. The model is reported when on some GPU they take longer than all
+    its products and convolutions, by more than the error of the prediction, as they are and when fused by
+    torch.compile as well: then it is the architecture that is limited by memory, not its execution. The
+    step under torch.compile is the priced alternative.
+
+    Why it costs
+    These layers do a few operations per byte, Tensor Cores cannot help them, and Amdahl's law caps what
+    faster products can still gain: with 70 % of the time elsewhere, 1.43x.
+
+    Example
+        x = self.pool(self.norm(self.squeeze_excite(self.act(self.conv(x)))))
+
+    Use instead
+        model = torch.compile(model)      # fuses norm, activation and residual into one pass
+
+    When it does not apply
+    Small models and inputs, whose products are cheap anyway. In the late, math-limited part of a network
+    such layers cost little and need no attention.
+
+    References
+    NVIDIA, Memory-Limited Layers User's Guide.
+    NVIDIA, Train With Mixed Precision: Amdahl's law, half of the time at 5x gives 1.67x.
+    """
+
+    code = "ARC008"
+    name = "memory-bound-layers"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA Memory-Limited Layers User's Guide",
+        "NVIDIA Train With Mixed Precision",
+    )
+    invalid = (
+        Example(
+            """
+from torch import channels_last, empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.scale = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        y = nn.functional.silu(self.norm(self.conv(x)))
+        y = y * self.scale(y.mean((2, 3), keepdim=True)).sigmoid()
+        return nn.functional.avg_pool2d(x + y, 3, 1, 1)
+
+
+def build_model():
+    return nn.Sequential(*[Block(64) for _ in range(4)]).to(memory_format=channels_last)
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112).to(memory_format=channels_last)
+""",
+            "squeeze-and-excite, pooling and 1x1 convolutions at high resolution",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x)).sigmoid() * x.tanh()
+
+
+def build_model():
+    return nn.Sequential(*[Block(128) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(65536, 128)
+""",
+            "narrow gated layers over many rows",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    layers = [nn.LayerNorm(64), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Softmax(-1)]
+    return nn.Sequential(*layers)
+
+
+def example_inputs():
+    return empty(262144, 64)
+""",
+            "a small network on a large batch",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
+
+
+def example_inputs():
+    return empty(8192, 4096)
+""",
+            "products dominate",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "no products at all: not a model for Tensor Cores",
+        ),
+        Example(
+            """
+from torch import channels_last, empty, nn
+
+
+def build_model():
+    layers = []
+    for _ in range(4):
+        layers += [nn.Conv2d(256, 256, 3, padding=1, bias=False), nn.BatchNorm2d(256), nn.ReLU()]
+    return nn.Sequential(*layers).to(memory_format=channels_last)
+
+
+def example_inputs():
+    return empty(64, 256, 28, 28).to(memory_format=channels_last)
+""",
+            "convolutions wide enough to outweigh norm and activation",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if not context.once(is_memory_bound):
+            return
+        moving = [op for op in context.graph.ops if op.kind in MOVING_KINDS]
+        concerned = indices_of(moving)
+        shares = share_percent(context, concerned)
+        if context.settings.compiled:
+            effect = Effect(unknown="priced as compiled already: what remains needs another architecture")
+        else:
+            effect = context.effect(concerned, change=compiled)
+            if not effect.best_gain_percent:
+                effect = Effect(unknown="what torch.compile fuses here is not predicted")
+        parts = self._parts(context, moving)
+        listed = ", ".join(f"{what} {share:.0f} %" for what, share in list(parts.items())[:4])
+        gain = "" if effect.unknown else f"; torch.compile {gain_phrase(effect)}"
+        yield self.finding(
+            context.root_location(),
+            f"Layers that only move data take {share_phrase(shares)} ({listed} on the first GPU){gain}.",
+            effect=effect,
+            evidence={"share_percent": rounded(shares), "parts_percent": rounded(parts)},
+            fix=Fix(_advice(context.settings.compiled, moving)),
+            identity="memory",
+            change=None if effect.unknown else Change(scenario=compiled),
+        )
+
+    def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:
+        """Share of each kind of layer on the first GPU, largest first."""
+        parts = {}
+        for kind, what in _LAYERS.items():
+            shares = share_percent(context, indices_of(op for op in moving if op.kind == kind))
+            first = next(iter(shares.values()), 0.0)
+            if first >= 1.0:
+                parts[what] = first
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def _advice(is_compiled: bool, moving: list[Op]) -> str:
+    """What can be done about these layers; squeeze-and-excite and pooling are of networks on images."""
+    parts = [] if is_compiled else ["compile the model so that these layers are fused"]
+    if any(op.kind == "pool" for op in moving):
+        parts.append("drop pooling or squeeze-and-excite blocks in the early, high-resolution part")
+    parts.append("make the products between them wider, or chains of small operators one kernel")
+    return sentence(f"{'; '.join(parts)}.")
+
+
+RULES = (MemoryBoundLayers,)

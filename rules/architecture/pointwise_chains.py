@@ -1,0 +1,214 @@
+"""Chains of elementwise work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    gain_phrase,
+    indices_of,
+    largest_share_percent,
+    rounded,
+    share_percent,
+    share_phrase,
+)
+from tclint.analysis.memory_bound import is_memory_bound
+from tclint.analysis.what_if.scenarios import compiled
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops.op import GEMM_KINDS
+
+_WORTH_COMPILING = 10
+"""Times the gain that other findings need: compiling costs minutes at every start and for every new shape."""
+
+
+class PointwiseChains(GraphRule):
+    """Chains of elementwise operators, norms and softmax run kernel by kernel.
+
+    What it does
+    Prices the step under torch.compile, which fuses chains of elementwise work, norms and softmax into
+    single kernels, and reports the model once where that gains at least ten times --min-gain
+    (10 % of the step).
+
+    Why it costs
+    Every eager operator reads its inputs from memory and writes its result there. A dropout, a residual
+    and a layer norm after a product move the same tensor three times.
+
+    Example
+        x = self.norm(x + self.dropout(self.proj(x)))      # eager
+
+    Use instead
+        model = torch.compile(model)
+
+    When it does not apply
+    Compiled models. Shapes that change from step to step, graph breaks. Models whose time is not in such
+    chains. Where such layers outweigh the products, memory-bound-layers says so instead.
+
+    References
+    PyTorch, Performance Tuning Guide, fuse operations.
+    """
+
+    code = "ARC016"
+    name = "pointwise-chains"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("PyTorch Performance Tuning Guide, Fuse operations",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.proj, self.dropout = nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.dropout(nn.functional.gelu(self.proj(self.norm(x))))
+
+
+def build_model():
+    return nn.Sequential(*[Block(1024) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(64, 512, 1024)
+""",
+            "norm, activation, dropout and residual around one product",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Gated(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Linear(width, 2 * width)
+
+    def forward(self, x):
+        a, b = self.proj(x).chunk(2, -1)
+        return (a.tanh() * b.sigmoid() + 0.5 * x) * 0.7
+
+
+def build_model():
+    return nn.Sequential(*[Gated(1024) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(64, 512, 1024)
+""",
+            "gates written out",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.proj, self.dropout = nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.norm(x + self.dropout(self.proj(x)))
+
+
+def build_model():
+    return nn.Sequential(*[Block(768) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(64, 512, 768)
+""",
+            "dropout, residual and norm after every product",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.proj, self.dropout = nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.dropout(nn.functional.gelu(self.proj(self.norm(x))))
+
+
+def build_model():
+    return nn.Sequential(*[Block(512) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(64, 512, 512)
+""",
+            "compiled",
+            {"compiled": True},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(4096, 16384), nn.GELU(), nn.Linear(16384, 4096))
+
+
+def example_inputs():
+    return empty(16, 1024, 4096)
+""",
+            "one activation between large products",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.LayerNorm(4096), nn.Linear(4096, 16384), nn.Linear(16384, 4096))
+
+
+def example_inputs():
+    return empty(16, 1024, 4096)
+""",
+            "nothing to fuse with",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        ops = context.graph.ops
+        if context.settings.compiled or not any(op.kind in GEMM_KINDS for op in ops):
+            return
+        fusable = [op for op in ops if op.kind in ("elementwise", "norm", "softmax", "reduction")]
+        concerned = indices_of(fusable)
+        least = _WORTH_COMPILING * context.settings.min_gain_percent
+        if largest_share_percent(context, concerned) < least or context.once(is_memory_bound):
+            return
+        # What compiling does to products is not counted: padding them has rules of its own.
+        effect = context.effect(concerned, change=compiled, only_concerned=True)
+        if (effect.best_gain_percent or 0.0) < least:
+            return
+        shares = share_percent(context, concerned)
+        yield self.finding(
+            context.root_location(),
+            f"Elementwise operators, norms and softmax take {share_phrase(shares)}, one kernel each; "
+            f"torch.compile, which fuses them, {gain_phrase(effect)}.",
+            effect=effect,
+            evidence={"operators": len(fusable), "share_percent": rounded(shares)},
+            fix=Fix("model = torch.compile(model), with shapes that stay the same from step to step."),
+            identity="chains",
+            change=Change(scenario=compiled),
+        )
+
+
+RULES = (PointwiseChains,)

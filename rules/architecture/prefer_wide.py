@@ -1,0 +1,167 @@
+"""Many narrow blocks where fewer wider ones would do the same work faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.deep_stacks import Stack, as_wide, deep_stacks
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import gain_phrase, indices_of, largest_share_percent, rounded, share_percent
+from tclint.analysis.sharing import share_finding
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+
+_INPUTS = """
+
+def example_inputs():
+    return empty(ROWS, WIDTH)
+"""
+
+
+def _stack(blocks: str, rows: int, width: int, note: str) -> Example:
+    source = f"""
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential({blocks})
+"""
+    return Example(source + _INPUTS.replace("ROWS", str(rows)).replace("WIDTH", str(width)), note)
+
+
+class PreferWide(GraphRule):
+    """A deep stack of narrow blocks waits for memory or for its launches.
+
+    What it does
+    Finds stacks of four or more equal blocks whose linear layers are not limited by arithmetic, and prices
+    half as many blocks of 1.41 times the width: the same parameters, the same work.
+
+    Why it costs
+    A product of N x N weights does more work per byte the wider it is, and fills more tiles at once; layers
+    that follow each other cannot share a launch. Two layers of 256 take longer than one of 362 does.
+
+    Example
+        nn.Sequential(*[Block(256) for _ in range(24)])
+
+    Use instead
+        nn.Sequential(*[Block(384) for _ in range(12)])     # where accuracy allows
+
+    When it does not apply
+    Depth is an architect's choice, with its own effect on accuracy: the rule is off unless selected. Blocks
+    whose layers are limited by arithmetic, and widths that cannot be told apart from the model's inputs.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: prefer wider layers to deeper networks
+    where accuracy allows.
+    """
+
+    code = "ARC011"
+    name = "prefer-wide"
+    since = "0.1.0"
+    level = "info"
+    confidence = "low"
+    enabled_by_default = False
+    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    invalid = (
+        _stack(
+            "nn.Linear(64, 256), *[nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(24)], "
+            "nn.Linear(256, 10)",
+            4096,
+            64,
+            "24 layers of 256",
+        ),
+        _stack(
+            "nn.Linear(64, 192), *[nn.Sequential(nn.Linear(192, 192), nn.ReLU(), nn.Linear(192, 192)) "
+            "for _ in range(8)], nn.Linear(192, 10)",
+            8192,
+            64,
+            "blocks of two layers",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(32, 128), *[Block(128) for _ in range(12)], nn.Linear(128, 10))
+
+
+def example_inputs():
+    return empty(16384, 32)
+""",
+            "a residual stream of 128 through twelve blocks",
+        ),
+    )
+    valid = (
+        _stack(
+            "nn.Linear(64, 4096), *[nn.Sequential(nn.Linear(4096, 4096), nn.GELU()) for _ in range(8)]",
+            8192,
+            64,
+            "wide: limited by arithmetic",
+        ),
+        _stack(
+            "nn.Linear(64, 256), *[nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(2)]",
+            4096,
+            64,
+            "two blocks are no deep stack",
+        ),
+        _stack(
+            "nn.Linear(64, 512), nn.Linear(512, 256), nn.Linear(256, 128), nn.Linear(128, 64)",
+            4096,
+            64,
+            "layers of different widths are no stack",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        for stack in deep_stacks(context):
+            indices = indices_of(stack.ops)
+            if largest_share_percent(context, indices) < context.settings.min_gain_percent:
+                continue
+            wide = as_wide(context, stack)
+            if wide is not None:
+                yield self._finding(context, stack, indices, wide.sizes, wide.effect)
+
+    def _finding(
+        self,
+        context: GraphContext,
+        stack: Stack,
+        indices: Sequence[int],
+        sizes: Sequence[tuple[int, int]],
+        effect: Effect,
+    ) -> Finding:
+        widths = ", ".join(f"{present} -> {wider}" for present, wider in sizes)
+        return share_finding(
+            self,
+            context,
+            stack.products,
+            "layer",
+            f" in {stack.count} equal blocks, mostly not limited by arithmetic; {stack.count // 2} blocks "
+            f"of about the same work ({widths}): that {gain_phrase(effect)}",
+            concerned=indices,
+            effect=effect,
+            advice=f"Where accuracy allows, build {stack.count // 2} wider blocks instead of {stack.count}.",
+            evidence={
+                "blocks": stack.count,
+                "widths": [list(pair) for pair in sizes],
+                "blocks_share_percent": rounded(share_percent(context, indices)),
+            },
+            others="another layer of such blocks",
+            identity=f"stack {stack.name}",
+        )
+
+
+RULES = (PreferWide,)

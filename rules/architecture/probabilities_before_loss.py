@@ -1,0 +1,282 @@
+"""A rule on losses that are handed probabilities instead of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import is_test_path, keyword, names_in, unplaced
+from tclint.source.syntax.tables import (
+    Call,
+    CallEvent,
+    Expression,
+    Function,
+    Name,
+    Subscript,
+    dotted,
+    method_of,
+    render,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
+_SOFTMAX = ("torch.softmax", "torch.nn.functional.softmax")
+_BCE = ("torch.nn.functional.binary_cross_entropy",)
+_NLL = ("torch.nn.functional.nll_loss",)
+
+
+class ProbabilitiesBeforeLoss(SourceRule):
+    """Sigmoid before binary cross-entropy, or log of a softmax before NLL.
+
+    What it does
+    Finds `binary_cross_entropy(torch.sigmoid(x), y)` and `nll_loss(torch.log(torch.softmax(x)), y)`, as
+    functions and as `nn.BCELoss` and `nn.NLLLoss`, where the probabilities come from the same function.
+
+    Why it costs
+    Probabilities close to 0 or 1 round to 0 or 1, in float16 already from 1 - 2^-12 on, and their logarithm
+    is lost or infinite. The versions on logits use the log-sum-exp form, which is exact there, in one kernel
+    less; and autocast refuses `binary_cross_entropy` on CUDA.
+
+    Example
+        loss = F.binary_cross_entropy(torch.sigmoid(logits), labels)
+
+    Use instead
+        loss = F.binary_cross_entropy_with_logits(logits, labels)
+
+    When it does not apply
+    Metrics under `torch.no_grad()`, probabilities that are clamped on purpose, `log_softmax` before
+    `nll_loss`, which is stable.
+
+    References
+    PyTorch, Automatic Mixed Precision package, "Prefer binary_cross_entropy_with_logits over
+    binary_cross_entropy".
+    PyTorch, torch.nn.BCEWithLogitsLoss.
+    """
+
+    code = "ARC012"
+    name = "sigmoid-bceloss"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package: Prefer binary_cross_entropy_with_logits",
+        "PyTorch docs, torch.nn.BCEWithLogitsLoss",
+    )
+    triggers = ("binary_cross_entropy(", "BCELoss", "nll_loss", "NLLLoss")
+    requires = (".",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if is_test_path(context.path):
+            return
+        for function in context.tables.functions:
+            for event in function.events:
+                if not isinstance(event, CallEvent) or not event.call.arguments:
+                    continue
+                loss = _loss_kind(context, function, event.call)
+                if not loss or not context.amp.gradients_on(function, event.block):
+                    continue
+                first = keyword(event.call, "input", 0)
+                made = _origin(context, function, first, event) if first is not None else None
+                if made is None:
+                    continue
+                if loss == "bce" and _is_call(
+                    context, function, made, _SIGMOID, "sigmoid", "torch.nn.Sigmoid"
+                ):
+                    better, what = "binary_cross_entropy_with_logits", "sigmoid"
+                elif loss == "nll" and _is_log_softmax(context, function, made):
+                    better, what = "cross_entropy", "log of a softmax"
+                else:
+                    continue
+                yield self.finding(
+                    context.location(event.call.site),
+                    f"`{context.excerpt(event.call.site)}` takes the {what} of logits: probabilities near 0 "
+                    "and 1 lose their logarithm.",
+                    related=(context.related(made.site, f"the {what}"),) if isinstance(made, Call) else (),
+                    evidence={"loss": loss, "instead": better, "function": function.qualified_name},
+                    fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),
+                    identity=f"{function.qualified_name}:{render(event.call)}",
+                )
+
+    valid = (
+        Example(
+            source="""\
+import torch.nn.functional as F
+
+loss = F.binary_cross_entropy_with_logits(logits, labels)
+other = F.nll_loss(F.log_softmax(logits, -1), labels)
+""",
+            note="on logits; log_softmax is stable",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+with torch.no_grad():
+    metric = F.binary_cross_entropy(torch.sigmoid(logits), labels)
+""",
+            note="a metric",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+p = torch.sigmoid(logits).clamp(1e-4, 1 - 1e-4)
+loss = F.binary_cross_entropy(p, labels)
+other = F.binary_cross_entropy(probabilities, labels)
+""",
+            note="clamped on purpose; and from elsewhere",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+loss = F.binary_cross_entropy(torch.sigmoid(logits), labels)
+""",
+            note="in the call",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+criterion = nn.BCELoss()
+
+def step(model, x, y):
+    p = torch.sigmoid(model(x)).squeeze(1)
+    return criterion(p, y)
+""",
+            note="through a variable",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+def loss(logits, labels):
+    return F.nll_loss(torch.log(F.softmax(logits, dim=1)), labels)
+""",
+            note="cross_entropy is the same in one stable kernel",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ProbabilitiesBeforeLoss,)
+
+_KEEP = ("squeeze", "view", "reshape", "flatten", "unsqueeze", "float", "to", "cuda", "contiguous")
+
+
+def _loss_kind(context: SourceContext, function: Function, call: Call) -> str:
+    """'bce' or 'nll' for a call of such a loss, as a function or as a module."""
+    called = context.resolver.called(function, call)
+    if any(name in _BCE for name in called):
+        return "bce"
+    if any(name in _NLL for name in called):
+        return "nll"
+    if called:
+        return ""
+    made = call.function
+    values: list[Expression] = [made] if isinstance(made, Call) else []
+    scopes = [function] * len(values)
+    if isinstance(made, Name):
+        for scope, item in context.resolver.definitions(function, made.dotted)[0]:
+            values.append(unplaced(item.value))
+            scopes.append(scope)
+    kinds = set()
+    for scope, value in zip(scopes, values, strict=True):
+        names = context.resolver.called(scope, value) if isinstance(value, Call) else ()
+        kinds.add("bce" if "torch.nn.BCELoss" in names else "nll" if "torch.nn.NLLLoss" in names else "")
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _origin(
+    context: SourceContext, function: Function, expression: Expression, at: CallEvent
+) -> Expression | None:
+    """What a value is before reshaping; names are followed to their last assignment before the call."""
+    for _ in range(6):
+        if isinstance(expression, Name):
+            earlier = [
+                item
+                for item in context.resolver.assignments(function, expression.dotted)
+                if item.site < at.call.site
+            ]
+            if not earlier:
+                return None
+            last = earlier[-1]
+            visible = last.block in function.enclosing(at.block)
+            if (
+                last.operator
+                or last.unpacked
+                or not visible
+                or (expression.dotted in names_in(last.value) and (isinstance(last.value, Name)))
+            ):
+                return None
+            expression = last.value
+            continue
+        if isinstance(expression, Call):
+            receiver, method = method_of(expression)
+            if receiver is not None and method in _KEEP and not context.resolver.called(function, expression):
+                expression = receiver
+                continue
+        if isinstance(expression, Subscript):
+            expression = expression.value
+            continue
+        return expression
+    return None
+
+
+def _is_call(
+    context: SourceContext,
+    function: Function,
+    expression: Expression,
+    functions: tuple[str, ...],
+    method: str,
+    module: str,
+) -> bool:
+    """A call of one of the functions, of the method on a tensor, or of a module of that class."""
+    if not isinstance(expression, Call):
+        return False
+    called = context.resolver.called(function, expression)
+    if called:
+        return any(name in functions for name in called)
+    receiver, last = method_of(expression)
+    if last == method and receiver is not None and not expression.arguments:
+        return True
+    if isinstance(expression.function, Call):
+        return module in context.resolver.called(function, expression.function)
+    name = dotted(expression.function)
+    made = context.resolver.definitions(function, name)[0] if name else []
+    return bool(made) and all(
+        isinstance(item.value, Call) and module in context.resolver.called(scope, item.value)
+        for scope, item in made
+    )
+
+
+def _is_log_softmax(context: SourceContext, function: Function, expression: Expression) -> bool:
+    if not isinstance(expression, Call):
+        return False
+    inner: Expression | None = None
+    receiver, method = method_of(expression)
+    if "torch.log" in context.resolver.called(function, expression) and expression.arguments:
+        inner = expression.arguments[0].value
+    elif method == "log" and receiver is not None and not expression.arguments:
+        inner = receiver
+    if inner is None:
+        return False
+    if isinstance(inner, Name):
+        made = context.resolver.assignments(function, inner.dotted)
+        inner = made[-1].value if len(made) == 1 else None
+    if not isinstance(inner, Call):
+        return False
+    named = context.resolver.called(function, inner)
+    return any(name in _SOFTMAX for name in named) or (not named and method_of(inner)[1] == "softmax")

@@ -1,0 +1,300 @@
+"""Several products that read the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import Line, gain_phrase, indices_of, line_of, worth_pricing
+from tclint.analysis.sharing import share_finding
+from tclint.analysis.what_if.fusions import with_joined_linears
+from tclint.analysis.widths.alignment import SMALLEST_WIDTH
+from tclint.core.finding import Finding
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+
+class ProjectionsSeparate(GraphRule):
+    """Linear layers that read the same tensor run as separate products.
+
+    What it does
+    Finds linear layers of one module, or of one parent module, that read the very same tensor - query, key
+    and value, the gate and up halves of a gated feed-forward layer, the gates of a hand-written cell - and
+    prices them as one layer of all their outputs whose result is split.
+
+    Why it costs
+    Each product reads the input again, and each alone has fewer tiles than one of all their columns: the
+    GPU's last wave is emptier. In backward, the gradients of the input are three products and two sums
+    instead of one product.
+
+    Example
+        q, k, v = self.q(x), self.k(x), self.v(x)
+
+    Use instead
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+
+    When it does not apply
+    Cross attention, whose key and value read another tensor (those two still may be one). Wide layers,
+    which fill the GPU alone: the predicted gain decides. Tensor parallelism and per-matrix optimizers
+    (Muon, Shampoo) may want the matrices apart. Checkpoints with separate weights have to be converted by
+    concatenating them.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate weights and gate
+    activations where possible.
+    """
+
+    code = "ARC004"
+    name = "qkv-separate"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = (p(x).view(b, s, self.heads, -1).transpose(1, 2) for p in (self.q, self.k, self.v))
+        return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, s, w))
+
+
+def build_model():
+    return Attention(256, 4)
+
+
+def example_inputs():
+    return empty(16, 128, 256)
+""",
+            "query, key and value of a small model",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class GatedFeedForward(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+def build_model():
+    return nn.Sequential(*[GatedFeedForward(256, 512) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(4, 256, 256)
+""",
+            "gate and up: one finding for all blocks",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Cell(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gates = nn.ModuleList([nn.Linear(width, width) for _ in range(4)])
+
+    def forward(self, x):
+        i, f, g, o = (gate(x) for gate in self.gates)
+        return o.sigmoid() * (f.sigmoid() + i.sigmoid() * g.tanh()).tanh()
+
+
+def build_model():
+    return nn.Sequential(*[Cell(256) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(256, 256)
+""",
+            "the gates of a cell, in a list",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def build_model():
+    return Attention(256)
+
+
+def example_inputs():
+    return empty(16, 128, 256)
+""",
+            "one layer already",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.q = nn.Linear(width, width)
+        self.k = nn.Linear(width, width)
+
+    def forward(self, x, memory):
+        return self.q(x) @ self.k(memory).transpose(1, 2)
+
+
+def build_model():
+    return CrossAttention(256)
+
+
+def example_inputs():
+    return empty(16, 128, 256), empty(16, 128, 256)
+""",
+            "two inputs",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(1024, 8192)
+        self.boxes = nn.Linear(8192, 4)
+        self.score = nn.Linear(8192, 1)
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.boxes(x), self.score(x)
+
+
+def build_model():
+    return Heads()
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "a box and a score are heads, not parts of one projection",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(256, 256)
+
+    def forward(self, x):
+        return self.layer(x) + self.layer(x)
+
+
+def build_model():
+    return Shared()
+
+
+def example_inputs():
+    return empty(1024, 256)
+""",
+            "one layer called twice is not two",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        by_lines: dict[tuple[Line, ...], list[list[Op]]] = {}
+        for layers in _layers_of_one_input(context):
+            by_lines.setdefault(tuple(sorted({line_of(op) for op in layers})), []).append(layers)
+        for sets in by_lines.values():
+            ops = [op for layers in sets for op in layers]
+            if worth_pricing(context, indices_of(ops)):
+                yield self._finding(context, sets, ops)
+
+    def _finding(self, context: GraphContext, sets: list[list[Op]], ops: list[Op]) -> Finding:
+        indices = [indices_of(layers) for layers in sets]
+        effect = context.effect(indices_of(ops), graph=with_joined_linears(context.graph, indices))
+        widths = " + ".join(str(op.outputs[0].shape[-1]) for op in sets[0])
+        return share_finding(
+            self,
+            context,
+            ops,
+            "linear layer",
+            f", {len(sets[0])} of them reading the same input each time; as one layer of {widths} outputs "
+            f"they {_plural(gain_phrase(effect))}",
+            effect=effect,
+            advice="Build one linear layer with all the outputs and split its result with chunk or split.",
+            evidence={"joined": len(sets[0])},
+            others="a layer that reads the same input",
+            change=Change(edit=partial(with_joined_linears, layers=indices)),
+        )
+
+
+def _plural(phrase: str) -> str:
+    return "are" + phrase.removeprefix("is")
+
+
+def _layers_of_one_input(context: GraphContext) -> Iterator[list[Op]]:
+    """Sets of at least two linear layers of one parent module that read the same tensor."""
+    found: dict[tuple[object, ...], list[Op]] = {}
+    weights: dict[str, int] = {}
+    for op in context.graph.ops:
+        for spec in op.inputs:
+            if spec.parameter is not None:
+                weights[spec.parameter] = weights.get(spec.parameter, 0) + 1
+        weight = op.input("weight")
+        if op.name != "linear" or weight is None or weight.parameter is None:
+            continue
+        if op.outputs[0].shape[-1] < SMALLEST_WIDTH:
+            continue  # a score, a box: heads, not parts of one thing
+        source = op.inputs[0]
+        if source.producer is None and source.input_name is None:
+            continue
+        parent = op.module_path.rpartition(".")[0]
+        # The gates of a list of layers have the list as their parent.
+        key = (source.producer, source.output_index, source.input_name, source.shape, parent)
+        found.setdefault((*key, op.input("bias") is None), []).append(op)
+    for layers in found.values():
+        once = [op for op in layers if weights[_weight(op)] == 1]
+        if len(once) >= 2:
+            yield once
+
+
+def _weight(op: Op) -> str:
+    weight = op.input("weight")
+    assert weight is not None
+    return weight.parameter or ""
+
+
+RULES = (ProjectionsSeparate,)

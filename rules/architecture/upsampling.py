@@ -1,0 +1,170 @@
+"""Rearranging and interpolating large images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import by_line, indices_of, worth_pricing
+from tclint.analysis.sharing import share_finding
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+
+_HIGH_RESOLUTION = 256 * 256
+"""Positions from which on an image is large: the edge of a quarter of a megapixel."""
+
+
+class UpsampleHires(GraphRule):
+    """Pixel shuffles or interpolations of large images take a part of the step.
+
+    What it does
+    Finds pixel shuffle, its inverse and interpolation on images of at least 256 x 256 positions and
+    reports each kind's share of the step where it is worth it.
+
+    Why it costs
+    They compute nothing, or next to nothing: every value is read and written, at the largest resolution
+    the model has, and again in backward.
+
+    Example
+        x = F.interpolate(x, scale_factor=2)      # 64 channels, to 512 x 512
+        x = self.conv(x)                          # 64 -> 3
+
+    Use instead
+        x = self.conv(x)                          # 64 -> 12, at 256 x 256
+        x = F.pixel_shuffle(x, 2)                 # moves 12 channels instead of 64
+
+    When it does not apply
+    Where the upsampled tensor is narrow already (a pixel shuffle of the last layer is how it should be
+    done, and is small). What a rearranged model gains is not predicted.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: memory-limited layers.
+    Shi et al., Real-Time Single Image and Video Super-Resolution (arXiv 1609.05158).
+    """
+
+    code = "ARC009"
+    name = "upsample-hires"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    up = nn.Upsample(scale_factor=2)
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), up, nn.Conv2d(64, 3, 3, padding=1))
+
+
+def example_inputs():
+    return empty(4, 64, 256, 256)
+""",
+            "64 channels interpolated to 512 x 512",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    up = nn.Upsample(scale_factor=2, mode="bilinear")
+    return nn.Sequential(nn.Conv2d(32, 128, 3, padding=1), up, nn.Conv2d(128, 32, 1))
+
+
+def example_inputs():
+    return empty(4, 32, 256, 256)
+""",
+            "bilinear",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 256, 3, padding=1), nn.PixelShuffle(2), nn.Conv2d(64, 64, 1))
+
+
+def example_inputs():
+    return empty(4, 64, 256, 256)
+""",
+            "a wide pixel shuffle",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Conv2d(256, 256, 3, padding=1) for _ in range(8)]
+    return nn.Sequential(*body, nn.Conv2d(256, 12, 3, padding=1), nn.PixelShuffle(2))
+
+
+def example_inputs():
+    return empty(4, 256, 256, 256)
+""",
+            "a narrow last layer: twelve channels",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Upsample(scale_factor=2))
+
+
+def example_inputs():
+    return empty(4, 64, 14, 14)
+""",
+            "small images",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ConvTranspose2d(64, 64, 2, stride=2))
+
+
+def example_inputs():
+    return empty(4, 64, 256, 256)
+""",
+            "a transposed convolution computes",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        large = [
+            op
+            for op in context.graph.ops
+            if op.name.startswith(("upsample", "_upsample", "pixel_"))
+            and max(prod(spec.shape[2:]) for spec in (op.inputs[0], op.outputs[0])) >= _HIGH_RESOLUTION
+        ]
+        for ops in by_line(large).values():
+            if not worth_pricing(context, indices_of(ops)):
+                continue
+            spec = max((op.outputs[0] for op in ops), key=lambda output: output.numel)
+            size = "x".join(str(side) for side in spec.shape[2:])
+            yield share_finding(
+                self,
+                context,
+                ops,
+                ops[0].name,
+                f", moving {spec.shape[1]} channels of up to {size}",
+                effect=Effect(unknown="what a rearranged model costs is not predicted"),
+                advice="Reduce the channels before upsampling, and upsample as late as the model allows.",
+                evidence={"channels": spec.shape[1], "size": size},
+            )
+
+
+RULES = (UpsampleHires,)

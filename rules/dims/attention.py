@@ -1,0 +1,366 @@
+"""Attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.attention import AttentionBlock, attention_blocks
+from tclint.analysis.change import Change, resize
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    gain_phrase,
+    indices_of,
+    layers_take,
+    line_of,
+    rounded,
+    sentence,
+    share_percent,
+    worth_pricing,
+)
+from tclint.analysis.what_if.layer_edits import with_head_dim
+from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
+from tclint.analysis.widths.bounds import alignment_gain_percent
+from tclint.analysis.widths.misalignment import misaligned_layers
+from tclint.analysis.widths.padding import mean_gain_percent
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.ops import Graph
+
+_SMALLEST_HEAD, _LARGEST_HEAD = 32, 256
+"""Fused kernels exist up to 256; below 32 a head is less than a tile's edge."""
+
+
+class HeadDim(GraphRule):
+    """Attention heads have a size that its kernels pad or run slowly.
+
+    What it does
+    Looks at the size of a head (model width over number of heads) of every attention, fused or written
+    out as product, softmax and product. Sizes that are no power of two, or no multiple of 8 (4 in TF32),
+    are priced against other numbers of heads of the same total width.
+
+    Why it costs
+    Fused kernels exist for a few head sizes and compute the next larger one: 80 costs as much as 96.
+    Written-out attention multiplies with the head size as inner dim, once per head: a misaligned one runs
+    on slow kernels, and a small one leaves little work per tile.
+
+    Example
+        nn.MultiheadAttention(embed_dim=2560, num_heads=32)   # heads of 80
+
+    Use instead
+        nn.MultiheadAttention(embed_dim=2560, num_heads=40)   # heads of 64; or 20 of 128
+
+    When it does not apply
+    Fewer or more heads are another model, with other weights: a choice for training from scratch. Powers
+    of two are left alone, also small ones.
+
+    References
+    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489):
+    hidden size per head divisible by 64, or by the largest power of two possible.
+    """
+
+    code = "DIM005"
+    name = "head-dim"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = ("The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489)",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        x = scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(x.transpose(1, 2).reshape(b, s, w))
+
+
+def build_model():
+    return nn.Sequential(*[Attention(2560, 32) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(4, 4096, 2560)
+""",
+            "GPT-3 2.7B's 32 heads of 80, the case of the paper",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-2, -1)) * (w // self.heads) ** -0.5
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, s, w))
+
+
+def build_model():
+    return nn.Sequential(*[Attention(800, 16) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(8, 1024, 800)
+""",
+            "written out, heads of 50",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(640, 16, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return empty(8, 4096, 640)
+""",
+            "heads of 40, padded inside the kernel",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(2560, 40, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return empty(4, 2048, 2560)
+""",
+            "heads of 64",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(96, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return empty(512, 49, 96)
+""",
+            "heads of 32, as in windowed attention",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.MultiheadAttention(1152, 16, batch_first=True)
+        self.body = nn.Sequential(*[nn.Linear(1152, 1152) for _ in range(24)])
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.pool(x[:, :1], x, x, need_weights=False)[0]
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return empty(64, 256, 1152)
+""",
+            "heads of 72, but attention is a negligible part of the step",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        # Unsplit attention over a misaligned width is linear-misaligned's.
+        widths = {dim.size for layers in context.once(misaligned_layers) for dim in layers.dims}
+        blocks = [
+            block
+            for block in attention_blocks(context.graph)
+            if self._is_odd(block, context) and (block.heads or block.head_dim not in widths)
+        ]
+        by_size: dict[tuple[object, ...], list[AttentionBlock]] = {}
+        for block in blocks:
+            key = (line_of(block.ops[0]), block.head_dim, block.heads, block.is_fused)
+            by_size.setdefault(key, []).append(block)
+        for same in by_size.values():
+            if not worth_pricing(context, indices_of(op for block in same for op in block.ops)):
+                continue
+            finding = self._finding(context, same)
+            if finding is not None:
+                yield finding
+
+    def _is_odd(self, block: AttentionBlock, context: GraphContext) -> bool:
+        multiple = efficient_multiple(context.settings.precision)
+        size = block.head_dim
+        if (
+            multiple is None
+            or size < SMALLEST_WIDTH
+            or block.heads == 1
+            or block.heads * size % multiple != 0
+        ):
+            # A misaligned total width is linear-misaligned's: padding it changes the heads as well. One
+            # head was not made by splitting a width.
+            return False
+        if _is_given(block, context):
+            return False  # attention over channels: what it sums over are tokens, not features of a head
+        return size % multiple != 0 or size & (size - 1) != 0
+
+    def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
+        block = blocks[0]
+        ops = [op for each in blocks for op in each.ops]
+        concerned = indices_of(ops)
+        shares = share_percent(context, concerned)
+        evidence = {"head_dim": block.head_dim, "heads": block.heads, "share_percent": rounded(shares)}
+        width = block.heads * block.head_dim
+        message = (
+            f"{sentence(layers_take([each.ops[0] for each in blocks], 'attention', shares))} with heads of "
+            f"{block.head_dim}{f' ({width} over {block.heads} heads)' if block.heads else ''}"
+        )
+        best: tuple[int, Effect] | None = None
+        reason = "the number of heads cannot be told from the graph"
+        for head_dim in _candidates(block):
+            changed = self._changed(context, blocks, head_dim)
+            if isinstance(changed, str):
+                reason = changed
+                continue
+            effect = context.effect(concerned, graph=changed)
+            if best is None or mean_gain_percent(effect) > mean_gain_percent(best[1]):
+                best = head_dim, effect
+        location = context.location(block.ops[0])
+        if best is None:
+            multiple = efficient_multiple(context.settings.precision) or 1
+            bound = alignment_gain_percent(context, concerned, (multiple,))
+            if max(bound.values()) < context.settings.min_gain_percent:
+                return None
+            return self.finding(
+                location,
+                f"{message}; at most {max(bound.values()):.1f} % of the step is lost to misalignment.",
+                effect=Effect(unknown=reason),
+                evidence=evidence | {"gain_is_at_most_percent": rounded(bound)},
+                fix=Fix("Choose a number of heads that makes their size 64 or 128."),
+                level="info",
+            )
+        head_dim, effect = best
+        return self.finding(
+            location,
+            f"{message}; {width // head_dim} heads of {head_dim} {gain_phrase(effect)}.",
+            effect=effect,
+            evidence=evidence | {"better_head_dim": head_dim, "better_heads": width // head_dim},
+            fix=Fix(
+                f"Train with {width // head_dim} heads of {head_dim} in the same total width of {width}."
+            ),
+            change=self._change(context, blocks, head_dim),
+        )
+
+    def _change(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Change:
+        if blocks[0].is_fused:
+            ops = [block.ops[0] for block in blocks]
+            return Change(edit=partial(with_head_dim, ops=ops, head_dim=head_dim))
+        sizes = _rewritten(context, blocks, head_dim)
+        return Change() if isinstance(sizes, str) else resize(sizes)
+
+    def _changed(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Graph | str:
+        if blocks[0].is_fused:
+            changed = with_head_dim(context.graph, [block.ops[0] for block in blocks], head_dim)
+            return changed or "the key and value heads do not divide so"
+        sizes = _rewritten(context, blocks, head_dim)
+        if isinstance(sizes, str):
+            return sizes
+        try:
+            return context.dims.resize(sizes)
+        except DimsUnresolved as error:
+            return str(error)
+
+
+def _is_given(block: AttentionBlock, context: GraphContext) -> bool:
+    """Whether the inner dim of the scores is the data's."""
+    op = block.ops[0]
+    group = context.dims.group_of_input(op.index, 0, len(op.inputs[0].shape) - 1)
+    return group is not None and group.fixed is not None
+
+
+def _rewritten(
+    context: GraphContext, blocks: list[AttentionBlock], head_dim: int
+) -> dict[DimGroup, int] | str:
+    """Written-out attention: the dims of heads and head size change together, their product stays."""
+    changes: dict[DimGroup, int] = {}
+    for block in blocks:
+        scores = block.ops[0]
+        rank = len(scores.inputs[0].shape)
+        heads = context.dims.group_of_input(scores.index, 0, rank - 3)
+        size = context.dims.group_of_input(scores.index, 0, rank - 1)
+        if heads is None or size is None or rank < 4:
+            return "the number of heads cannot be told from the graph"
+        changes[heads] = block.heads * block.head_dim // head_dim
+        changes[size] = head_dim
+    return changes
+
+
+def _candidates(block: AttentionBlock) -> tuple[int, ...]:
+    """Head sizes that divide the width evenly, best liked first: 64, 128, then the nearest multiples of 8."""
+    width = block.heads * block.head_dim
+    fitting = [
+        size
+        for size in range(_SMALLEST_HEAD, _LARGEST_HEAD + 1, 8)
+        if width and width % size == 0 and size != block.head_dim
+    ]
+    liked = [size for size in (64, 128) if size in fitting]
+    others = sorted((s for s in fitting if s not in liked), key=lambda size: abs(size - block.head_dim))
+    return (*liked, *others[: 3 - len(liked)])
+
+
+RULES = (HeadDim,)

@@ -1,0 +1,311 @@
+"""Experts that get few tokens each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.latency import batch_is_assumed, latency_bound
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
+from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.sharing import share_finding
+from tclint.analysis.widths.alignment import round_up
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.ops import Op
+
+_FEW_TOKENS = 128
+_LIKED = 64
+"""Capacities in multiples of it fill the tiles of a product, too."""
+_ROUTED_BY = frozenset(
+    {"index", "index_select", "gather", "_unsafe_index", "masked_select", "take_along_dim"}
+)
+_NUMBER = re.compile(r"\.\d+(?=\.|$)")
+
+
+class ExpertTokens(GraphRule):
+    """The experts of a mixture get few tokens each, or a number that is no multiple of 8.
+
+    What it does
+    Finds experts - several equal linear layers of a list that read selected rows, or one batched product
+    with a weight per expert - and reports them when each gets fewer than 128 tokens or, with fixed
+    capacities, a number that is no multiple of 8 (16 for fp8), and their share of the step is worth it.
+    Where the capacity is a dim of its own, the priced alternative is 128 tokens (per token), or the next
+    multiple.
+
+    Why it costs
+    Every expert reads its whole weights for the tokens it gets. With fewer than 128 the GPU waits for
+    memory, as a dense layer with so small a batch would.
+
+    Example
+        experts = nn.ModuleList([Expert(1024, 4096) for _ in range(64)])      # 2048 tokens, 32 each
+
+    Use instead
+        experts = nn.ModuleList([Expert(1024, 4096) for _ in range(8)])       # 256 each; or a larger batch
+
+    When it does not apply
+    Inference with few tokens, and models that wait as a whole (latency-bound-layers). In 16 bits an odd
+    capacity is a number of rows, contiguous in no matrix: its price says that it costs next to nothing. How
+    many tokens an expert gets is decided by routing: tclint spreads them evenly and says so among its
+    assumptions.
+
+    References
+    NVIDIA, Transformer Engine, grouped products: dims divisible by 16 in fp8.
+    NVIDIA, Linear/Fully-Connected Layers User's Guide: batch sizes above 128.
+    """
+
+    code = "DIM016"
+    name = "expert-tokens"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA Transformer Engine, quantized and grouped matrix products",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, batch size",
+    )
+    invalid = (
+        Example(
+            """
+from torch import empty, nn, zeros_like
+
+
+class Mixture(nn.Module):
+    def __init__(self, width, experts):
+        super().__init__()
+        self.router = nn.Linear(width, experts)
+        self.experts = nn.ModuleList([nn.Linear(width, width) for _ in range(experts)])
+
+    def forward(self, x):
+        choice = self.router(x).argmax(-1)
+        out = zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = (choice == number).nonzero().squeeze(-1)
+            out = out.index_add(0, rows, expert(x[rows]))
+        return out
+
+
+def build_model():
+    return Mixture(1024, 16)
+
+
+def example_inputs():
+    return empty(1024, 1024)
+""",
+            "64 tokens for each of 16 experts",
+        ),
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Batched(nn.Module):
+    def __init__(self, experts, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(empty(experts, width, hidden))
+        self.down = nn.Parameter(empty(experts, hidden, width))
+
+    def forward(self, x):
+        return bmm(bmm(x, self.up).relu(), self.down)
+
+
+def build_model():
+    return Batched(32, 1024, 4096)
+
+
+def example_inputs():
+    return empty(32, 48, 1024)
+""",
+            "a capacity of 48 tokens",
+        ),
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Batched(nn.Module):
+    def __init__(self, experts, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(empty(experts, width, hidden))
+        self.down = nn.Parameter(empty(experts, hidden, width))
+
+    def forward(self, x):
+        return bmm(bmm(x, self.up).relu(), self.down)
+
+
+def build_model():
+    return Batched(8, 512, 2048)
+
+
+def example_inputs():
+    return empty(8, 1000, 512)
+""",
+            "a capacity of 1000 tokens, in fp8",
+            {"quantized": "fp8", "gpus": ("h100",)},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import bmm, empty, nn
+
+
+class Batched(nn.Module):
+    def __init__(self, experts, width, hidden):
+        super().__init__()
+        self.up = nn.Parameter(empty(experts, width, hidden))
+        self.down = nn.Parameter(empty(experts, hidden, width))
+
+    def forward(self, x):
+        return bmm(bmm(x, self.up).relu(), self.down)
+
+
+def build_model():
+    return Batched(8, 512, 2048)
+
+
+def example_inputs():
+    return empty(8, 1024, 512)
+""",
+            "1024 tokens each",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
+
+
+def example_inputs():
+    return empty(64, 1024)
+""",
+            "layers one after the other are no experts",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Attention(nn.Module):
+    def forward(self, q, k):
+        return (q @ k.transpose(1, 2)).softmax(-1) @ k
+
+
+def build_model():
+    return Attention()
+
+
+def example_inputs():
+    return empty(64, 60, 64), empty(64, 60, 64)
+""",
+            "batched products of activations",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        is_fp8 = "fp8" in (context.settings.quantized, context.settings.precision)
+        multiple = 16 if is_fp8 else 8
+        found: dict[tuple[object, ...], list[Op]] = {}
+        for op in leaf_ops(context.graph):
+            key = _expert_key(op, context)
+            if key is not None:
+                found.setdefault(key, []).append(op)
+        for ops in by_line(self._starved(found, multiple)).values():
+            if not worth_pricing(context, indices_of(ops)):
+                continue
+            tokens = sorted({_tokens(op) for op in ops})
+            few = tokens[0] < _FEW_TOKENS
+            if few and (batch_is_assumed(context) or context.once(latency_bound) is not None):
+                continue  # a model that waits as a whole is told so once, by latency-bound-layers
+            wanted = _FEW_TOKENS if few else round_up(tokens[0], max(multiple, _LIKED))
+            effect = (
+                Effect(
+                    unknown="grouped fp8 products refuse such a capacity: there is no step to compare with"
+                )
+                if is_fp8 and not few
+                else _with_capacity(context, ops, wanted, per_token=few)
+            )
+            gain = "" if effect.unknown else f"; {wanted} {gain_phrase(effect)}{' per token' if few else ''}"
+            yield share_finding(
+                self,
+                context,
+                ops,
+                "expert product",
+                f", with {tokens[0]} tokens per expert"
+                + (f", fewer than {_FEW_TOKENS}" if few else f", no multiple of {multiple}")
+                + gain,
+                effect=effect,
+                advice="Give each expert more tokens (larger batch, fewer experts on a GPU)"
+                if few
+                else f"Choose a capacity that is a multiple of {max(multiple, _LIKED)}.",
+                evidence={"tokens": tokens},
+            )
+
+    def _starved(self, found: dict[tuple[object, ...], list[Op]], multiple: int) -> Iterator[Op]:
+        for (kind, *_), ops in found.items():
+            if kind == "list" and len(ops) < 2:
+                continue
+            for op in ops:
+                tokens = _tokens(op)
+                if 0 < tokens < _FEW_TOKENS or (kind == "batched" and tokens % multiple):
+                    yield op
+
+
+def _with_capacity(context: GraphContext, ops: list[Op], tokens: int, *, per_token: bool) -> Effect:
+    """What another capacity gains in the experts: of the same tokens, or of the step that pads to it."""
+    groups: dict[str, DimGroup] = {}
+    for op in ops:
+        if op.kind == "linear":
+            return Effect(unknown="how many tokens an expert gets depends on routing")
+        group = context.dims.group_of_output(op.index, 0, len(op.outputs[0].shape) - 2)
+        if group is None or group.composite:
+            return Effect(unknown="the capacity cannot be told from the graph")
+        groups[group.id] = group
+    sizes = dict.fromkeys(groups.values(), tokens)
+    try:
+        changed = context.dims.resize(sizes)
+    except DimsUnresolved as error:
+        return Effect(unknown=str(error))
+    if not per_token:
+        return context.effect(indices_of(ops), graph=changed)
+    ratio = tokens / _tokens(ops[0])
+    return context.effect(indices_of(ops), graph=changed, work_ratio=ratio, only_concerned=True)
+
+
+def _tokens(op: Op) -> int:
+    return op.outputs[0].numel // op.outputs[0].shape[-1] if op.kind == "linear" else op.outputs[0].shape[-2]
+
+
+def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
+    """What the experts of one layer have in common; None for a layer that is no expert."""
+    if op.name in ("bmm", "baddbmm", "matmul") and len(op.outputs[0].shape) == 3:
+        weight = op.inputs[-1]
+        batched = weight.parameter is not None and len(weight.shape) == 3 and weight.shape[0] > 1
+        return ("batched", weight.parameter) if batched else None
+    number = _NUMBER.search(op.module_path)
+    if op.kind != "linear" or number is None or not op.outputs[0].shape:
+        return None
+    source = op.inputs[0]
+    while source.producer is not None:
+        producer = context.graph.ops[source.producer]
+        if producer.name in _ROUTED_BY:
+            return "list", _NUMBER.sub(".*", op.module_path), op.inputs[1].shape
+        if producer.kind not in ("view", "elementwise", "linear", "norm") or not producer.inputs:
+            return None
+        if producer.kind == "linear" and not _same_expert(producer, op):
+            return None
+        source = producer.inputs[0]
+    return None
+
+
+def _same_expert(first: Op, second: Op) -> bool:
+    """The hidden layer of an expert reads what its first layer made."""
+    return first.module_path.rpartition(".")[0] == second.module_path.rpartition(".")[0]
+
+
+RULES = (ExpertTokens,)

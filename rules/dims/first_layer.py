@@ -1,0 +1,224 @@
+"""The first convolution of a network on images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    by_line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    rounded,
+    share_percent,
+    share_phrase,
+    worth_pricing,
+)
+from tclint.analysis.op_dims import convolutions, groups_of
+from tclint.analysis.what_if.layer_edits import with_input_channels
+from tclint.analysis.what_if.scenarios import channels_last
+from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.analysis.widths.padding import mean_gain_percent
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+
+class FirstLayerC3(GraphRule):
+    """The first convolution reads images of three channels (or one), where four are as cheap.
+
+    What it does
+    Finds the convolution that reads the model's input with one to three channels, and prices the same
+    layer on images stored with four (or eight) channels, the added ones zero; both in channels_last,
+    which the kernels for four channels need.
+
+    Why it costs
+    Tensor Core convolutions read channels in groups of 16 bytes. cuDNN has special kernels for C = 4 in
+    NHWC; with C = 3 it pads the images on every step, or runs without Tensor Cores. On V100 such first
+    layers are measured slower in fp16 than in fp32.
+
+    Example
+        nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3)     # images [N, 3, 224, 224]
+
+    Use instead
+        nn.Conv2d(4, 64, kernel_size=7, stride=2, padding=3)     # images padded to [N, 4, 224, 224] NHWC
+
+    When it does not apply
+    Where the first layer is a small part of the step, as in most large models. Weights of a pretrained
+    first layer need a zero slice for the added channel. Convolutions whose stride equals their kernel
+    (patch embeddings) profit less.
+
+    References
+    NVIDIA, Convolutional Layers User's Guide, section Channels In and Out: C = 4 has special kernels,
+    padding three channels to four suffices for a first layer of stride 2.
+    """
+
+    code = "DIM006"
+    name = "first-layer-c3"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Convolutional Layers User's Guide, Channels In and Out",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+    return nn.Sequential(stem, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+
+
+def example_inputs():
+    return empty(64, 3, 224, 224)
+""",
+            "the stem of a residual network",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, stride=2, padding=1)
+        self.body = nn.Conv2d(32, 64, 3, stride=2, padding=1)
+
+    def forward(self, images):
+        return self.body(self.stem((images - 0.45) / 0.225).relu())
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return empty(64, 3, 256, 256)
+""",
+            "images that the model normalises first",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(1, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+
+
+def example_inputs():
+    return empty(8, 1, 512, 512)
+""",
+            "slices of one channel, as in medical imaging",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(4, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+
+
+def example_inputs():
+    return empty(64, 4, 224, 224)
+""",
+            "padded to four channels",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 3, 3, padding=1), nn.Conv2d(3, 64, 3, padding=1))
+
+
+def example_inputs():
+    return empty(16, 64, 64, 64)
+""",
+            "three channels in the middle are no first layer",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    stem = nn.Conv2d(3, 512, 16, stride=16)
+    return nn.Sequential(stem, *[nn.Conv2d(c, 4096, 3, padding=1) for c in (512, 4096, 4096)])
+
+
+def example_inputs():
+    return empty(32, 3, 224, 224)
+""",
+            "a patch embedding that costs next to nothing",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if efficient_multiple(context.settings.precision) is None:
+            return
+        stems = [op for op in convolutions(context.graph) if self._reads_images(op, context)]
+        for ops in by_line(stems).values():
+            concerned = indices_of(ops)
+            if worth_pricing(context, concerned):
+                yield self._finding(context, ops)
+
+    def _reads_images(self, op: Op, context: GraphContext) -> bool:
+        source = op.input("input")
+        if source is None or len(source.shape) != 4 or source.shape[1] > 3 or groups_of(op) != 1:
+            return False
+        if "transpose" in op.name:
+            return False
+        # Normalising the images first (x - mean) / std keeps their channels.
+        group = context.dims.group_of_input(op.index, op.input_names.index("input"), 1)
+        from_input = group is not None and (group.fixed or "").startswith("model input")
+        return from_input or source.input_name is not None
+
+    def _finding(self, context: GraphContext, ops: list[Op]) -> Finding:
+        concerned = indices_of(ops)
+        source = ops[0].inputs[0]
+        priced = {
+            channels: context.effect(
+                concerned,
+                graph=with_input_channels(context.graph, ops, channels),
+                start=channels_last,
+                change=channels_last,
+            )
+            for channels in (4, 8)
+        }
+        channels = max(priced, key=lambda count: mean_gain_percent(priced[count]))
+        effect = priced[channels]
+        shares = share_percent(context, concerned)
+        return self.finding(
+            context.location(costliest(context, ops)),
+            f"The first convolution reads {source.shape[1]} channel{'s' if source.shape[1] > 1 else ''} and "
+            f"takes {share_phrase(shares)}; in channels_last, padding the images to {channels} channels "
+            f"{gain_phrase(effect)}.",
+            effect=effect,
+            evidence={
+                "channels": source.shape[1],
+                "padded_channels": channels,
+                "share_percent": rounded(shares),
+            },
+            fix=Fix(
+                f"Pad the images to {channels} channels with zeros where they are loaded, keep them "
+                f"channels_last, and give this layer in_channels={channels}."
+            ),
+            change=Change(
+                edit=partial(with_input_channels, ops=ops, channels=channels), scenario=channels_last
+            ),
+        )
+
+
+RULES = (FirstLayerC3,)

@@ -1,0 +1,196 @@
+"""What older libraries require."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import indices_of, worth_pricing
+from tclint.analysis.sharing import share_finding
+from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+from tclint.graph.lowering.work import Convolution, Gemm, Work
+from tclint.graph.ops import Op
+
+_CUDA = (11, 0)
+_CUDNN = (7, 6, 3)
+
+
+class AlignmentRequired(GraphRule):
+    """With this CUDA or cuDNN version, misaligned layers do not use Tensor Cores at all.
+
+    What it does
+    With --cuda below 11.0 or --cudnn below 7.6.3, finds matrix products of which M, N or K, and
+    convolutions of which C or K, is no multiple of 8 (fp16), and reports them with their share of the step
+    as later versions would run it.
+
+    Why it costs
+    Those versions have Tensor Core kernels for aligned dims only and run everything else on CUDA cores, a
+    multiple slower. cuBLAS 11 and cuDNN 7.6.3 use Tensor Cores for any dims.
+
+    Example
+        nn.Linear(1024, 1001)      # CUDA 10.2
+
+    Use instead
+        nn.Linear(1024, 1008)      # or CUDA 11 and later
+
+    When it does not apply
+    Without --cuda and --cudnn, or with later versions. How much slower is not predicted: such versions
+    have not been measured.
+
+    References
+    NVIDIA, Matrix Multiplication Background User's Guide, Table 1: multiples required before cuBLAS 11.0
+    and cuDNN 7.6.3.
+    """
+
+    code = "DIM017"
+    name = "alignment-required"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = ("NVIDIA Matrix Multiplication Background User's Guide, Table 1",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "a width of 1001",
+            {"cuda": "10.2", "gpus": ("v100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+
+
+def example_inputs():
+    return empty(4097, 1024)
+""",
+            "rows count, too",
+            {"cuda": "10.2", "gpus": ("v100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 60, 3, padding=1), nn.ReLU(), nn.Conv2d(60, 64, 3, padding=1))
+
+
+def example_inputs():
+    return empty(16, 3, 64, 64)
+""",
+            "60 channels",
+            {"cudnn": "7.6.2", "gpus": ("v100",)},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 1008), nn.ReLU(), nn.Linear(1008, 1024))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "aligned",
+            {"cuda": "10.2", "gpus": ("v100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "CUDA 11.8 needs no alignment",
+            {"cuda": "11.8", "cudnn": "8.6"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "fp32 has no Tensor Cores to miss",
+            {"cuda": "10.2", "precision": "fp32"},
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        settings = context.settings
+        multiple = efficient_multiple(settings.precision)
+        if multiple is None:
+            return
+        old: list[tuple[type[Work], str, str]] = []
+        if settings.cuda and _version(settings.cuda) < _CUDA:
+            old.append((Gemm, "matrix product", f"CUDA {settings.cuda}"))
+        if settings.cudnn and _version(settings.cudnn) < _CUDNN:
+            old.append((Convolution, "convolution", f"cuDNN {settings.cudnn}"))
+        for kind, noun, version in old:
+            ops = [op for op in context.graph.ops if self._is_refused(op, context, kind, multiple)]
+            if ops and worth_pricing(context, indices_of(ops)):
+                yield share_finding(
+                    self,
+                    context,
+                    ops,
+                    noun,
+                    f" already with later versions; {version} runs dims that are no multiples of {multiple} "
+                    "without Tensor Cores",
+                    effect=Effect(unknown="versions that old have not been measured"),
+                    advice=f"Pad every dim to a multiple of {multiple}, or use CUDA 11 and cuDNN 7.6.3.",
+                    evidence={"version": version, "multiple": multiple},
+                    identity=noun,
+                )
+
+    def _is_refused(self, op: Op, context: GraphContext, kind: type[Work], multiple: int) -> bool:
+        first = context.estimate(context.scenarios[0])
+        return any(
+            isinstance(row.work, kind) and any(size % multiple for size in _sizes(row.work))
+            for row in first.rows_of(op.index)
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _sizes(work: Work) -> tuple[int, ...]:
+    if isinstance(work, Gemm):
+        return work.m, work.n, work.k
+    if isinstance(work, Convolution) and work.groups == 1:
+        return work.in_channels, work.out_channels
+    return ()
+
+
+RULES = (AlignmentRequired,)

@@ -1,0 +1,373 @@
+"""Tiles and waves: sizes just above what fills the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
+from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in
+from tclint.analysis.widths.bounds import quantization_loss_percent
+from tclint.analysis.widths.resizing import LARGEST_CUT, best_batch
+from tclint.analysis.widths.tile_widths import advisory, chosen_widths, width_findings
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example
+
+_NARROW = 1024
+"""From here on, the part of a width that rounding to 128 bytes concerns is below a sixteenth."""
+
+
+class Ampere128Bytes(GraphRule):
+    """A narrow layer misses the 128-byte multiple that A100-class GPUs prefer.
+
+    What it does
+    On GPUs of compute capability 8.0 and above, tries layer widths below 1024 that are aligned but no
+    multiple of 128 bytes (64 in fp16 and bf16, 32 in TF32) at the multiples next to them, together with
+    everything coupled to them. It reports those whose predicted gain exceeds the work that the smaller
+    size saves anyway.
+
+    Why it costs
+    Ampere reads its caches in lines of 128 bytes and computes tiles of 64 to 256 elements: a narrow matrix
+    that just exceeds a tile computes and loads a whole tile more, of which it uses a corner. That is why
+    512 instead of 520 matters more than 5120 instead of 5128.
+
+    Example
+        nn.Linear(512, 264)
+
+    Use instead
+        nn.Linear(512, 256)
+
+    When it does not apply
+    Wide layers, where the last tile is a small part of the work; GPUs before Ampere; widths whose
+    neighbours are not faster by more than their size. A smaller width is another model: whether accuracy
+    allows it is not known here.
+
+    References
+    NVIDIA, Matrix Multiplication Background User's Guide, Table 1: most efficient on A100 with multiples
+    of 64 (fp16) and 32 (TF32).
+    NVIDIA, Linear/Fully-Connected Layers User's Guide: multiples of at least 64, ideally 256.
+    """
+
+    code = "DIM010"
+    name = "a100-128-byte"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist",
+    )
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 392), nn.ReLU(), nn.Linear(392, 1024))
+
+
+def example_inputs():
+    return empty(8192, 1024)
+""",
+            "eight elements more than three tiles",
+            {"gpus": ("a100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Mlp(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        return x + self.down(self.up(x).relu())
+
+
+def build_model():
+    return nn.Sequential(*[Mlp(1024, 648) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(16384, 1024)
+""",
+            "in every block: one finding",
+            {"gpus": ("a100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 388), nn.ReLU(), nn.Linear(388, 1024))
+
+
+def example_inputs():
+    return empty(8192, 1024)
+""",
+            "TF32: multiples of 32",
+            {"gpus": ("a100",), "precision": "tf32"},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 512))
+
+
+def example_inputs():
+    return empty(8192, 512)
+""",
+            "a multiple of 256",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(512, 264), nn.ReLU(), nn.Linear(264, 512))
+
+
+def example_inputs():
+    return empty(8192, 512)
+""",
+            "no Ampere GPU asked for",
+            {"gpus": ("v100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(4096, 5128), nn.ReLU(), nn.Linear(5128, 4096))
+
+
+def example_inputs():
+    return empty(8192, 4096)
+""",
+            "wide: tile-wave-quantization decides",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        wanted = ampere_multiple(context.settings.precision)
+        gpus = tuple(
+            scenario.gpu
+            for scenario in context.scenarios
+            if context.estimate(scenario).gpu.compute_capability >= (8, 0)
+        )
+        if wanted is None or not gpus:
+            return
+        ampere = context if len(gpus) == len(context.scenarios) else context.with_settings(gpus=gpus)
+        narrow = [dim for dim in chosen_widths(ampere) if wanted <= dim.size < _NARROW and dim.size % wanted]
+        yield from width_findings(self, ampere, narrow, (wanted,))
+
+
+class TileWaveQuantization(GraphRule):
+    """A batch or a wide layer is just above what fills the GPU with whole tiles and waves.
+
+    What it does
+    Looks for products and convolutions that lose time to partly filled tiles or to a last wave of few
+    tiles (108 tiles are a wave on A100, one per SM). Prices the step per sample at slightly smaller and
+    rounder batches, and widths from 1024 on at the next multiples of 128, and reports what is faster than
+    its size explains.
+
+    Why it costs
+    A matrix is computed in tiles of up to 256x128, as many at once as the GPU has SMs. 109 tiles on 108
+    SMs take twice as long as 108. A size is best when its tiles are a multiple of the wave or just below.
+
+    Example
+        DataLoader(dataset, batch_size=33)      # or nn.Linear(2048, 2056)
+
+    Use instead
+        DataLoader(dataset, batch_size=32)      # or nn.Linear(2048, 2048)
+
+    When it does not apply
+    Large products, whose many waves make the last one unimportant; steps limited by memory. On compute
+    capability 9.0 and above kernels schedule tiles persistently and this prediction is advisory. Batches
+    that tclint had to infer are not judged.
+
+    References
+    NVIDIA, Matrix Multiplication Background User's Guide, 2.2 and 2.3 (tile and wave quantization).
+    NVIDIA, Linear/Fully-Connected Layers User's Guide, checklist.
+    """
+
+    code = "DIM011"
+    name = "tile-wave-quantization"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA Matrix Multiplication Background User's Guide, 2.2 and 2.3",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist",
+    )
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(2048, 2056), nn.ReLU(), nn.Linear(2056, 2048))
+
+
+def example_inputs():
+    return empty(8192, 2048)
+""",
+            "eight more columns are a column of tiles more",
+            {"gpus": ("a100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    layers = [nn.Linear(2048, 2048) for _ in range(4)]
+    return nn.Sequential(*layers)
+
+
+def example_inputs():
+    return empty(3464, 2048)
+""",
+            "a batch of 3464 rows is one row of tiles more than 27",
+            {"gpus": ("a100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Mlp(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        return x + self.down(self.up(x).relu())
+
+
+def build_model():
+    return nn.Sequential(*[Mlp(2048, 2056) for _ in range(2)])
+
+
+def example_inputs():
+    return empty(8192, 2048)
+""",
+            "in every block: one finding",
+            {"gpus": ("a100",)},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048))
+
+
+def example_inputs():
+    return empty(8192, 2048)
+""",
+            "whole tiles",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(2048, 2040), nn.ReLU(), nn.Linear(2040, 2048))
+
+
+def example_inputs():
+    return empty(8192, 2048)
+""",
+            "just below a whole number of tiles",
+            {"gpus": ("a100",)},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.ReLU(), nn.LayerNorm(4104), nn.Linear(4104, 1))
+
+
+def example_inputs():
+    return empty(1032, 4104)
+""",
+            "nothing is limited by arithmetic",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        least = context.settings.min_gain_percent
+        losses = quantization_loss_percent(context)
+        if max(losses.values(), default=0.0) < least:
+            return
+        if context.graph.metadata.get("inputs_from") != "inferred":
+            yield from self._batch_findings(context, losses)
+        wide = [dim for dim in chosen_widths(context) if dim.size >= _NARROW and dim.size % 128]
+        yield from width_findings(self, context, wide, (128, 256))
+
+    def _batch_findings(self, context: GraphContext, losses: dict[str, float]) -> Iterator[Finding]:
+        least = context.settings.min_gain_percent
+        batches = {group for group in context.dims.groups if group.is_batch and not group.composite}
+        sizes = {group.size for group in batches}
+        if len(sizes) != 1:
+            return
+        batch = sizes.pop()
+        ops = leaf_ops(context.graph)
+        best = best_batch(context, tuple(batches), _rounder_batches(batch), indices_of(ops))
+        if isinstance(best, str) or (best.effect.best_gain_percent or 0.0) < least:
+            return
+        shares = share_percent(context, indices_of(ops))
+        yield self.finding(
+            context.root_location(),
+            f"A batch of {batch} fills tiles and waves badly: up to {max(losses.values()):.1f} % of the step "
+            f"goes into parts of them that stay empty; per sample, {best.phrase()} {gain_phrase(best.effect)}"
+            f"{advisory(context)}.",
+            effect=best.effect,
+            evidence={
+                "batch": batch,
+                "better_batch": best.sizes[0][1],
+                "empty_percent": rounded(losses),
+                "share_percent": rounded(shares),
+            },
+            fix=Fix(f"Train with a batch of {best.sizes[0][1]}; the gain is per sample."),
+            identity="batch",
+        )
+
+
+def _rounder_batches(batch: int) -> tuple[int, ...]:
+    """Sizes a little below with more factors of two: 33 -> 32, 72 -> 64; none for a power of two."""
+    lowest = batch * (1 - LARGEST_CUT)
+    found = []
+    for multiple in (256, 128, 64, 32, 16, 8):
+        size = (batch - 1) // multiple * multiple
+        rounder = largest_power_of_two_in(size) > largest_power_of_two_in(batch)
+        if size >= max(lowest, 1) and rounder and size not in found:
+            found.append(size)
+    return tuple(found)
+
+
+RULES = (Ampere128Bytes, TileWaveQuantization)

@@ -1,0 +1,360 @@
+"""Convolutions whose implicit matrix product is small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.latency import batch_is_assumed, latency_bound
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, largest_share_percent, worth_pricing
+from tclint.analysis.op_dims import convolutions, groups_of, width_dims
+from tclint.analysis.sharing import share_finding
+from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
+from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
+from tclint.core.finding import Effect, Finding
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+_FEWEST_CHANNELS = 32
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: what a wider layer gains has no price."""
+_SMALL_PRODUCT = 128
+"""Edge of an ordinary tile: a product with a smaller side fills no tile in that direction."""
+
+
+def _dense(context: GraphContext) -> list[Op]:
+    """Forward convolutions that sum over all channels; transposed ones swap the roles of M and K."""
+    return [
+        op
+        for op in convolutions(context.graph)
+        if groups_of(op) == 1 and "transpose" not in op.name and op.inputs[0].shape[1:]
+    ]
+
+
+class FewChannels(GraphRule):
+    """A convolution in the body of the network has fewer than 32 channels.
+
+    What it does
+    Finds dense convolutions with fewer than 32 input or output channels that someone chose - not the
+    image's channels, not the model's output - and reports them, with their share of the step, when that
+    share is worth it.
+
+    Why it costs
+    Channels are two of the three sides of a convolution's matrix product. With 16 output channels seven
+    eighths of a 128-wide tile stay empty, and such layers usually run on large images, where they cost
+    most.
+
+    Example
+        nn.Conv2d(16, 16, 3, padding=1)      # at 224 x 224
+
+    Use instead
+        nn.Conv2d(32, 32, 3, padding=1, stride=2)     # wider, on fewer positions
+
+    When it does not apply
+    First layers on images, heads, grouped and depthwise convolutions. Networks for phones. The rule says
+    what the layers take, not what wider ones would gain: they would be another model.
+
+    References
+    NVIDIA, cuDNN Developer Guide: at least 32 input and output channels recommended.
+    """
+
+    code = "DIM007"
+    name = "few-channels"
+    since = "0.1.0"
+    level = "info"
+    confidence = "low"
+    enabled_by_default = False
+    sources = ("NVIDIA cuDNN Developer Guide, Tensor Core recommendations",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 64, 3, padding=1))
+
+
+def example_inputs():
+    return empty(8, 3, 128, 128)
+""",
+            "16 channels at full resolution",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    blocks = [nn.Conv2d(24, 24, 3, padding=1, bias=False) for _ in range(4)]
+    return nn.Sequential(nn.Conv2d(3, 24, 3, padding=1), *blocks)
+
+
+def example_inputs():
+    return empty(8, 3, 64, 64)
+""",
+            "24 channels in a loop",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv3d(8, 8, 3, padding=1))
+
+
+def example_inputs():
+    return empty(2, 1, 32, 64, 64)
+""",
+            "volumes",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
+
+
+def example_inputs():
+    return empty(8, 3, 128, 128)
+""",
+            "the image's three channels are no choice",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 21, 1))
+
+
+def example_inputs():
+    return empty(8, 3, 128, 128)
+""",
+            "21 classes",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1, groups=4))
+
+
+def example_inputs():
+    return empty(8, 3, 128, 128)
+""",
+            "channels per group belong to another rule",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if efficient_multiple(context.settings.precision) is None:
+            return
+        few = [op for op in _dense(context) if self._chosen(op, context)]
+        for ops in by_line(few).values():
+            least = _WORTH_SAYING * context.settings.min_gain_percent
+            if largest_share_percent(context, indices_of(ops)) < least:
+                continue
+            channels = sorted({size for op in ops for size in self._chosen(op, context)})
+            yield share_finding(
+                self,
+                context,
+                ops,
+                "convolution",
+                f", with {', '.join(map(str, channels[:4]))} channels; at least {_FEWEST_CHANNELS} fill "
+                "tiles better",
+                effect=Effect(unknown="wider layers are another model"),
+                advice="Use wider layers, on images made smaller first (stride, pixel unshuffle).",
+                evidence={"channels": channels},
+            )
+
+    def _chosen(self, op: Op, context: GraphContext) -> list[int]:
+        return [
+            dim.size
+            for dim in width_dims(op, context.dims)
+            if SMALLEST_WIDTH <= dim.size < _FEWEST_CHANNELS
+            and dim.group is not None
+            and not (dim.group.fixed or dim.group.is_output)
+        ]
+
+
+class SmallConvolution(GraphRule):
+    """A convolution's matrix product has too few rows to keep the GPU busy.
+
+    What it does
+    Looks at every dense convolution as the matrix product that it is: N P Q rows (batch times output
+    positions), K columns, C R S summed values. Convolutions with fewer than 128 rows, or with fewer than
+    128 summed values on narrow outputs, whose time is not limited by arithmetic, are reported with the
+    gain per sample of a larger batch.
+
+    Why it costs
+    A tile computes up to 256 x 128 results. With a batch of 1 on a 7 x 7 image there are 49 rows: one
+    tile in that direction, a handful in all, on a GPU with a hundred processors.
+
+    Example
+        nn.Conv2d(512, 512, 3, padding=1)      # batch 1, 7 x 7
+
+    Use instead
+        nn.Conv2d(512, 512, 3, padding=1)      # batch 32 or more
+
+    When it does not apply
+    Inference whose batch latency decides, and inputs that tclint inferred: nobody chose their batch.
+    Steps where such layers are a small part. Models that wait as a whole: see latency-bound-layers.
+
+    References
+    NVIDIA, Convolutional Layers User's Guide, implicit GEMM dimensions.
+    """
+
+    code = "DIM013"
+    name = "conv-implicit-gemm-small"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Convolutional Layers User's Guide, implicit GEMM",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv2d(512, 512, 3, padding=1) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(1, 512, 7, 7)
+""",
+            "49 positions of one image",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv1d(4096, 4096, 3, padding=1) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(2, 4096, 20)
+""",
+            "a short sequence",
+            {"mode": "infer"},
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(256, 1024, 3, padding=1), nn.ReLU(), nn.Conv2d(1024, 256, 3, padding=1))
+
+
+def example_inputs():
+    return empty(2, 256, 5, 5)
+""",
+            "the last maps of a detector",
+            {"mode": "infer"},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(*[nn.Conv2d(512, 512, 3, padding=1) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(64, 512, 7, 7)
+""",
+            "3136 rows",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
+
+
+def example_inputs():
+    return empty(1, 64, 256, 256)
+""",
+            "a large image makes rows of its own",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Conv2d(256, 256, 3, padding=1) for _ in range(4)]
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Conv2d(256, 16, 1))
+
+
+def example_inputs():
+    return empty(32, 256, 56, 56)
+""",
+            "one position per image, but next to nothing of the step",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
+        if batch_is_assumed(context) or context.once(latency_bound) is not None:
+            return
+        small = [op for op in _dense(context) if self._rows(op) < _SMALL_PRODUCT and self._waits(op, context)]
+        concerned = indices_of(small)
+        if not small or not worth_pricing(context, concerned):
+            return
+        rows = self._rows(min(small, key=self._rows))
+        batches = the_batch(context)
+        larger: Resizing | str = batches if isinstance(batches, str) else ""
+        if not isinstance(batches, str):
+            size = batches[0].size * -(-_SMALL_PRODUCT // rows)
+            larger = best_batch(context, batches, (size,), concerned)
+        if isinstance(larger, str):
+            effect, words = Effect(unknown=larger), ""
+        else:
+            effect = larger.effect
+            words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
+        yield share_finding(
+            self,
+            context,
+            small,
+            "convolution",
+            f", with as few as {rows} rows in their matrix products{words}",
+            effect=effect,
+            advice="Raise the batch (or the crop) until batch times output positions is 128 or more.",
+            evidence={"rows": rows},
+            identity="rows",
+        )
+
+    def _rows(self, op: Op) -> int:
+        shape = op.outputs[0].shape
+        return shape[0] * prod(shape[2:])
+
+    def _waits(self, op: Op, context: GraphContext) -> bool:
+        estimates = (context.estimate(scenario) for scenario in context.scenarios)
+        return any(
+            row.limiter != "math" for found in estimates for row in found.rows_of(op.index) if row.flops
+        )
+
+
+RULES = (FewChannels, SmallConvolution)

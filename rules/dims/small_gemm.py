@@ -1,0 +1,301 @@
+"""Products too small to keep a GPU busy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.attention import attention_blocks
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.latency import batch_is_assumed, latency_bound
+from tclint.analysis.layers import (
+    costliest,
+    gain_phrase,
+    indices_of,
+    layers_take,
+    related_sites,
+    rounded,
+    sentence,
+    share_percent,
+    worth_pricing,
+)
+from tclint.analysis.op_dims import leaf_ops, operand_positions, width_dims
+from tclint.analysis.widths.alignment import SMALLEST_WIDTH
+from tclint.analysis.widths.interfaces import is_given
+from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.lowering.work import Gemm
+from tclint.graph.ops import Op
+
+_SMALL = 128
+"""Linear/Fully-Connected Layers User's Guide: below about 128 rows or outputs, V100 waits for memory."""
+_WORTH_SAYING = 5
+"""Times the gain that other findings need: narrow layers have no price, and every model has some."""
+
+
+class SmallGemm(GraphRule):
+    """A linear layer is so small that the GPU waits for memory instead of computing.
+
+    What it does
+    Finds linear layers with fewer than 128 rows (batch times tokens), inputs or outputs whose time is not
+    limited by arithmetic, and reports those whose share of the step is worth it: once for the model where
+    the rows are few, with the gain per sample of a larger batch, and once where layers are narrow and take
+    five times --min-gain (5 % of the step).
+
+    Why it costs
+    A product of M x K with K x N does 2MNK operations on MK + KN + MN values. When one of the three is
+    small, each value read is used too rarely: with a batch of 1 once, where a V100 could do 139 operations
+    per byte.
+
+    Example
+        nn.Linear(4096, 1024)      # called with a batch of 16
+
+    Use instead
+        nn.Linear(4096, 1024)      # called with a batch of 256; or several narrow layers as one
+
+    When it does not apply
+    Inference with a batch given by latency, and inputs that tclint inferred: nobody chose their batch.
+    Models that wait as a whole, which latency-bound-layers reports. Products inside attention. Scores and
+    other outputs of one to four values. Layers that are a small part of the step.
+
+    References
+    NVIDIA, Linear/Fully-Connected Layers User's Guide: batch and neuron counts above 128.
+    """
+
+    code = "DIM012"
+    name = "small-gemm"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("NVIDIA Linear/Fully-Connected Layers User's Guide, batch size and neuron counts",)
+    invalid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+
+
+def example_inputs():
+    return empty(16, 1024)
+""",
+            "a batch of 16",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+class Adapter(nn.Module):
+    def __init__(self, width, rank):
+        super().__init__()
+        self.down = nn.Linear(width, rank)
+        self.up = nn.Linear(rank, width)
+
+    def forward(self, x):
+        return x + self.up(self.down(x).relu())
+
+
+def build_model():
+    return nn.Sequential(*[Adapter(768, 16) for _ in range(4)])
+
+
+def example_inputs():
+    return empty(8192, 768)
+""",
+            "adapters of rank 16",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(4096, 16384), nn.ReLU(), nn.Linear(16384, 4096))
+
+
+def example_inputs():
+    return empty(1, 4096)
+""",
+            "one row at a time, in inference",
+            {"mode": "infer"},
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+
+
+def example_inputs():
+    return empty(4096, 1024)
+""",
+            "enough rows",
+        ),
+        Example(
+            """
+from torch import empty, nn
+
+
+def build_model():
+    body = [nn.Conv2d(c, 512, 3, 2, 1, bias=False) for c in (64, 512, 512)]
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+
+
+def example_inputs():
+    return empty(32, 64, 112, 112)
+""",
+            "the classifier of a convolutional network is a small part of it",
+        ),
+        Example(
+            """
+from torch import empty, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        return scaled_dot_product_attention(q, k, v)
+
+
+def build_model():
+    return Attention(1024, 16)
+
+
+def example_inputs():
+    return empty(8, 1024, 1024)
+""",
+            "heads of 64 are attention's own business",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
+        few_rows: list[Op] = []
+        narrow: list[Op] = []
+        for op in leaf_ops(context.graph):
+            if op.kind not in ("linear", "matmul") or op.index in attention:
+                continue
+            product = _starved_product(op, context)
+            if product is None or product.batch > 1:
+                continue
+            if product.m < _SMALL:
+                few_rows += [op] if _rows_follow_the_batch(op, context) else []
+            elif _is_chosen(op, context):
+                narrow.append(op)
+        # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
+        whole = batch_is_assumed(context) or context.once(latency_bound) is not None
+        if few_rows and not whole and worth_pricing(context, indices_of(few_rows)):
+            yield self._few_rows(context, few_rows)
+        shares = share_percent(context, indices_of(narrow))
+        if narrow and max(shares.values(), default=0.0) >= _WORTH_SAYING * context.settings.min_gain_percent:
+            yield self._narrow(context, narrow, shares)
+
+    def _few_rows(self, context: GraphContext, ops: list[Op]) -> Finding:
+        concerned = indices_of(ops)
+        first = costliest(context, ops)
+        product = _starved_product(first, context)
+        assert product is not None
+        shares = share_percent(context, concerned)
+        message = (
+            f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory with {product.m} "
+            f"row{'s' if product.m > 1 else ''} each"
+        )
+        batches = the_batch(context)
+        larger: Resizing | str = batches if isinstance(batches, str) else ""
+        if not isinstance(batches, str):
+            size = batches[0].size * -(-_SMALL // product.m)
+            larger = best_batch(context, batches, (size,), concerned)
+        if not isinstance(larger, str):
+            message += f"; per sample, a batch of {larger.phrase()} {gain_phrase(larger.effect)}"
+        location = context.location(first)
+        return self.finding(
+            location,
+            f"{message}.",
+            effect=Effect(unknown=larger) if isinstance(larger, str) else larger.effect,
+            evidence={"rows": product.m, "share_percent": rounded(shares)},
+            fix=Fix(
+                f"Raise the batch so that these layers see {_SMALL} rows or more (accumulating fewer steps), "
+                "or batch requests together in inference."
+            ),
+            related=related_sites(
+                [op.construct_site for op in ops], location, "another layer that sees as few rows"
+            ),
+            identity="rows",
+        )
+
+    def _narrow(self, context: GraphContext, ops: list[Op], shares: dict[str, float]) -> Finding:
+        first = costliest(context, ops)
+        product = _starved_product(first, context)
+        assert product is not None
+        location = context.location(first)
+        return self.finding(
+            location,
+            f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory: "
+            f"{'layers of ' if len(ops) > 1 else ''}{product.k} x {product.n} "
+            f"{'and the like are' if len(ops) > 1 else 'is'} narrow.",
+            effect=Effect(unknown="a wider layer is another model"),
+            evidence={"in_features": product.k, "out_features": product.n, "share_percent": rounded(shares)},
+            fix=Fix(
+                "Join narrow layers that read the same input into one; prefer wider layers to more of them."
+            ),
+            related=(
+                *context.related(first),
+                *related_sites([op.construct_site for op in ops], location, "another narrow layer"),
+            ),
+            identity="narrow",
+        )
+
+
+def _rows_follow_the_batch(op: Op, context: GraphContext) -> bool:
+    """False where the rows are known to be something else: positions of a table, a grid."""
+    positions = operand_positions(op)
+    if positions is None:
+        return True
+    shape = op.inputs[positions[0]].shape
+    groups = [context.dims.group_of_input(op.index, positions[0], axis) for axis in range(len(shape) - 1)]
+    return any(group is None or group.is_batch or group.unresolved for group in groups)
+
+
+def _is_chosen(op: Op, context: GraphContext) -> bool:
+    """Whether the narrow side of a layer is a width, and not the model's input or output."""
+    narrow = [dim for dim in width_dims(op, context.dims) if dim.size < _SMALL]
+    return bool(narrow) and not any(
+        dim.size < SMALLEST_WIDTH
+        or dim.group is None
+        or dim.group.fixed
+        or dim.group.is_output
+        or dim.group.unresolved
+        or is_given(dim, context)
+        for dim in narrow
+    )
+
+
+def _starved_product(op: Op, context: GraphContext) -> Gemm | None:
+    """The op's forward product, where it is small and waits for memory on some GPU."""
+    for scenario in context.scenarios:
+        for row in context.estimate(scenario).rows_of(op.index):
+            work = row.work
+            if row.role != "forward" or not isinstance(work, Gemm) or row.limiter == "math":
+                continue
+            if min(work.m, work.n, work.k) < _SMALL:
+                return work
+    return None
+
+
+RULES = (SmallGemm,)

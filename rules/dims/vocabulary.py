@@ -1,0 +1,291 @@
+"""The vocabulary of language models: the widest matrix product they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.compile_fixes import PADS, marked_if_handled
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import (
+    gain_phrase,
+    indices_of,
+    related_sites,
+    rounded,
+    share_percent,
+    share_phrase,
+)
+from tclint.analysis.widths.alignment import (
+    PADDING_MULTIPLES,
+    efficient_multiple,
+    is_misaligned,
+    round_up,
+    tensor_core_name,
+)
+from tclint.analysis.widths.padding import Padding, best_padding
+from tclint.analysis.widths.vocabulary import VocabularyHead, vocabulary_heads
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example
+from tclint.graph.ops import Site
+
+
+class VocabMisaligned(GraphRule):
+    """A language model's vocabulary is not a multiple of what Tensor Cores run at full speed.
+
+    What it does
+    Finds the product of the hidden state with the vocabulary - a linear layer as wide as one of the
+    model's embedding tables, tied to it or not - and prices a padded vocabulary for head and embedding,
+    forward and backward. Multiples of 64 are preferred where they cost no more than the smallest one.
+
+    Why it costs
+    The vocabulary is the widest dim of the model and contiguous in the logits. GPT-2's 50257 is odd: every
+    row of the logits and of their gradient starts at an unaligned address, so that three of the largest
+    products of the step run on slow kernels.
+
+    Example
+        self.wte = nn.Embedding(50257, 768)
+        self.lm_head = nn.Linear(768, 50257, bias=False)
+
+    Use instead
+        self.wte = nn.Embedding(50304, 768)
+        self.lm_head = nn.Linear(768, 50304, bias=False)
+
+    When it does not apply
+    An embedding that is only looked up needs no padding. A pretrained checkpoint fixes the vocabulary:
+    resize its embedding after loading (`model.resize_token_embeddings(n, pad_to_multiple_of=64)` in
+    Transformers). The tokenizer never produces the added ids, so the loss teaches the model to avoid
+    them; slice or mask them when sampling.
+
+    References
+    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: a vocabulary in multiples of 8.
+    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): a
+    vocabulary in multiples of 64.
+    """
+
+    code = "DIM003"
+    name = "vocab-misaligned"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
+        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), vocabulary",
+    )
+    invalid = (
+        Example(
+            """
+from torch import nn, zeros, long
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(50257, 768)
+        self.mlp = nn.Sequential(nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768))
+        self.lm_head = nn.Linear(768, 50257, bias=False)
+        self.lm_head.weight = self.wte.weight
+
+    def forward(self, tokens):
+        x = self.wte(tokens)
+        return self.lm_head(x + self.mlp(x))
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return zeros(8, 1024, dtype=long)
+""",
+            "GPT-2's vocabulary with a tied head",
+        ),
+        Example(
+            """
+from torch import nn, zeros, long
+
+
+def build_model():
+    return nn.Sequential(nn.Embedding(30522, 1024), nn.LayerNorm(1024), nn.Linear(1024, 30522))
+
+
+def example_inputs():
+    return zeros(16, 512, dtype=long)
+""",
+            "BERT's vocabulary, head not tied: an even size is still no multiple of 8",
+        ),
+        Example(
+            """
+from torch import nn, zeros, long
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(32003, 1024)
+
+    def forward(self, tokens):
+        return self.embed(tokens) @ self.embed.weight.t()
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return zeros(4, 2048, dtype=long)
+""",
+            "32000 pieces and three added tokens, head written as a product with the embedding",
+        ),
+    )
+    valid = (
+        Example(
+            """
+from torch import nn, zeros, long
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(50304, 768)
+        self.lm_head = nn.Linear(768, 50304, bias=False)
+        self.lm_head.weight = self.wte.weight
+
+    def forward(self, tokens):
+        return self.lm_head(self.wte(tokens))
+
+
+def build_model():
+    return Model()
+
+
+def example_inputs():
+    return zeros(8, 1024, dtype=long)
+""",
+            "padded",
+        ),
+        Example(
+            """
+from torch import nn, zeros, long
+
+
+def build_model():
+    return nn.Sequential(nn.Embedding(50257, 1024), nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
+
+
+def example_inputs():
+    return zeros(8, 512, dtype=long)
+""",
+            "looked up only: no product has this width",
+        ),
+        Example(
+            """
+from torch import nn, zeros, long
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(30522, 1024)
+        self.body = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024))
+        self.head = nn.Linear(1024, 5)
+
+    def forward(self, tokens):
+        return self.head(self.body(self.embed(tokens)).mean(1))
+
+
+def build_model():
+    return Classifier()
+
+
+def example_inputs():
+    return zeros(16, 512, dtype=long)
+""",
+            "an encoder for classification has no vocabulary head",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from marked_if_handled(context, self._check, PADS)
+
+    def _check(self, context: GraphContext) -> Iterator[Finding]:
+        by_vocabulary: dict[int, list[VocabularyHead]] = {}
+        for head in context.once(vocabulary_heads):
+            if is_misaligned(head.size, context.settings.precision):
+                by_vocabulary.setdefault(head.size, []).append(head)
+        # However small its share, a model's vocabulary is worth a line in the summary.
+        for heads in by_vocabulary.values():
+            yield self._finding(context, heads)
+
+    def _finding(self, context: GraphContext, heads: list[VocabularyHead]) -> Finding:
+        head = heads[0]
+        concerned = indices_of(each.op for each in heads)
+        multiple = efficient_multiple(context.settings.precision)
+        location = context.location(head.op)
+        shares = share_percent(context, concerned)
+        groups = {each.group.id: each.group for each in heads if each.group is not None}
+        embedding_groups = [
+            context.dims.group_of_input(op.index, op.input_names.index("weight"), 0) for op in head.embeddings
+        ]
+        groups |= {group.id: group for group in embedding_groups if group is not None}
+        sites: list[Site | None] = [op.construct_site for op in head.embeddings]
+        sites += [each.op.construct_site for each in heads]
+        sites += [site for group in groups.values() for site in group.sites]
+        outcome = best_padding(context, tuple(groups.values()), concerned)
+        units = tensor_core_name(context.settings.precision)
+        message = (
+            f"The vocabulary of {head.size} is no multiple of {multiple}, which {units} Tensor Cores need "
+            f"for full speed: the product with it takes {share_phrase(shares)}"
+        )
+        evidence: dict[str, Any] = {
+            "vocabulary": head.size,
+            "multiple": multiple,
+            "tied": head.tied,
+            "share_percent": rounded(shares),
+        }
+        related = (
+            *context.related(head.op),
+            *related_sites(sites, location, "the vocabulary is written here and has to change with it"),
+        )
+        if not isinstance(outcome, Padding):
+            return self.finding(
+                location,
+                f"{message}; what padding gains is unknown.",
+                effect=outcome,
+                evidence=evidence | {"gain_is_at_most_percent": rounded(shares)},
+                fix=Fix(f"Pad the vocabulary to a multiple of {multiple}, or better of 64."),
+                related=related,
+                level="info",
+            )
+        return self.finding(
+            location,
+            f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+            effect=outcome.effect,
+            evidence=evidence | outcome.evidence(),
+            change=outcome.change,
+            fix=Fix(_advice(head, outcome.sizes[-1][1])),
+            related=related,
+        )
+
+
+def _advice(head: VocabularyHead, padded: int) -> str:
+    unused = "the tokenizer never uses the added ones, mask their logits when sampling"
+    if _is_of_transformers(head):
+        multiple = next(m for m in PADDING_MULTIPLES if round_up(head.size, m) == padded)
+        return (
+            f"Call model.resize_token_embeddings({head.size}, pad_to_multiple_of={multiple}) after loading, "
+            f"which keeps pretrained rows and gives {padded} entries; {unused}."
+        )
+    what = "the embedding that the head shares" if head.tied else "head and embedding"
+    return f"Build {what} with {padded} entries (copy pretrained rows into the first {head.size}); {unused}."
+
+
+def _is_of_transformers(head: VocabularyHead) -> bool:
+    """Whether the library builds the layer, so that no line of the user's holds the size."""
+    op = head.op
+    sites = (op.construct_library_site, op.construct_site)
+    return any(site is not None and "/transformers/models/" in site.path.replace("\\", "/") for site in sites)
+
+
+RULES = (VocabMisaligned,)

@@ -1,0 +1,443 @@
+"""Training scripts that run 2-D convolutions under autocast in the default memory format."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.convolutional import Models, compiles
+from tclint.source.layers.layouts import batch_copy
+from tclint.source.layers.library_models import Built
+from tclint.source.names.queries import is_test_path
+from tclint.source.syntax.tables import Call
+from tclint.source.training.models_under_autocast import models_called
+from tclint.source.training.training_loops import functions_that_train
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.autocasts import Region
+
+_WORDS = (
+    "channels_last",
+    "memory_format",
+    "ChannelsLast",
+    "torch.compile(",
+    "torch.compile\n",
+    "nhwc",
+    "NHWC",
+)
+"""Where these stand, somebody has thought about the format, or a compiler chooses it."""
+
+
+class ChannelsLastMissingInSource(SourceRule):
+    """A training script runs a convolutional model under autocast in NCHW.
+
+    What it does
+    Finds scripts that train under autocast (Accelerate's mixed precision included) in float16 or bfloat16
+    on a GPU, whose model is a network of 2-D convolutions by what the script or the project's own modules
+    say, and where neither the script nor a file of the project that runs with it says channels_last.
+
+    Why it costs
+    cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower
+    kernel or transposes its tensors before and after.
+
+    Example
+        model = torchvision.models.resnet50().cuda()
+        for images, labels in loader:
+            with torch.autocast("cuda"):
+                loss = criterion(model(images.cuda()), labels.cuda())
+
+    Use instead
+        model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+        for images, labels in loader:
+            images = images.cuda().to(memory_format=torch.channels_last)
+            with torch.autocast("cuda"):
+                loss = criterion(model(images), labels.cuda())
+
+    When it does not apply
+    Models with attention or 3-D convolutions, and those that are mostly 1-D. Models that are only chosen
+    when the program runs, by a configuration file or a registry that classes enter themselves (a dict of
+    models counts where each of them is convolutional). Programs that use torch.compile, which lays out
+    convolutions itself. Whether it pays depends on the shapes, which a script does not tell: give tclint
+    the model as `file.py:callable` to have it priced. --fix converts a model that one line makes and whose
+    classes never call .view(...), which may fail in another format, and the batches of a library's model.
+
+    References
+    PyTorch, Channels Last Memory Format tutorial: 22 % for ResNet-50, 8 to 35 % for a list of models.
+    NVIDIA, Convolutional Layers User's Guide, tensor layouts.
+    """
+
+    code = "FMT001"
+    name = "channels-last-missing"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = (
+        "PyTorch tutorial Channels Last Memory Format in PyTorch",
+        "NVIDIA Convolutional Layers User's Guide, tensor layouts",
+    )
+    triggers = ("autocast", "mixed_precision")
+    # Where another file goes backward, this one still hands it the optimizer, or clears its gradients.
+    pattern = re.compile(rb"\.backward\(|zero_grad\(|optim")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if is_test_path(context.path) or not functions_that_train(context):
+            return
+        if any(word in line for line in context.lines() for word in _WORDS) or compiles(context):
+            return
+        models = Models(context)
+        for region, function, call, name in models_called(context):
+            made = list(models.made(function, name))
+            known = [item for item in made if isinstance(item, Built)]
+            if not known or any(isinstance(item, str) for item in made):
+                continue
+            if context.neighbours.mention(_WORDS):
+                return
+            copy = batch_copy(context, function, call) if known[0].takes_images else None
+            yield self._finding(context, region, known[0], name, len(made) == 1, copy)
+            return
+
+    def _finding(
+        self,
+        context: SourceContext,
+        region: Region,
+        model: Built,
+        name: str,
+        only: bool,
+        copy: Call | None,
+    ) -> Finding:
+        line = context.location(region.site).line
+        line_made = model.context.location(model.site).line
+        shown = f"`{model.name}`" + (", the default," if model.is_default else "")
+        when = "" if _always_on(context, region) else " where that is on"
+        runs = context.related(region.site, "it runs under autocast here")
+        location, related, elsewhere = context.location(model.site), [runs], ""
+        if model.context is not context:
+            location = context.location(region.site)
+            elsewhere = f" of {os.path.basename(model.context.path)}"
+            related = [model.context.related(model.site, "the model is made here")]
+        elif copy is not None:
+            related.append(context.related(copy.site, "the batch is copied to the GPU here"))
+        return self.finding(
+            location,
+            f"{shown} (line {line_made}{elsewhere}) trains under autocast{when} (line {line}) in "
+            "the default memory format (NCHW): no file that runs with it says channels_last.",
+            level="info",
+            related=tuple(related),
+            effect=Effect(
+                unknown="the source pass does not know the model's shapes; PyTorch's tutorial measures 22 % "
+                "for ResNet-50 in mixed precision"
+            ),
+            evidence={
+                "model": model.name,
+                "autocast_line": line,
+                "dtype": region.autocast.dtype,
+                "convolutions_written": model.convolutions or None,
+                "channels_last": None,
+                "made_in_one_place": only and not model.is_default,
+                "views": model.views,
+            },
+            fix=Fix(
+                f"`{name} = {name}.to(memory_format=torch.channels_last)` after building, and convert every "
+                "batch: `images = images.to(memory_format=torch.channels_last)`."
+            ),
+            identity=f"layout:{model.name}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+for images, labels in loader:
+    images = images.cuda().to(memory_format=torch.channels_last)
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="done",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda", enabled=False):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="float32 throughout",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv3d(1, 32, 3)
+        self.second = nn.Conv3d(32, 64, 3)
+        self.third = nn.Conv3d(64, 128, 3)
+
+model = Net().cuda()
+for volumes, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(volumes.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="3-D convolutions",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.vit_b_16().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="a transformer has no 2-D convolutions worth it",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torch.compile(torchvision.models.resnet50().cuda())
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="the compiler chooses the layout",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def main(args):
+    model = torchvision.models.__dict__[args.arch]().cuda()
+    for images, labels in loader:
+        with torch.autocast("cuda"):
+            loss = criterion(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+""",
+            note="chosen when the program runs",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+encoder = Encoder().cuda()
+vgg_loss = torchvision.models.vgg16().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = vgg_loss(encoder(images.cuda()))
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="not the model that is trained",
+        ),
+        Example(
+            source="""\
+import timm
+import torch
+
+class CFG:
+    amp = False
+
+model = timm.create_model("resnet50").cuda()
+for images, labels in loader:
+    with torch.autocast("cuda", enabled=CFG.amp):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="autocast is switched off",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="a model of torchvision",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+def block(inputs, outputs):
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3), nn.BatchNorm2d(outputs), nn.ReLU())
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(block(3, 64), block(64, 128), block(128, 256))
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+        loss.backward()
+        optimizer.step()
+
+net = nn.DataParallel(Net()).cuda()
+train(net, loader, torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+            note="a class of the file, handed to the function that trains",
+        ),
+        Example(
+            source="""\
+import argparse
+
+import torch
+import torchvision.models as models
+from torch.cuda.amp import autocast
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--arch", default="resnet18")
+
+def main():
+    args = parser.parse_args()
+    model = models.__dict__[args.arch]().cuda()
+    for images, labels in loader:
+        with autocast():
+            loss = criterion(model(images.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+""",
+            note="chosen by an option whose default is known",
+        ),
+        Example(
+            source="""\
+import timm
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.model = timm.create_model("tf_efficientnet_b0", pretrained=True).to("cuda")
+
+    def step(self, images, labels):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = self.criterion(self.model(images), labels)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+""",
+            note="a model of timm, in a class",
+        ),
+        Example(
+            source="""\
+import timm
+import torch
+from torch import nn
+
+class CFG:
+    model_name = "tf_efficientnet_b3_ns"
+    classes = 5
+
+class Net(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+        self.body = timm.create_model(self.cfg.model_name, num_classes=self.cfg.classes)
+
+    def forward(self, images):
+        return self.body(images)
+
+model = Net(CFG).cuda()
+for images, labels in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="named in a configuration that the model keeps",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from accelerate import Accelerator
+
+accelerator = Accelerator(mixed_precision="fp16")
+model = torchvision.models.resnet50()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images), labels)
+    accelerator.backward(loss)
+    optimizer.step()
+""",
+            note="Accelerate enters autocast",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 128, 3), nn.ReLU(), nn.Conv2d(128, 256, 3)
+        )
+
+    @torch.autocast("cuda")
+    def forward(self, images):
+        return self.body(images).mean((2, 3))
+
+model = Net().cuda()
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images.cuda()), labels.cuda())
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+""",
+            note="autocast in the model's forward",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ChannelsLastMissingInSource,)
+
+
+def _always_on(context: SourceContext, region: Region) -> bool:
+    """Whether autocast is on wherever the program runs, as far as its own lines say."""
+    function = context.tables.functions[region.function]
+    return bool(
+        region.autocast.enabled
+        and not region.autocast.conditions
+        and context.program.unconditional(function, region.block)
+    )

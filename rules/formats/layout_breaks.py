@@ -1,0 +1,224 @@
+"""Operators that leave channels_last inside a network that runs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
+from tclint.analysis.sharing import share_finding
+from tclint.analysis.what_if.layouts import layout_breaks, price_of_breaks
+from tclint.core.finding import Finding
+from tclint.core.rule import Example
+from tclint.graph.ops import Op
+
+_MODEL = """
+from torch import channels_last, contiguous_format, empty, nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(64, 64, 3, padding=1)
+        self.layer = LAYER
+        self.second = nn.Conv2d(CHANNELS, 64, 3, padding=1)
+
+    def forward(self, x):
+        x = self.first(x)
+        CALL
+        return self.second(x)
+
+
+def build_model():
+    return Model().to(memory_format=FORMAT)
+
+
+def example_inputs():
+    return empty(32, 64, 56, 56).to(memory_format=FORMAT)
+"""
+
+
+def _example(
+    note: str,
+    layer: str,
+    call: str = "x = self.layer(x)",
+    *,
+    channels: int = 64,
+    memory_format: str = "channels_last",
+    **settings: object,
+) -> Example:
+    words = {"LAYER": layer, "CALL": call, "CHANNELS": str(channels), "FORMAT": memory_format}
+    source = _MODEL
+    for word, text in words.items():
+        source = source.replace(word, text)
+    return Example(source, note, settings or None)
+
+
+def _lines(context: GraphContext, ops: list[Op]) -> Iterator[list[Op]]:
+    for at_line in by_line(ops).values():
+        if worth_pricing(context, indices_of(at_line)):
+            yield at_line
+
+
+class LayoutBreakingOp(GraphRule):
+    """An operator in a channels_last network makes its result row-major again.
+
+    What it does
+    In a model that runs in channels_last (as traced, or as --layout or the training script says), finds
+    operators that read an NHWC image and write an NCHW one - contiguous(), reshapes that have to copy,
+    pixel shuffle, channel shuffle - other than norms, and prices the step with the format kept there.
+
+    Why it costs
+    The next convolution has to transpose the images back. Both copies read and write the whole tensor,
+    in forward and in backward.
+
+    Example
+        x = x.contiguous()
+        x = self.conv(x)
+
+    Use instead
+        x = self.conv(x)          # or x.contiguous(memory_format=torch.channels_last)
+
+    When it does not apply
+    Where the image ends: flattening for a classifier, tokens for a transformer, which is not reported
+    unless a convolution reads what comes of it.
+
+    References
+    PyTorch, Channels Last Memory Format tutorial: operators without channels_last support.
+    """
+
+    code = "FMT006"
+    name = "layout-breaking-op"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("PyTorch tutorial Channels Last Memory Format in PyTorch",)
+    invalid = (
+        _example("an explicit contiguous()", "nn.ReLU()", "x = self.layer(x.contiguous())"),
+        _example("a pixel shuffle", "nn.PixelShuffle(2)", "x = self.layer(x)", channels=16),
+        _example(
+            "tokens and back in row-major order",
+            "nn.ReLU()",
+            "x = self.layer(x.flatten(2).contiguous()).view(x.shape)",
+        ),
+    )
+    valid = (
+        _example("keeps the format", "nn.ReLU()", "x = self.layer(x)"),
+        _example(
+            "contiguous() that keeps it",
+            "nn.ReLU()",
+            "x = self.layer(x.contiguous(memory_format=channels_last))",
+        ),
+        _example(
+            "an NCHW network has nothing to break",
+            "nn.PixelShuffle(2)",
+            "x = self.layer(x)",
+            channels=16,
+            memory_format="contiguous_format",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        breaking = [op for op in layout_breaks(context) if op.kind != "norm"]
+        for ops in _lines(context, breaking):
+            names = ", ".join(dict.fromkeys(op.name for op in ops))
+            effect = price_of_breaks(context, ops)
+            verb = "turns" if len(ops) == 1 else "turn"
+            yield share_finding(
+                self,
+                context,
+                ops,
+                "operator",
+                f" and {verb} channels_last images back to NCHW ({names}), which later convolutions turn "
+                f"again; keeping the format {gain_phrase(effect)}",
+                effect=effect,
+                advice="Keep the format: leave out contiguous(), or say memory_format=torch.channels_last; "
+                "permute to NHWC before reshaping.",
+                evidence={"operators": names},
+                others="another operator that leaves channels_last",
+            )
+
+
+class NormWithoutNhwcKernel(GraphRule):
+    """A group or instance norm in a channels_last network runs in NCHW.
+
+    What it does
+    In a model that runs in channels_last, finds group norms and instance norms, whose CUDA kernels write
+    row-major results whatever they read, and prices the step with kernels as fast that write NHWC.
+
+    Why it costs
+    PyTorch has channels_last kernels for batch norm, not for these: the norm reads the images transposed
+    and the next convolution turns them back.
+
+    Example
+        nn.Conv2d(64, 64, 3), nn.GroupNorm(32, 64)
+
+    Use instead
+        nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64)      # where the batch is large enough
+
+    When it does not apply
+    Small batches, segmentation and diffusion models need these norms; NVIDIA's apex has a group norm for
+    NHWC, and torch.compile generates one. Which change pays is not predicted.
+
+    References
+    PyTorch, Channels Last Memory Format tutorial and the list of operators with channels_last support.
+    """
+
+    code = "ARC010"
+    name = "norm-without-nhwc-kernel"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("PyTorch tutorial Channels Last Memory Format in PyTorch",)
+    invalid = (
+        _example("group norm", "nn.GroupNorm(32, 64)", "x = self.layer(x)"),
+        _example("instance norm", "nn.InstanceNorm2d(64, affine=True)", "x = self.layer(x)"),
+        _example(
+            "the format is set on the command line",
+            "nn.GroupNorm(8, 64)",
+            "x = self.layer(x).relu()",
+            memory_format="contiguous_format",
+            layout="channels_last",
+        ),
+    )
+    valid = (
+        _example("batch norm has such kernels", "nn.BatchNorm2d(64)", "x = self.layer(x)"),
+        _example(
+            "in NCHW there is nothing to lose",
+            "nn.GroupNorm(32, 64)",
+            "x = self.layer(x)",
+            memory_format="contiguous_format",
+        ),
+        _example(
+            "torch.compile writes the norm itself",
+            "nn.GroupNorm(32, 64)",
+            "x = self.layer(x)",
+            compiled=True,
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if context.settings.compiled:
+            return
+        norms = [op for op in layout_breaks(context) if op.kind == "norm"]
+        for ops in _lines(context, norms):
+            names = ", ".join(dict.fromkeys(op.name for op in ops))
+            effect = price_of_breaks(context, ops)
+            yield share_finding(
+                self,
+                context,
+                ops,
+                names,
+                f"{' and writes' if len(ops) == 1 else ', which write'} NCHW into a channels_last network, "
+                f"for want of an NHWC kernel; one as fast as theirs {gain_phrase(effect)}",
+                effect=effect,
+                advice="Use batch norm where the batch allows it, a group norm with an NHWC kernel (apex), "
+                "or torch.compile.",
+                evidence={"norms": names},
+                others="another norm without an NHWC kernel",
+            )
+
+
+RULES = (LayoutBreakingOp, NormWithoutNhwcKernel)

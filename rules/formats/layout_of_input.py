@@ -1,0 +1,275 @@
+"""A rule on models in channels_last that are fed batches in the default layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
+from tclint.source.layers.passing import arguments_of
+from tclint.source.names.queries import has_star, is_test_path, root_name
+from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Training
+
+
+class ModelChannelsLastInputNot(SourceRule):
+    """A model in channels_last that gets inputs in NCHW.
+
+    What it does
+    Finds training loops whose model is converted with `model.to(memory_format=torch.channels_last)` while
+    the batches, which the same loop moves to the GPU, never are.
+
+    Why it costs
+    The first convolution has to permute its input in every step; from there on the layout of the weights
+    decides, so it is one copy of the batch per step.
+
+    Example
+        model = model.to(memory_format=torch.channels_last)
+        for images, labels in loader:
+            images = images.cuda(non_blocking=True)
+
+    Use instead
+            images = images.to("cuda", non_blocking=True, memory_format=torch.channels_last)
+
+    When it does not apply
+    Batches converted in a collate function, a prefetcher or another file; loaders of FFCV and DALI, which
+    may write channels last; conversions under a flag.
+
+    References
+    PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models". Propagation of the layout
+    measured on PyTorch 2.13.
+    """
+
+    code = "FMT003"
+    name = "model-cl-input-not"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch: Converting existing models",)
+    triggers = ("channels_last",)
+    requires = (".backward(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path):
+            return
+        found = list(conversions(context))
+        if any(
+            item.layout is None or context.values.kind_of(item.function, item.receiver) != "module"
+            for item in found
+        ):
+            return
+        if len(found) != 1 or program.speaks_of("prefetch", "collate", "dali", "ffcv"):
+            return
+        if mentions(context) != 1:
+            return
+        model = found[0]
+        if not program.unconditional(model.function, model.event.block):
+            return
+        for training in program.trainings:
+            copy = _image_copy(context, training)
+            if copy is None or not _feeds(context, training, model):
+                continue
+            if context.neighbours.mention(("channels_last", "prefetch", "ffcv", "nvidia.dali")):
+                return
+            yield self.finding(
+                context.location(copy.site),
+                f"`{context.excerpt(copy.site)}` stays NCHW while the model has been channels_last since "
+                f"line {context.location(model.event.call.site).line}: every batch is permuted.",
+                related=(context.related(model.event.call.site, "the model is converted here"),),
+                evidence={
+                    "model": render(model.receiver),
+                    "input": root_name(method_of(copy)[0] or Literal(None)),
+                },
+                fix=Fix("Convert the batch as well: `.to(device, memory_format=torch.channels_last)`."),
+                identity=f"{training.function.qualified_name}:input",
+            )
+            return
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+model = build().cuda().to(memory_format=torch.channels_last)
+for images, labels in loader:
+    images = images.to("cuda", memory_format=torch.channels_last)
+    loss = criterion(model(images), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="both converted",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = torch.nn.Conv2d(3, 8, 3).cuda()
+if args.channels_last:
+    model = model.to(memory_format=torch.channels_last)
+for images, labels in loader:
+    images = images.cuda()
+    loss = criterion(model(images), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="under a flag",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = torch.nn.Conv2d(3, 8, 3).cuda()
+model.to(memory_format=torch.channels_last)
+loader = Prefetcher(dataset, collate_fn=to_channels_last)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="the collate function may convert",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from ffcv.loader import Loader
+
+model = torchvision.models.resnet18().cuda()
+model = model.to(memory_format=torch.channels_last)
+for images, labels in Loader("train.beton", batch_size=512):
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="FFCV's images are in channels last",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+model = model.to(memory_format=torch.channels_last)
+for images, labels in loader:
+    images = images.cuda(non_blocking=True)
+    loss = criterion(model(images), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="the batch stays NCHW",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def main(device="cuda"):
+    model = torchvision.models.resnet50()
+    model = model.to(device, memory_format=torch.channels_last)
+    for epoch in range(90):
+        for images, target in train_loader:
+            output = model(images.to(device))
+            loss = criterion(output, target.to(device))
+            loss.backward()
+            optimizer.step()
+""",
+            note="copied in the call",
+        ),
+        Example(
+            source="""\
+import torch
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model.cuda()
+        self.model.to(memory_format=torch.channels_last)
+
+    def train(self):
+        for inputs, targets in self.loader:
+            inputs = inputs.cuda()
+            loss = self.criterion(self.model(inputs), targets.cuda())
+            loss.backward()
+            self.optimizer.step()
+""",
+            note="in a class",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        images = images.cuda(non_blocking=True)
+        loss = criterion(model(images), labels.cuda())
+        loss.backward()
+        optimizer.step()
+
+def main():
+    net = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+    train(net, make_loader(), torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+            note="handed to a function under another name",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ModelChannelsLastInputNot,)
+
+
+def _image_copy(context: SourceContext, training: Training) -> Call | None:
+    """The copy to the GPU of the loop's first batch variable."""
+    function = training.function
+    first: Call | None = None
+    names = context.program.loop_names(function, training.block)
+    for event in function.events:
+        if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
+            continue
+        receiver, method = method_of(event.call)
+        if receiver is None or root_name(receiver) not in names or method not in ("cuda", "to"):
+            continue
+        text = root_name(receiver).lower()
+        if any(word in text for word in ("label", "target", "mask")) or text in ("y", "t"):
+            continue
+        if not (
+            has_star(event.call) or context.program.apart(function, event.block, training.backward.block)
+        ):
+            first = first or event.call
+    return first
+
+
+def _feeds(context: SourceContext, training: Training, model: Conversion) -> bool:
+    """The converted model is called in the loop."""
+    function = training.function
+    name = dotted(base_of(context, model.function, model.receiver))
+    assigned = {
+        target
+        for event in model.function.events
+        if isinstance(getattr(event, "value", None), Call)
+        for target in getattr(event, "targets", ())
+        if getattr(event, "value").site == model.event.call.site  # noqa: B009
+    }
+    wanted = {name, *assigned} - {""}
+    # A function gets the model under another name.
+    wanted |= {
+        parameter.name
+        for parameter in function.parameters
+        for value, caller in arguments_of(context, function, parameter.name)
+        if caller.index == model.function.index and dotted(value) in wanted
+    }
+    return any(
+        isinstance(event, CallEvent)
+        and dotted(event.call.function) in wanted
+        and training.block in function.enclosing(event.block)
+        for event in function.events
+    )

@@ -1,0 +1,247 @@
+"""A rule on batches in channels_last that are fed to models in the default layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.convolutional import Models
+from tclint.source.layers.layouts import conversions, mentions
+from tclint.source.layers.library_models import Built
+from tclint.source.names.queries import is_test_path
+from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Training
+
+
+class InputChannelsLastModelNot(SourceRule):
+    """Inputs in channels_last for a model that is not.
+
+    What it does
+    Finds training loops that convert their batches to channels_last, in programs whose model is known to be
+    convolutional, by what the file or the project's modules say, and is never converted.
+
+    Why it costs
+    Convolutions take channels_last when one of their operands is, so the weights of every layer are permuted
+    in every step, forward and backward.
+
+    Example
+        model = torchvision.models.resnet50().cuda()
+        for images, labels in loader:
+            images = images.to("cuda", memory_format=torch.channels_last)
+
+    Use instead
+        model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+
+    When it does not apply
+    Models that are not known before running, and projects that say channels_last in another file.
+
+    References
+    PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models".
+    """
+
+    code = "FMT004"
+    name = "input-cl-model-not"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch: Converting existing models",)
+    triggers = ("channels_last",)
+    requires = (".backward(",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path):
+            return
+        found = list(conversions(context))
+        if not found or mentions(context) != len(found):
+            return
+        if any(
+            item.layout is None or context.values.kind_of(item.function, item.receiver) != "tensor"
+            for item in found
+        ):
+            return
+        for training in program.trainings:
+            inside = [
+                item
+                for item in found
+                if item.function.index == training.function.index
+                and training.block in item.function.enclosing(item.event.block)
+                and not program.apart(item.function, item.event.block, training.backward.block)
+            ]
+            if not inside:
+                continue
+            model = _model_made_here(context, training)
+            if not model or context.neighbours.mention(("channels_last",)):
+                continue
+            item = inside[0]
+            yield self.finding(
+                context.location(item.event.call.site),
+                f"`{context.excerpt(item.event.call.site)}` feeds `{model}`, which is never converted: its "
+                "weights are permuted in every step.",
+                related=(context.related(training.backward.call.site, "in this training loop"),),
+                evidence={"model": model, "input": render(item.receiver)},
+                fix=Fix(
+                    f"Convert the model once: `{model} = {model}.to(memory_format=torch.channels_last)`."
+                ),
+                identity=f"{training.function.qualified_name}:model",
+            )
+            return
+
+    valid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+for images, labels in loader:
+    images = images.to("cuda", memory_format=torch.channels_last)
+    loss = criterion(model(images), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="both converted",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        images = images.to("cuda", memory_format=torch.channels_last)
+        loss = criterion(model(images), labels.cuda())
+        loss.backward()
+        optimizer.step()
+""",
+            note="the caller makes the model",
+        ),
+        Example(
+            source="""\
+import torch
+from models import build_model
+
+model = build_model(layout="channels_last")
+for images, labels in loader:
+    images = images.to("cuda", memory_format=torch.channels_last)
+    loss = criterion(model(images), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="another file makes it",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    images = images.to("cuda", memory_format=torch.channels_last)
+    loss = criterion(model(images), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="only the batch",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 3)
+
+def main():
+    net = Net().to("cuda")
+    for images, labels in train_loader:
+        images = images.cuda().contiguous(memory_format=torch.channels_last)
+        loss = nn.functional.cross_entropy(net(images), labels.cuda())
+        loss.backward()
+        optimizer.step()
+""",
+            note="a class of the file",
+        ),
+        Example(
+            source="""\
+import timm
+import torch
+
+model = timm.create_model("resnet50")
+model.cuda()
+model.train()
+for images, labels in loader:
+    inputs = images.cuda().to(memory_format=torch.channels_last)
+    loss = criterion(model(inputs), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="a model of a library",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+def train(model, loader, optimizer):
+    for images, labels in loader:
+        images = images.cuda().to(memory_format=torch.channels_last)
+        loss = criterion(model(images), labels.cuda())
+        loss.backward()
+        optimizer.step()
+
+net = torchvision.models.resnet18().cuda()
+train(net, loader, torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+            note="handed to the function that trains",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (InputChannelsLastModelNot,)
+
+
+def _model_made_here(context: SourceContext, training: Training) -> str:
+    """The name of a model that the loop calls and that the file makes, or another one that is known."""
+    program = context.program
+    function = training.function
+    models = Models(context)
+    for event in function.events:
+        if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
+            continue
+        name = dotted(event.call.function)
+        if not name or program.resolver.qualified(function, name):
+            continue
+        for scope, item in program.resolver.definitions(function, name)[0]:
+            if isinstance(item.value, Call) and _makes_convolutions(context, scope, item.value):
+                return name
+        made = list(models.made(function, name))
+        if made and all(isinstance(item, Built) for item in made):
+            return name
+    return ""
+
+
+def _makes_convolutions(context: SourceContext, scope: Function, call: Call) -> bool:
+    base: Expression = call
+    while isinstance(base, Call):
+        for name in context.resolver.called(scope, base):
+            if name.startswith(("torchvision.models.", "torch.nn.Conv2d")) or name == "timm.create_model":
+                return True
+        for maker in context.resolver.local_functions(scope, base.function):
+            if maker.kind == "class":
+                return any(layer.qualified == "torch.nn.Conv2d" for layer in context.values.layers(maker))
+        receiver, method = method_of(base)
+        if receiver is None or method not in ("cuda", "to", "train", "half", "float"):
+            return False
+        base = receiver
+    return False

@@ -1,0 +1,130 @@
+"""A rule on contiguous() where the sizes leave the layout ambiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.layouts import LAST, conversions, sizes_of
+from tclint.source.syntax.tables import render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class ContiguousInsteadOfTo(SourceRule):
+    """contiguous() for a layout that the tensor seems to have already.
+
+    What it does
+    Finds `x.contiguous(memory_format=torch.channels_last)` on tensors whose channels, or height and width,
+    are known to be 1.
+
+    Why it costs
+    For such sizes NCHW and NHWC name the same order of memory, so `contiguous` returns the tensor with its
+    NCHW strides, and the next convolution takes the NCHW kernel. `to` rewrites the strides.
+
+    Example
+        x = torch.randn(64, 1, 28, 28).contiguous(memory_format=torch.channels_last)
+
+    Use instead
+        x = torch.randn(64, 1, 28, 28).to(memory_format=torch.channels_last)
+
+    When it does not apply
+    Any other size: both do the same.
+
+    References
+    PyTorch, Channels Last Memory Format in PyTorch, note on tensors with C == 1 or H == W == 1. Strides
+    measured on PyTorch 2.13.
+    """
+
+    code = "FMT007"
+    name = "contiguous-vs-to"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch: Converting existing models",)
+    triggers = ("contiguous(memory_format",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        for found in conversions(context):
+            if found.method != "contiguous" or found.layout != LAST:
+                continue
+            sizes = sizes_of(context, found.function, found.receiver)
+            if sizes is None or len(sizes) != 4 or not (sizes[1] == 1 or (sizes[2] == 1 and sizes[3] == 1)):
+                continue
+            known = ", ".join("?" if size is None else str(size) for size in sizes)
+            yield self.finding(
+                context.location(found.event.call.site),
+                f"contiguous leaves a tensor of size ({known}) with its NCHW strides.",
+                evidence={"sizes": list(sizes)},
+                fix=Fix("Write `.to(memory_format=torch.channels_last)`, which rewrites the strides."),
+                identity=f"{found.function.qualified_name}:{render(found.receiver)}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+x = torch.randn(64, 1, 28, 28).to(memory_format=torch.channels_last)
+y = torch.randn(64, 3, 28, 28).contiguous(memory_format=torch.channels_last)
+""",
+            note="to; and three channels",
+        ),
+        Example(
+            source="""\
+import torch
+
+def convert(x):
+    return x.contiguous(memory_format=torch.channels_last)
+""",
+            note="sizes unknown",
+        ),
+        Example(
+            source="""\
+import torch
+
+x = torch.randn(64, 1, 28, 28).contiguous()
+# not contiguous(memory_format=...)
+""",
+            note="another format",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+x = torch.randn(64, 1, 28, 28).contiguous(memory_format=torch.channels_last)
+""",
+            note="one channel",
+        ),
+        Example(
+            source="""\
+import torch
+
+pooled = torch.zeros(32, 512, 1, 1)
+pooled = pooled.contiguous(memory_format=torch.channels_last)
+""",
+            note="one pixel",
+        ),
+        Example(
+            source="""\
+import torch
+
+BATCH = 16
+
+def sample():
+    noise = torch.rand((BATCH, 1, 32, 32), device="cuda")
+    return noise.contiguous(memory_format=torch.channels_last)
+""",
+            note="a shape as a tuple",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ContiguousInsteadOfTo,)

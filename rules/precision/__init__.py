@@ -1,0 +1,1 @@
+"""Rules on precision of float32 work."""

@@ -1,0 +1,198 @@
+"""A rule on models that compute in float64 on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.syntax.tables import Name, method_of
+from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class Float64Model(SourceRule):
+    """A classifier trained in float64 on a GPU.
+
+    What it does
+    Finds `model.double()` (or `.to(torch.float64)`) on a module in a file that trains on CUDA with a
+    classification loss.
+
+    Why it costs
+    Only A100, H100 and their successors have float64 Tensor Cores, at 19.5 TFLOP/s on an A100 against 156
+    for TF32 and 312 for 16-bit; other GPUs run float64 at 1/32 or 1/64 of their float32 rate. Every tensor
+    takes twice the memory of float32.
+
+    Example
+        model = Classifier().double().cuda()
+
+    Use instead
+        model = Classifier().cuda()
+
+    When it does not apply
+    Numerical work: solvers, physics, gradient checks. The rule speaks only about files with a
+    cross-entropy or a binary cross-entropy loss, and is silent in tests.
+
+    References
+    NVIDIA, Matrix Multiplication Background, Table 1 (float64 in multiples of 2, of 16 on A100).
+    NVIDIA A100 Tensor Core GPU Architecture, peak rates.
+    """
+
+    code = "PRC007"
+    name = "float64-model"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA, Matrix Multiplication Background User's Guide: Table 1",
+        "NVIDIA A100 Tensor Core GPU Architecture: peak rates",
+    )
+    triggers = (".double()", "float64")
+    requires = ("cuda", ".backward(", "ntropy")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.trainings or imported_packages(context) & SCIENCE:
+            return
+        if "gradcheck" in context.tables.identifiers or not program.calls(*_CLASSIFICATION):
+            return
+        for function, event, _ in program.methods("double", "to"):
+            receiver, method = method_of(event.call)
+            if receiver is None or not program.unconditional(function, event.block):
+                continue
+            if method == "to":
+                given = keyword(event.call, "dtype", 0)
+                named = isinstance(given, Name) and program.resolver.qualified(function, given.dotted)
+                if not named or not set(named) & {"torch.float64", "torch.double"}:
+                    continue
+            elif event.call.arguments:
+                continue
+            if context.values.kind_of(function, receiver) != "module":
+                continue
+            yield self.finding(
+                context.location(event.call.site),
+                f"`{context.excerpt(event.call.site)}` trains the model in float64, at most 1/8 of the TF32 "
+                "rate.",
+                related=training_evidence(context, program.trainings[0]),
+                evidence={"function": function.qualified_name, "dtype": "float64"},
+                fix=Fix("Train in float32 with TF32 or in 16 bits under autocast; keep float64 for metrics."),
+                identity=f"{function.qualified_name}:double",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+    total += loss.detach().double()
+""",
+            note="only a metric is float64",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = PhysicsNet().double().cuda()
+for x in loader:
+    loss = residual(model(x.cuda())).square().mean()  # no entropy
+    loss.backward()
+    optimizer.step()
+""",
+            note="numerical work",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.Linear(8, 8)
+if args.exact:
+    model = model.double()
+model.cuda()
+for x, y in loader:
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="an option",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)).double().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = nn.functional.cross_entropy(model(x.double().cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="a classifier",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from torch import nn
+
+model = torchvision.models.resnet18()
+model.to(torch.float64)
+model.cuda()
+criterion = nn.CrossEntropyLoss()
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="through its dtype",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    pass
+
+def main():
+    net = Net().to("cuda")
+    net = net.double()
+    criterion = nn.BCEWithLogitsLoss()  # binary cross entropy
+    for x, y in loader:
+        loss = criterion(net(x), y)
+        loss.backward()
+        optimizer.step()
+""",
+            note="a class of the file",
+        ),
+    )
+
+
+_CLASSIFICATION = (
+    "torch.nn.CrossEntropyLoss",
+    "torch.nn.BCEWithLogitsLoss",
+    "torch.nn.BCELoss",
+    "torch.nn.functional.cross_entropy",
+    "torch.nn.functional.binary_cross_entropy_with_logits",
+    "torch.nn.functional.binary_cross_entropy",
+)
+
+
+RULES: tuple[type[Rule], ...] = (Float64Model,)

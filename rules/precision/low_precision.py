@@ -1,0 +1,261 @@
+"""Dims of layers that run in int8 or in fp8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tclint.analysis.graph_rule import GraphRule
+
+from tclint.analysis.change import Change, resize
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import by_line, costliest, gain_phrase, indices_of, related_sites
+from tclint.analysis.op_dims import OpDim, leaf_ops, width_dims
+from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
+from tclint.config.precisions import PRECISION_FACTS, LinearFormat
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.rule import Example
+from tclint.cost.scenario import Scenario
+from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.graph.ops import Op
+
+_REQUIRED = 16
+"""Elements of one byte in the 16 bytes that Tensor Cores load at once."""
+
+
+def _is_meant(context: GraphContext, format_: LinearFormat) -> bool:
+    """Whether the linear layers are to run in that format."""
+    settings = context.settings
+    return settings.quantized == format_ or PRECISION_FACTS[settings.precision].linear == format_
+
+
+def _in_format(op: Op, context: GraphContext, format_: LinearFormat) -> bool:
+    """Whether the op's weight is of the format, or meant to be."""
+    if op.kind not in ("linear", "matmul"):
+        return False
+    prefix = "int8" if format_ == "int8" else "float8"
+    if any(spec.dtype.startswith(prefix) for spec in op.inputs):
+        return True
+    has_weight = any(spec.parameter is not None and len(spec.shape) == 2 for spec in op.inputs)
+    return _is_meant(context, format_) and has_weight
+
+
+def _misaligned(context: GraphContext, format_: LinearFormat) -> list[OpDim]:
+    return [
+        dim
+        for op in leaf_ops(context.graph)
+        if _in_format(op, context, format_)
+        for dim in width_dims(op, context.dims)
+        if dim.size % _REQUIRED
+    ]
+
+
+def _format_findings(
+    rule: GraphRule, context: GraphContext, format_: LinearFormat, consequence: str
+) -> Iterator[Finding]:
+    dims = _misaligned(context, format_)
+    for ops in by_line({dim.op.index: dim.op for dim in dims}.values()).values():
+        own = set(indices_of(ops))
+        here = [dim for dim in dims if dim.op.index in own]
+        sizes = sorted({(dim.role, dim.size) for dim in here})
+        head = all(dim.group is not None and dim.group.is_output for dim in here)
+        location = context.location(costliest(context, ops))
+        listed = ", ".join(f"{role} {size}" for role, size in sizes[:4])
+        keep = "Keep this layer in 16 bits" if head else "Pad the width"
+        effect, padded, change = _padded(context, here, format_)
+        words = f"; padding {padded} {gain_phrase(effect)} in {format_}" if padded else ""
+        yield rule.finding(
+            location,
+            f"{listed}: {format_} products {consequence} multiples of {_REQUIRED}{words}.",
+            effect=effect,
+            evidence={"sizes": [list(size) for size in sizes], "format": format_},
+            fix=Fix(f"{keep} (or {'pad its outputs' if head else 'keep the layer in 16 bits'})."),
+            related=related_sites([op.construct_site for op in ops], location, "another such layer"),
+            change=change,
+        )
+
+
+def _padded(
+    context: GraphContext, dims: list[OpDim], format_: LinearFormat
+) -> tuple[Effect, str, Change | None]:
+    """What padding these dims gains of the step in that format, the sizes, and the change of the model.
+
+    As they are, such layers stay in 16 bits (or run misaligned, where the kernel takes them). A run in
+    another precision is compared compiled.
+    """
+    if format_ == "int8" and context.settings.mode == "train":
+        return Effect(unknown="int8 products have no backward pass; --mode infer prices them"), "", None
+    if any(dim.op.name != "linear" for dim in dims):
+        return Effect(unknown="only nn.Linear layers are priced in 8 bits"), "", None
+    groups = list({dim.group.id: dim.group for dim in dims if dim.group is not None}.values())
+    sizes = padded_sizes(context, groups, _REQUIRED)
+    if len(sizes) < len(groups) or not groups:
+        reasons = [group.unresolved for group in groups if group.unresolved]
+        reason = reasons[0] if reasons else f"no multiple of {_REQUIRED} fits these dims"
+        return Effect(unknown=reason), "", None
+    try:
+        graph = context.dims.resize(sizes)
+    except DimsUnresolved as error:
+        return Effect(unknown=str(error)), "", None
+
+    is_priced_so = PRECISION_FACTS[context.settings.precision].linear == format_
+
+    def in_format(scenario: Scenario) -> Scenario:
+        # Conversions run as kernels of their own cost more than 8-bit products save: torchao compiles them.
+        return scenario if is_priced_so else replace(scenario, precision=format_, compiled=True)
+
+    effect = context.effect({dim.op.index for dim in dims}, graph=graph, start=in_format, change=in_format)
+    pairs = sorted({(group.size, size) for group, size in sizes.items()})
+    # A run priced in 16 bits has no step to which a gain in 8 bits could be added.
+    return effect, sizes_phrase(tuple(pairs)), resize(sizes) if is_priced_so else None
+
+
+_HEAD = "from torch import empty, nn\n\n\ndef build_model():\n    return nn.Sequential("
+_TAIL = ")\n\n\ndef example_inputs():\n    return empty("
+
+
+def _example(layers: str, inputs: str, note: str, **settings: object) -> Example:
+    return Example(f"\n{_HEAD}{layers}{_TAIL}{inputs})\n", note, settings)
+
+
+class Fp8Dims(GraphRule):
+    """A layer that runs in fp8 has a width that is not a multiple of 16.
+
+    What it does
+    With --quantized fp8, or where the traced weights are fp8, checks in_features and out_features of every
+    linear layer. Also says when none of the chosen GPUs has fp8 Tensor Cores.
+
+    Why it costs
+    fp8 products take both dims in multiples of 16 only: Transformer Engine and torch._scaled_mm raise an
+    error otherwise. MXFP8 scales blocks of 32.
+
+    Example
+        te.Linear(1000, 4096)
+
+    Use instead
+        te.Linear(1008, 4096)
+
+    When it does not apply
+    Layers kept in 16 bits, usually the first and the last: leave them out of the conversion.
+
+    References
+    NVIDIA, Transformer Engine: both dimensions divisible by 16.
+    """
+
+    code = "PRC008"
+    name = "fp8-dims"
+    since = "0.1.0"
+    level = "error"
+    confidence = "medium"
+    sources = ("NVIDIA Transformer Engine, quantization: dimensions divisible by 16",)
+    invalid = (
+        _example(
+            "nn.Linear(1024, 1000), nn.ReLU(), nn.Linear(1000, 1024)",
+            "4096, 1024",
+            "1000 is a multiple of 8 only",
+            quantized="fp8",
+            gpus=("h100",),
+        ),
+        _example(
+            "nn.Linear(72, 4096), nn.ReLU(), nn.Linear(4096, 64)",
+            "4096, 72",
+            "input features count, too",
+            quantized="fp8",
+            gpus=("h100",),
+        ),
+        _example("nn.Linear(1024, 1024)", "4096, 1024", "no fp8 on an A100", quantized="fp8", gpus=("a100",)),
+    )
+    valid = (
+        _example(
+            "nn.Linear(1024, 1008), nn.ReLU(), nn.Linear(1008, 1024)",
+            "4096, 1024",
+            "multiples of 16",
+            quantized="fp8",
+            gpus=("h100",),
+        ),
+        _example("nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "16 bits", gpus=("h100",)),
+        _example("nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "int8", gpus=("h100",), quantized="int8"),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        if _is_meant(context, "fp8"):
+            gpus = [context.estimate(scenario).gpu for scenario in context.scenarios]
+            if not any(gpu.supports("fp8") for gpu in gpus):
+                yield self.finding(
+                    context.root_location(),
+                    f"No fp8 Tensor Cores on {', '.join(gpu.id for gpu in gpus)}.",
+                    effect=Effect(unknown="there is nothing to compare with on these GPUs"),
+                    evidence={"gpus": [gpu.id for gpu in gpus]},
+                    fix=Fix("Run in bf16, or choose a GPU of compute capability 8.9 or above."),
+                    identity="fp8",
+                )
+                return
+        yield from _format_findings(self, context, "fp8", "take both dims only in")
+
+
+class Int8Dims(GraphRule):
+    """A layer that runs in int8 has a width that is not a multiple of 16.
+
+    What it does
+    With --quantized int8, or where the traced weights are int8, checks in_features and out_features of
+    every linear layer.
+
+    Why it costs
+    Tensor Cores load 16 bytes, 16 int8 values, at once. cuBLAS 11 and later run other dims on slower
+    kernels, cuBLASLt's int8 layouts refuse them; on A100 multiples of 128 are best.
+
+    Example
+        nn.Linear(1000, 4096)      # quantized to int8
+
+    Use instead
+        nn.Linear(1008, 4096)      # or 1024
+
+    When it does not apply
+    Weight-only quantization, whose products run in 16 bits. Layers left in 16 bits.
+
+    References
+    NVIDIA, Matrix Multiplication Background User's Guide, Table 1: int8 in multiples of 16, 128 on A100.
+    """
+
+    code = "PRC009"
+    name = "int8-dims"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "medium"
+    sources = ("NVIDIA Matrix Multiplication Background User's Guide, Table 1",)
+    invalid = (
+        _example(
+            "nn.Linear(1024, 1000), nn.ReLU(), nn.Linear(1000, 1024)",
+            "4096, 1024",
+            "1000 is a multiple of 8 only",
+            quantized="int8",
+        ),
+        _example(
+            "nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 10)",
+            "512, 768",
+            "ten classes: leave the head in 16 bits",
+            quantized="int8",
+        ),
+        _example("*[nn.Linear(200, 200) for _ in range(4)]", "512, 200", "a loop", quantized="int8"),
+    )
+    valid = (
+        _example(
+            "nn.Linear(1024, 1008), nn.ReLU(), nn.Linear(1008, 1024)",
+            "4096, 1024",
+            "multiples of 16",
+            quantized="int8",
+        ),
+        _example("nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "16 bits"),
+        _example(
+            "nn.Conv2d(3, 60, 3), nn.ReLU()",
+            "8, 3, 64, 64",
+            "convolutions are quantized by other kernels",
+            quantized="int8",
+        ),
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        yield from _format_findings(self, context, "int8", "want")
+
+
+RULES = (Fp8Dims, Int8Dims)

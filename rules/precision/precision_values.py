@@ -1,0 +1,192 @@
+"""A rule on precisions that torch does not know."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_MATMUL_PRECISIONS = ("highest", "high", "medium")
+_PRECISIONS = ("ieee", "tf32", "bf16", "none")
+_CUDA_PRECISIONS = ("ieee", "tf32", "none")
+_MEANT = {
+    SETTER: {"tf32": "high", "ieee": "highest", "fp32": "highest", "float32": "highest", "bf16": "medium",
+              "bfloat16": "medium", "default": "highest", "low": "medium"},
+    "": {"fp32": "ieee", "float32": "ieee", "highest": "ieee", "high": "tf32", "medium": "bf16",
+         "bfloat16": "bf16", "tensorfloat32": "tf32", "default": "none"},
+}  # fmt: skip
+
+
+class PrecisionBadValue(SourceRule):
+    """A precision switch set to a value it does not have.
+
+    What it does
+    Finds values other than 'ieee', 'tf32', 'bf16' (not for CUDA and cuDNN) and 'none' for `fp32_precision`,
+    and other than 'highest', 'high' and 'medium' for `torch.set_float32_matmul_precision`.
+
+    Why it costs
+    `fp32_precision = "fp32"` raises RuntimeError. `set_float32_matmul_precision("High")` only warns and
+    changes nothing: matrix products stay in float32 and nobody notices.
+
+    Example
+        torch.set_float32_matmul_precision("High")
+
+    Use instead
+        torch.set_float32_matmul_precision("high")
+
+    When it does not apply
+    Values read at run time, and tests of the error itself.
+
+    References
+    PyTorch, torch.set_float32_matmul_precision; torch.backends. Behaviour measured on PyTorch 2.13.
+    """
+
+    code = "PRC005"
+    name = "precision-bad-value"
+    since = "0.1.0"
+    level = "error"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, torch.set_float32_matmul_precision",
+        "PyTorch docs, torch.backends: fp32_precision",
+    )
+    triggers = ("fp32_precision", "set_float32_matmul_precision")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        for switch in program.switches:
+            allowed = _allowed(switch.name)
+            if not allowed or not switch.value.complete or not switch.value.values:
+                continue
+            bad = [value for value in switch.value.values if value not in allowed]
+            if not bad or any(not isinstance(value, str | bool | int | None) for value in bad):
+                continue
+            if program.in_with(switch.function, switch.block, "raises", "warns", "assertRaises"):
+                continue
+            raises = switch.name != SETTER or not isinstance(bad[0], str)
+            what = "raises" if raises else "is ignored with a warning"
+            meant = _meant(switch.name, bad[0], allowed)
+            instead = f'Write "{meant}".' if meant else "Choose one of them."
+            yield self.finding(
+                context.location(switch.site),
+                f"{bad[0]!r} is not a value of `{switch.name.removeprefix('torch.')}` and {what}; "
+                f"it takes {', '.join(map(repr, allowed))}.",
+                evidence={
+                    "switch": switch.name,
+                    "value": bad[0],
+                    "allowed": list(allowed),
+                    "replacement": meant,
+                },
+                fix=Fix(instead),
+                identity=f"{switch.function.qualified_name}:{switch.name}:{bad[0]}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.set_float32_matmul_precision("medium")
+torch.backends.fp32_precision = "bf16"
+torch.backends.cudnn.rnn.fp32_precision = "none"
+""",
+            note="known values",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.set_float32_matmul_precision(args.precision)
+torch.backends.fp32_precision = config["precision"]
+""",
+            note="read at run time",
+        ),
+        Example(
+            source="""\
+import pytest
+import torch
+
+def test_unknown_precision():
+    with pytest.raises(RuntimeError):
+        torch.backends.fp32_precision = "fp32"
+""",
+            note="a test of the error",
+        ),
+        Example(
+            source="""\
+class Trainer:
+    def __init__(self):
+        self.fp32_precision = "fp32"
+""",
+            note="another attribute of the same name",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+torch.set_float32_matmul_precision("High")
+""",
+            note="the case matters; this call changes nothing",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.fp32_precision = "fp32"
+""",
+            note="raises; full precision is called 'ieee'",
+        ),
+        Example(
+            source="""\
+import torch
+
+PRECISION = "tf32"
+torch.set_float32_matmul_precision(PRECISION)
+""",
+            note="a value of the other API",
+        ),
+        Example(
+            source="""\
+from torch.backends import cudnn
+
+cudnn.conv.fp32_precision = "bf16"
+""",
+            note="CUDA has no bf16 mode",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (PrecisionBadValue,)
+
+
+def _allowed(name: str) -> tuple[str, ...]:
+    if name == SETTER:
+        return _MATMUL_PRECISIONS
+    if not name.endswith(".fp32_precision"):
+        return ()
+    cuda = name.startswith((MATMUL, CUDNN))
+    return _CUDA_PRECISIONS if cuda else _PRECISIONS
+
+
+def _meant(name: str, value: object, allowed: tuple[str, ...]) -> str | None:
+    if not isinstance(value, str):
+        return None
+    lowered = value.lower().strip()
+    if lowered in allowed:
+        return lowered
+    known = _MEANT[SETTER if name == SETTER else ""].get(lowered)
+    if known in allowed:
+        return known
+    close = difflib.get_close_matches(lowered, allowed, 1, 0.6)
+    return close[0] if close else None

@@ -1,0 +1,307 @@
+"""A rule on float32 training whose matrix products leave TF32 unused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path, keyword, words
+from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_TF32_WORDS = (
+    "allow_tf32",
+    "set_float32_matmul_precision",
+    "fp32_precision",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "NVIDIA_TF32_OVERRIDE",
+)
+_OTHER_PRECISIONS = words(
+    "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double tf32 quantize quantization"
+)
+"""Words of identifiers that say that float32 is not, or not always, what the program computes in."""
+_ATTENTION = (
+    "torch.nn.MultiheadAttention",
+    "torch.nn.Transformer",
+    "torch.nn.TransformerEncoder",
+    "torch.nn.TransformerEncoderLayer",
+    "torch.nn.TransformerDecoder",
+    "torch.nn.TransformerDecoderLayer",
+    "torch.nn.functional.scaled_dot_product_attention",
+    "torch.nn.functional.multi_head_attention_forward",
+)
+_SMALL_FEATURES = 256
+"""A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
+
+
+class Tf32MatmulOff(SourceRule):
+    """Float32 training of linear or attention layers without TF32.
+
+    What it does
+    Finds training loops on CUDA that run in float32, whose model consists of linear and attention layers,
+    in a program that never touches a TF32 switch. PyTorch's default is `highest`: matrix products then run
+    on the float32 pipes, not on Tensor Cores.
+
+    Why it costs
+    On an A100 TF32 Tensor Cores have 156 TFLOP/s, the float32 pipes 19.5; PyTorch measured about 7 times
+    the speed on a large product, with a relative error of 2e-3 instead of 4e-5, which training of neural
+    networks rarely notices: the accumulation stays float32.
+
+    Example
+        for x, y in loader:
+            loss = criterion(model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+
+    Use instead
+        torch.set_float32_matmul_precision("high")   # once, before the loop
+
+    When it does not apply
+    Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which cuDNN
+    uses TF32 by default; numerical work that needs float32. The rule is silent as soon as this file or one
+    that runs with it names a TF32 switch or a precision, when a training framework is imported, when the
+    layers are narrower than 256, and when it does not see what the model consists of.
+
+    References
+    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
+    PyTorch, Performance Tuning Guide, "Enable TF32".
+    PyTorch, torch.set_float32_matmul_precision.
+    """
+
+    code = "PRC001"
+    name = "tf32-matmul-off"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",
+        "PyTorch recipes, Performance Tuning Guide: Enable TF32",
+        "NVIDIA A100 Tensor Core GPU Architecture: peak rates",
+    )
+    triggers = (".backward(",)
+    requires = ("cuda", ".step(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.trainings or not program.on_cuda:
+            return
+        if (
+            program.words & _OTHER_PRECISIONS
+            or "fp32_precision" in context.tables.identifiers
+            or "set_float32_matmul_precision" in context.tables.identifiers
+            or context.amp.framework
+            or context.amp.scaler_name
+        ):
+            return
+        if imported_packages(context) & SCIENCE:
+            return
+        layers = _matmul_layers(context)
+        if not layers:
+            return
+        if context.neighbours.mention((*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")):
+            return
+        training = program.trainings[0]
+        where = training.function.qualified_name or "the module"
+        yield self.finding(
+            context.location(training.backward.call.site),
+            f"This loop trains {layers} in float32 and no TF32 switch is set: matrix products run without "
+            "Tensor Cores.",
+            related=training_evidence(context, training),
+            evidence={"function": where, "layers": layers, "float32_matmul_precision": "highest (default)"},
+            fix=Fix(
+                'Call `torch.set_float32_matmul_precision("high")` once before training, on GPUs of compute '
+                "capability 8.0 and newer."
+            ),
+            identity=f"{training.function.qualified_name}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+torch.set_float32_matmul_precision("high")
+model = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 6).cuda()
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="the switch is set",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 6).cuda()
+for x, y in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="autocast covers the matrix products",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.Flatten()).cuda()
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="convolutions use TF32 by default",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+from scipy.integrate import odeint
+
+model = nn.Sequential(nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 512)).cuda()
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="numerical work may need float32",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2)).to("cuda")
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="too narrow for the precision to matter",
+        ),
+        Example(
+            source="""\
+import torch
+from models import build
+
+model = build().cuda()
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="what the model consists of is not seen",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+model = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 6).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="attention and linear layers in float32",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn as nn
+
+class MLP(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Linear(width, 4 * width)
+        self.second = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+def train(model, loader, optimizer, device=torch.device("cuda")):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+
+train(MLP(1024), loader, optimizer)
+""",
+            note="wide linear layers",
+        ),
+        Example(
+            source="""\
+import torch
+from transformers import AutoModelForSequenceClassification
+
+model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased").to("cuda")
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
+for batch in loader:
+    loss = model(**{name: value.to("cuda") for name, value in batch.items()}).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            note="a transformer from a library",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (Tf32MatmulOff,)
+
+
+def _matmul_layers(context: SourceContext) -> str:
+    """What of linear and attention layers the program trains; '' when little or nothing is seen."""
+    program = context.program
+    for name in _imported_models(context):
+        return f"`{name}`"
+    attention = program.calls(*_ATTENTION)
+    if attention:
+        return f"`{attention[0].qualified.rpartition('.')[2]}`"
+    layers = context.values.all_layers()
+    if any("Conv" in layer.qualified for layer in layers):
+        return ""
+    linears = [layer for layer in layers if layer.qualified == "torch.nn.Linear"]
+    if len(linears) >= 2:
+        sizes = [
+            program.resolver.evaluate(layer.function, size)
+            for layer in linears
+            for size in (keyword(layer.call, "in_features", 0), keyword(layer.call, "out_features", 1))
+            if size is not None and not has_star(layer.call)
+        ]
+        known = [value for size in sizes for value in size.values if isinstance(value, int)]
+        if not known or max(known) >= _SMALL_FEATURES:
+            return f"{len(linears)} linear layers"
+        return ""
+    neighbours = context.neighbours
+    if not neighbours.imported() or linears or layers:
+        return ""
+    if neighbours.count(("nn.Conv", "Conv2d(", "Conv1d(")):
+        return ""
+    for word in ("MultiheadAttention(", "scaled_dot_product_attention(", "TransformerEncoder("):
+        if neighbours.count((word,)):
+            return f"`{word[:-1]}`"
+    return ""
+
+
+def _imported_models(context: SourceContext) -> Iterator[str]:
+    for function, event, _ in context.program.methods("from_pretrained", "from_config"):
+        for name in context.resolver.called(function, event.call):
+            owner = name.split(".")[-2]
+            if name.startswith("transformers.") and ("Model" in owner or "For" in owner):
+                yield owner

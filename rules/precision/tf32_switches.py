@@ -1,0 +1,326 @@
+"""Rules on the switches of TF32: turned off, or set by the older API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.facts.switches import Switch
+from tclint.source.names.queries import is_test_path
+from tclint.source.training.precision_switches import (
+    CUDNN,
+    MATMUL,
+    SETTER,
+    about_determinism,
+    computes_in_float64,
+    reason_given,
+    set_again,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class Tf32Disabled(SourceRule):
+    """TF32 switched off explicitly.
+
+    What it does
+    Finds `torch.backends.cuda.matmul.allow_tf32 = False`, `torch.backends.cudnn.allow_tf32 = False`,
+    `fp32_precision = "ieee"` and `torch.set_float32_matmul_precision("highest")` that always run.
+
+    Why it costs
+    Float32 matrix products and convolutions then avoid Tensor Cores: 19.5 instead of 156 TFLOP/s on an A100.
+    For cuDNN this takes away what PyTorch has switched on by default.
+
+    Example
+        torch.backends.cudnn.allow_tf32 = False
+
+    Use instead
+        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("high")
+
+    When it does not apply
+    Code that needs float32 accuracy or bitwise reproducibility. The rule is silent about switches under a
+    condition, in tests, in functions about determinism or seeds, where the old value is restored, under a
+    comment that says why, and in files that make float64 the default dtype.
+
+    References
+    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
+    """
+
+    code = "PRC002"
+    name = "tf32-disabled"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = ("PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",)
+    triggers = ("allow_tf32", "fp32_precision", "set_float32_matmul_precision")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or computes_in_float64(context):
+            return
+        for switch in program.switches:
+            off = _tf32_off(switch)
+            if not off or not program.unconditional(switch.function, switch.block):
+                continue
+            if program.in_with(switch.function, switch.block, "") or about_determinism(context, switch):
+                continue
+            if set_again(context, switch) or reason_given(context, switch):
+                continue
+            yield self.finding(
+                context.location(switch.site),
+                f"`{context.excerpt(switch.site)}` keeps {off} off TF32 Tensor Cores.",
+                evidence={"switch": switch.name, "value": switch.value.values[0]},
+                fix=Fix(
+                    "Remove the line, or set TF32 on where the accuracy allows it "
+                    '(`torch.set_float32_matmul_precision("high")`); if float32 is needed, say so with '
+                    "`# tclint: ignore[tf32-disabled]`."
+                ),
+                identity=f"{switch.function.qualified_name}:{switch.name}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cudnn.allow_tf32 = True
+""",
+            note="on",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.set_default_dtype(torch.float64)
+""",
+            note="float64 work has no use for TF32",
+        ),
+        Example(
+            source="""\
+import torch
+
+def make_deterministic(seed):
+    torch.manual_seed(seed)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.allow_tf32 = False
+""",
+            note="a helper for reproducible runs",
+        ),
+        Example(
+            source="""\
+import torch
+
+def compare(model, reference, x):
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    expected = reference(x)
+    torch.backends.cuda.matmul.allow_tf32 = before
+    return (model(x) - expected).abs().max()
+""",
+            note="restored afterwards",
+        ),
+        Example(
+            source="""\
+import torch
+
+def set_up(args):
+    allow_tf32 = False
+    if args.exact:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision(args.precision)
+    return allow_tf32
+""",
+            note="a local variable, a branch of the configuration, a value read at run time",
+        ),
+        Example(
+            source="""\
+import torch
+
+# TF32 off: the kernels are compared at full accuracy
+torch.backends.cudnn.allow_tf32 = False
+torch.backends.cuda.matmul.allow_tf32 = False
+""",
+            note="the reason stands above",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = False
+model = build().cuda()
+""",
+            note="always off",
+        ),
+        Example(
+            source="""\
+from torch.backends import cudnn
+
+def main():
+    cudnn.benchmark = True
+    cudnn.allow_tf32 = False
+    train()
+""",
+            note="takes away cuDNN's default",
+        ),
+        Example(
+            source="""\
+import torch
+
+if __name__ == "__main__":
+    torch.set_float32_matmul_precision("highest")
+    train()
+""",
+            note="the slowest of the three",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.conv.fp32_precision = "ieee"
+""",
+            note="the newer API",
+        ),
+    )
+
+
+class Tf32LegacyApi(SourceRule):
+    """TF32 controlled through allow_tf32 instead of fp32_precision.
+
+    What it does
+    Finds assignments to `allow_tf32`, the older of the two APIs for TF32.
+
+    Why it costs
+    Nothing today. PyTorch 2.9 brought `fp32_precision`, which also knows bf16 and single operators, and
+    announced that the older switches will be deprecated. Mixing both raises (tf32-mixed-api), so a program
+    has to move in one go.
+
+    Example
+        torch.backends.cuda.matmul.allow_tf32 = True
+
+    Use instead
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+    When it does not apply
+    Programs that must run on PyTorch before 2.9, and code that reads the older switches elsewhere: the rule
+    is off unless selected.
+
+    References
+    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
+    """
+
+    code = "PRC003"
+    name = "tf32-legacy-api"
+    since = "0.1.0"
+    level = "info"
+    confidence = "low"
+    enabled_by_default = False
+    sources = ("PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",)
+    triggers = ("allow_tf32",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        if "fp32_precision" in context.tables.identifiers:
+            return  # a program on its way, or one that serves both; tf32-mixed-api looks at it
+        for switch in context.program.switches:
+            head, _, last = switch.name.rpartition(".")
+            if last != "allow_tf32" or not switch.value.certain:
+                continue
+            value = "tf32" if switch.value.values[0] else "ieee"
+            operators = (f"{head}.conv", f"{head}.rnn") if head == CUDNN else (head,)
+            newer = " and ".join(f'`{name}.fp32_precision = "{value}"`' for name in operators)
+            yield self.finding(
+                context.location(switch.site),
+                f"`{head.removeprefix('torch.backends.')}.allow_tf32` is the older TF32 switch.",
+                evidence={"switch": switch.name, "value": value},
+                fix=Fix(
+                    f"From PyTorch 2.9 on: {newer}, together with every other TF32 switch of the program."
+                ),
+                identity=f"{switch.function.qualified_name}:{switch.name}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+print("allow_tf32 is not used")
+""",
+            note="the newer API",
+        ),
+        Example(
+            source="""\
+import torch
+
+if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+else:
+    torch.backends.cuda.matmul.allow_tf32 = True
+""",
+            note="serves older versions as well",
+        ),
+        Example(
+            source="""\
+allow_tf32 = True
+config.allow_tf32 = allow_tf32
+""",
+            note="not PyTorch's switch",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = True
+""",
+            note="older API",
+        ),
+        Example(
+            source="""\
+import torch.backends.cudnn as cudnn
+
+cudnn.allow_tf32 = False
+""",
+            note="through an alias",
+        ),
+        Example(
+            source="""\
+import torch
+
+def main(args):
+    if args.fast:
+        torch.backends.cuda.matmul.allow_tf32 = True
+""",
+            note="under a condition as well",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (Tf32Disabled, Tf32LegacyApi)
+
+
+def _tf32_off(switch: Switch) -> str:
+    """What a switch keeps off TF32; '' when it does not."""
+    if not switch.value.certain:
+        return ""
+    value = switch.value.values[0]
+    if switch.name == SETTER:
+        return "float32 matrix products" if value == "highest" else ""
+    head, _, last = switch.name.rpartition(".")
+    if last == "allow_tf32" and value is False:
+        return {"torch.backends.cuda.matmul": "float32 matrix products", CUDNN: "convolutions"}.get(head, "")
+    if last == "fp32_precision" and value == "ieee" and "mkldnn" not in head:
+        if head == MATMUL:
+            return "float32 matrix products"
+        return "convolutions and recurrent layers" if CUDNN in head else "float32 work"
+    return ""

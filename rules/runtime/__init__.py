@@ -1,0 +1,1 @@
+"""Rules on switches, loaders and the training step."""

@@ -1,0 +1,347 @@
+"""A rule on mini-batches that are no multiple of 8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.configurations import imported_values, switched_off
+from tclint.source.layers.tied_tables import only_size
+from tclint.source.names.conditions import conditions_of
+from tclint.source.names.queries import is_test_path, keyword, unpacks_positions, words
+from tclint.source.names.resolve import Possible, Symbol
+from tclint.source.syntax.tables import Literal, Name
+from tclint.source.training.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Called
+
+_LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
+"""In names of what can only scale losses; a `scaler` may scale data."""
+_TOKENS = words("tokenizer tokens vocab seq llm gpt bert lm")
+_TOKEN_IDS = words("input_ids token_ids ids")
+"""Whole identifiers: the ids of `device_ids` are no tokens."""
+
+
+class BatchMultipleOf8(SourceRule):
+    """A training batch size that is not a multiple of 8 under mixed precision.
+
+    What it does
+    Finds `DataLoader(..., batch_size=n)` for training in a file that uses autocast, a loss scaler or 16-bit
+    weights, where n is known, larger than 8 and not a multiple of 8.
+
+    Why it costs
+    In linear layers the batch is a dimension of the matrix products of forward, activation gradient and
+    weight gradient. 16-bit Tensor Core kernels are most efficient when every dimension is a multiple of 8
+    (of 64 on A100), and need it before cuBLAS 11.
+
+    Example
+        loader = DataLoader(dataset, batch_size=100, shuffle=True)
+
+    Use instead
+        loader = DataLoader(dataset, batch_size=96, shuffle=True)   # or 104, or 128
+
+    When it does not apply
+    Language models, where batch times sequence length counts; evaluation loaders; batch samplers; batches of
+    8 and fewer, which memory dictates; batch sizes that are known only at run time.
+
+    References
+    NVIDIA, Train With Mixed Precision, "Satisfying Tensor Core Shape Constraints".
+    NVIDIA, Linear/Fully-Connected Layers User's Guide, "Batch Size".
+    """
+
+    code = "RUN009"
+    name = "batch-multiple-of-8"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "NVIDIA, Train With Mixed Precision: Satisfying Tensor Core Shape Constraints",
+        "NVIDIA, Linear/Fully-Connected Layers User's Guide: Batch Size",
+        "NVIDIA, Convolutional Layers User's Guide: Batch Size, Height And Width",
+    )
+    triggers = ("batch_size", "DataLoader")
+    requires = ("DataLoader",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not _mixed_precision(context):
+            return
+        if program.words & _TOKENS or context.tables.identifiers & _TOKEN_IDS:
+            return
+        if not (program.trainings or "backward" in context.tables.identifiers):
+            return
+        for loader in program.calls(*LOADERS):
+            if feeds_evaluation(context, loader) or not _trains(context, loader):
+                continue
+            # What `**options` may hold besides, a batch sampler, excludes a batch size.
+            if keyword(loader.call, "batch_sampler") is not None or unpacks_positions(loader.call):
+                continue
+            given = keyword(loader.call, "batch_size", 1)
+            if given is None:
+                continue
+            possible = program.resolver.evaluate(loader.function, given)
+            if not possible.values and isinstance(given, Name) and "." in given.dotted:
+                # `args` often comes as a parameter; the parser is in the file all the same.
+                possible = program.resolver.argparse_default(given.dotted.rpartition(".")[2])
+            if isinstance(given, Name) and all(isinstance(value, Symbol) for value in possible.values):
+                size = only_size(context, loader.function, given)
+                found = (
+                    (size,) if size is not None else imported_values(context, loader.function, given.dotted)
+                )
+                possible = Possible(found, False)
+            sizes = possible.values
+            if len(sizes) != 1 or not isinstance(sizes[0], int) or isinstance(sizes[0], bool):
+                continue
+            size = sizes[0]
+            if size <= 8 or size % 8 == 0:
+                continue
+            default = "" if possible.certain else " by default"
+            below, above = size - size % 8, size - size % 8 + 8
+            yield self.finding(
+                context.location(loader.call.site),
+                f"This loader's batch size is {size}{default}, not a multiple of 8, under mixed precision.",
+                evidence={"batch_size": size, "multiple": 8, "remainder": size % 8},
+                fix=Fix(f"Use {below} or {above}; multiples of 64 are best on A100 and newer."),
+                identity=f"{loader.function.qualified_name}:{size}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=128, shuffle=True)
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a multiple of 8",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+val_loader = DataLoader(dataset, batch_size=100)
+train_loader = DataLoader(dataset, batch_sampler=Buckets(dataset, 100))
+for images, labels in train_loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="an evaluation loader and a batch sampler",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+tokenizer = build_tokenizer()
+loader = DataLoader(dataset, batch_size=12, shuffle=True)
+for input_ids in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(input_ids).loss
+    loss.backward()
+    optimizer.step()
+""",
+            note="a language model: 12 times the sequence length counts",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=100, shuffle=True)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="no 16-bit work",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=total // world_size, shuffle=True)
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="known only at run time",
+        ),
+        Example(
+            source="""\
+from sklearn.preprocessing import StandardScaler
+from torch.utils.data import DataLoader
+
+scaler = StandardScaler() if standardize else None
+loader = DataLoader(dataset, batch_size=100, shuffle=True)
+for inputs, labels in loader:
+    loss = criterion(model(inputs), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a scaler of data, not of losses",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.cuda.amp import GradScaler, autocast
+from torch.utils.data import DataLoader
+
+class CFG:
+    apex = False
+    batch_size = 20
+
+loader = DataLoader(dataset, batch_size=CFG.batch_size, shuffle=True)
+scaler = GradScaler(enabled=CFG.apex)
+for images, labels in loader:
+    with autocast(enabled=CFG.apex):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="mixed precision is switched off",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=100, shuffle=True)
+for images, labels in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="100 is 12 times 8 and 4",
+        ),
+        Example(
+            source="""\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=50)
+args = parser.parse_args()
+scaler = torch.amp.GradScaler("cuda")
+train_loader = DataLoader(dataset, batch_size=args.batch_size)
+for images, labels in train_loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="an option's default",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+BATCH_SIZE = 4 * 5
+train_loader = DataLoader(dataset, BATCH_SIZE, shuffle=True)
+for images, labels in train_loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="a constant",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+options = {"num_workers": 4, "pin_memory": True}
+loader = DataLoader(dataset, batch_size=100, sampler=sampler, **options)
+model = DistributedDataParallel(net, device_ids=[rank])
+for images, labels in loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            note="other options in a dictionary; ids of devices, not of tokens",
+        ),
+        Example(
+            source="""\
+from dataclasses import dataclass
+import torch
+from torch.utils.data import DataLoader
+
+@dataclass
+class Config:
+    batch_size: int = 100
+
+def loader_of(config: Config, dataset):
+    return DataLoader(dataset, batch_size=config.batch_size, shuffle=True)
+
+for images, labels in loader_of(Config(), dataset):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a field of a configuration",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (BatchMultipleOf8,)
+
+
+def _trains(context: SourceContext, loader: Called) -> bool:
+    """A loader for training: shuffled, named so, or read by a loop that goes backward."""
+    shuffle = keyword(loader.call, "shuffle", 2)
+    if (shuffle is not None and shuffle != Literal(False)) or keyword(loader.call, "sampler") is not None:
+        return True
+    if any("train" in name.lower() for name in targets_of(loader)):
+        return True
+    return any(True for _ in training_loops(context, loader))
+
+
+def _mixed_precision(context: SourceContext) -> bool:
+    """Some autocast region of the file can be on, or losses are scaled."""
+    amp = context.amp
+    regions = [
+        (function, region)
+        for function in context.tables.functions
+        for region in amp.autocasts.regions(function)
+        if region.autocast.enabled is not False and region.autocast.dtype in ("float16", "bfloat16", None)
+    ]
+    if regions:
+        return any(
+            not switched_off(
+                context, function, region.autocast.conditions + conditions_of(function, region.block)
+            )
+            for function, region in regions
+        )
+    named = (amp.scaler_name or "").lower().replace("_", "")
+    if any(word in named for word in _LOSS_SCALERS):
+        return True
+    return any(view.of("scaled_backward", "scaler_step") for view in context.scaling.views)

@@ -1,0 +1,181 @@
+"""A rule on copies from pinned memory that the host waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path, keyword, positional
+from tclint.source.syntax.tables import Call, Literal, method_of
+from tclint.source.training.loaders import LOADERS, copies_in_training
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class BlockingCopy(SourceRule):
+    """A blocking copy from a pinned batch.
+
+    What it does
+    Finds `.cuda()` and `.to(device)` without `non_blocking=True` on batches of a loader that pins its memory,
+    in a training loop of the same file.
+
+    Why it costs
+    The copy could run while the CPU goes on to launch kernels; without `non_blocking` the CPU waits until it
+    is done.
+
+    Example
+        loader = DataLoader(dataset, pin_memory=True, ...)
+        for images, labels in loader:
+            images = images.cuda()
+
+    Use instead
+            images = images.cuda(non_blocking=True)
+
+    When it does not apply
+    Loaders that do not pin, or pin depending on an option; copies to the CPU.
+
+    References
+    PyTorch, CUDA semantics, "Use pinned memory buffers".
+    PyTorch, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
+    """
+
+    code = "RUN008"
+    name = "blocking-h2d"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, CUDA semantics: Use pinned memory buffers",
+        "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
+    )
+    triggers = ("pin_memory",)
+    requires = ("cuda", ".backward(", "DataLoader")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.on_cuda:
+            return
+        for loader in program.calls(*LOADERS):
+            pinned = keyword(loader.call, "pin_memory", 7)
+            if pinned != Literal(True) or has_star(loader.call):
+                continue
+            copies = [copy for copy in copies_in_training(context, loader) if not _non_blocking(copy)]
+            if not copies:
+                continue
+            yield self.finding(
+                context.location(copies[0].site),
+                f"`{context.excerpt(copies[0].site)}` waits for the copy, although the loader on line "
+                f"{context.location(loader.call.site).line} pins its batches.",
+                related=(
+                    context.related(loader.call.site, "pin_memory=True"),
+                    *(context.related(copy.site, "this copy waits as well") for copy in copies[1:]),
+                ),
+                evidence={"pin_memory": True, "copies": len(copies)},
+                fix=Fix("Pass non_blocking=True to the copies."),
+                identity=f"{loader.function.qualified_name}:copy",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=True)
+for images, labels in loader:
+    images = images.cuda(non_blocking=True)
+    loss = criterion(model(images), labels.to("cuda", non_blocking=True))
+    loss.backward()
+    optimizer.step()
+""",
+            note="asynchronous",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=args.pin)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="pinned or not, depending on an option",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=True)  # for cuda
+for images, labels in loader:
+    loss = criterion(model(images.to(torch.float32)), labels.to("cpu"))
+    loss.backward()
+    optimizer.step()
+""",
+            note="a cast and a copy to the CPU",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=True)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="two blocking copies",
+        ),
+        Example(
+            source="""\
+import torch
+
+def main(device=torch.device("cuda")):
+    train_loader = torch.utils.data.DataLoader(dataset, 64, pin_memory=True, num_workers=4)
+    for epoch in range(90):
+        for i, (images, target) in enumerate(train_loader):
+            images = images.to(device, non_blocking=True)
+            target = target.to(device)
+            loss = criterion(model(images), target)
+            loss.backward()
+            optimizer.step()
+""",
+            note="one of two",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=True)
+for batch in loader:
+    image = batch["image"]
+    loss = model(image.cuda()).mean()
+    loss.backward()
+    optimizer.step()
+""",
+            note="an item of the batch",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (BlockingCopy,)
+
+
+def _non_blocking(call: Call) -> bool:
+    given = keyword(call, "non_blocking")
+    if given is None and method_of(call)[1] == "cuda" and len(positional(call)) > 1:
+        return True
+    if given is None and method_of(call)[1] == "to" and len(positional(call)) > 1:
+        return True
+    return given is not None or has_star(call) or keyword(call, "async") is not None

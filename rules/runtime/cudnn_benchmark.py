@@ -1,0 +1,416 @@
+"""Rules on what programs set cudnn.benchmark to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import is_test_path, words
+from tclint.source.training.cudnn_switches import (
+    CUDNN_ENABLED,
+    SEEDING,
+    VARIABLE_SIZE,
+    in_any_with,
+    inside_named,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Program
+    from tclint.source.facts.switches import Switch
+
+_BENCHMARK = "torch.backends.cudnn.benchmark"
+_DETERMINISTIC = (
+    "torch.backends.cudnn.deterministic",
+    "torch.use_deterministic_algorithms",
+    "torch.set_deterministic",
+)
+_ENTRANCES = words("main main_worker __init__ run train setup worker")
+"""Functions that run although nothing in their file calls them."""
+
+
+class CudnnBenchmarkOff(SourceRule):
+    """cudnn.benchmark switched off without a reason that shows.
+
+    What it does
+    Finds `torch.backends.cudnn.benchmark = False` that always runs, in a file without anything about
+    determinism.
+
+    Why it costs
+    cuDNN then picks convolution algorithms by a heuristic. Off is the default, so the line only matters as a
+    decision, and it stands in the way of the auto-tuner.
+
+    Example
+        torch.backends.cudnn.benchmark = False
+
+    Use instead
+        torch.backends.cudnn.benchmark = True
+
+    When it does not apply
+    Next to `deterministic = True` or in a seeding helper, where it is part of a reproducible run; inputs of
+    changing sizes; switches under a condition. The rule is silent there.
+
+    References
+    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
+    """
+
+    code = "RUN002"
+    name = "cudnn-benchmark-off"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = ("PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",)
+    triggers = ("benchmark",)
+    requires = ("cudnn",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or program.speaks_of("deterministic"):
+            return
+        switches = program.switches_of(_BENCHMARK)
+        if len(switches) != 1 or program.words & VARIABLE_SIZE:
+            return
+        if any(other.value.values != (True,) for other in program.switches_of(CUDNN_ENABLED)):
+            return
+        switch = switches[0]
+        if not switch.value.certain or switch.value.values[0] is not False:
+            return
+        if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
+            return
+        named = inside_named(program, switch, (*SEEDING, "disable", "dynamic", "variable"))
+        if named or _seeds(program, switch):
+            return
+        yield self.finding(
+            context.location(switch.site),
+            "`cudnn.benchmark = False` keeps cuDNN from choosing the fastest convolution algorithms, and "
+            "nothing here asks for determinism.",
+            evidence={"switch": switch.name, "value": False},
+            fix=Fix(
+                "Set it to True where inputs keep their size; where runs must be reproducible, set "
+                "`torch.backends.cudnn.deterministic = True` as well."
+            ),
+            identity=f"{switch.function.qualified_name}:{switch.name}",
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.deterministic = True
+torch.backends.cudnn.benchmark = False
+""",
+            note="a reproducible run",
+        ),
+        Example(
+            source="""\
+import torch
+
+def set_seed(seed):
+    torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark = False
+""",
+            note="a seeding helper",
+        ),
+        Example(
+            source="""\
+import torch
+
+if not args.autotune:
+    torch.backends.cudnn.benchmark = False
+""",
+            note="a flag",
+        ),
+        Example(
+            source="""\
+import torch.backends.cudnn as cudnn
+
+cudnn.benchmark = True
+""",
+            note="on",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.benchmark = False
+model = build().cuda()
+""",
+            note="no determinism anywhere",
+        ),
+        Example(
+            source="""\
+import torch.backends.cudnn as cudnn
+
+def main():
+    cudnn.benchmark = False
+    train()
+""",
+            note="through an alias",
+        ),
+        Example(
+            source="""\
+from torch.backends import cudnn
+
+class Trainer:
+    def __init__(self, model):
+        cudnn.benchmark = False
+        self.model = model
+""",
+            note="in a constructor",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.enabled = True
+torch.backends.cudnn.benchmark = False
+net = build().cuda().eval()
+""",
+            note="next to a default that is written out",
+        ),
+    )
+
+
+class DeterministicWithBenchmark(SourceRule):
+    """Determinism and cudnn.benchmark both switched on.
+
+    What it does
+    Finds `cudnn.benchmark = True` in a program that also sets `cudnn.deterministic = True` or
+    `torch.use_deterministic_algorithms(True)`.
+
+    Why it costs
+    The two want opposite things. The auto-tuner may choose another algorithm in every run, because it times
+    them, so that results differ between runs although each algorithm is deterministic; and it can only
+    choose among the deterministic ones.
+
+    Example
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = True
+
+    Use instead
+        torch.backends.cudnn.benchmark = True        # speed
+
+    or, for reproducible runs:
+
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+    When it does not apply
+    Branches of which only one runs; a later line that switches one of them off again.
+
+    References
+    PyTorch, Reproducibility, "CUDA convolution benchmarking".
+    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
+    """
+
+    code = "RUN003"
+    name = "deterministic-with-benchmark"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Reproducibility: CUDA convolution benchmarking",
+        "PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",
+    )
+    triggers = ("benchmark",)
+    requires = ("deterministic",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path):
+            return
+        seen: set[int] = set()
+        for switch in _lasting(program.switches_of(_BENCHMARK)):
+            if switch.function.index in seen:
+                continue
+            for other in _lasting(program.switches_of(*_DETERMINISTIC)):
+                if not _run_together(program, switch, other):
+                    continue
+                seen.add(switch.function.index)
+                yield self.finding(
+                    context.location(switch.site),
+                    f"`{context.excerpt(switch.site)}` lets cuDNN choose algorithms by timing, against "
+                    f"`{context.excerpt(other.site)}` on line {context.location(other.site).line}.",
+                    related=(context.related(other.site, "determinism is asked for here"),),
+                    evidence={"benchmark": True, "deterministic": other.name},
+                    fix=Fix(
+                        "Keep one of them: benchmark = True for speed, or deterministic with benchmark = "
+                        "False for reproducible runs."
+                    ),
+                    identity=f"{switch.function.qualified_name}:{switch.name}",
+                )
+                break
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.deterministic = True
+torch.backends.cudnn.benchmark = False
+""",
+            note="reproducible",
+        ),
+        Example(
+            source="""\
+import torch
+
+if args.deterministic:
+    torch.backends.cudnn.deterministic = True
+else:
+    torch.backends.cudnn.benchmark = True
+""",
+            note="only one of them runs",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.benchmark = True
+torch.backends.cudnn.deterministic = False
+""",
+            note="speed",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.benchmark = not args.deterministic
+torch.backends.cudnn.deterministic = args.deterministic
+""",
+            note="one excludes the other",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.backends import cudnn
+
+def set_seed(seed):
+    torch.manual_seed(seed)
+    cudnn.deterministic = True
+    cudnn.benchmark = False
+
+def main(args):
+    cudnn.benchmark = True
+    set_seed(args.seed)
+    train()
+""",
+            note="seeding switches the benchmark off again",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+torch.backends.cudnn.deterministic = True
+torch.backends.cudnn.benchmark = True
+""",
+            note="both",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.backends.cudnn as cudnn
+
+def main():
+    torch.use_deterministic_algorithms(True)
+    cudnn.benchmark = True
+    train()
+""",
+            note="the newer call",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.backends import cudnn
+
+def set_seed(seed):
+    torch.manual_seed(seed)
+    cudnn.deterministic = True
+
+def main(args):
+    if args.seed is not None:
+        set_seed(args.seed)
+    cudnn.benchmark = True
+    train()
+""",
+            note="in two functions; whenever a seed is given",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (CudnnBenchmarkOff, DeterministicWithBenchmark)
+
+
+def _seeds(program: Program, switch: Switch) -> bool:
+    return any(
+        function.index == switch.function.index
+        for function, _, _ in program.methods(
+            "manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed"
+        )
+    )
+
+
+def _lasting(switches: list[Switch]) -> list[Switch]:
+    """Those that switch on and that no later line of their function switches off again."""
+    found = []
+    for switch in switches:
+        if not switch.value.certain or switch.value.values[0] is not True:
+            continue
+        later = (
+            other
+            for other in switches
+            if other.function.index == switch.function.index and other.site > switch.site
+        )
+        if not any(other.name == switch.name and other.value.values != (True,) for other in later):
+            found.append(switch)
+    return found
+
+
+def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
+    """The function that asks for determinism switches the benchmark off itself, and is not seen to run
+    before the line that switches it on again."""
+    seeding = deterministic.function.index
+    if not any(
+        switch.function.index == seeding and switch.value.values != (True,)
+        for switch in program.switches_of(_BENCHMARK)
+    ):
+        return False
+    seeded_before = any(
+        caller.index == benchmark.function.index and event.call.site < benchmark.site
+        for caller, event in program.callers.get(seeding, [])
+    )
+    benchmark_after = any(
+        caller.index == seeding and event.call.site > deterministic.site
+        for caller, event in program.callers.get(benchmark.function.index, [])
+    )
+    return not seeded_before and not benchmark_after
+
+
+def _run_together(program: Program, first: Switch, second: Switch) -> bool:
+    if first.function.index == second.function.index:
+        return not program.apart(first.function, first.block, second.block) and (
+            program.unconditional(first.function, first.block)
+            or program.unconditional(second.function, second.block)
+            or set(first.function.enclosing(first.block)) & set(first.function.enclosing(second.block)) - {0}
+            != set()
+        )
+    # In different functions: once the benchmark is always on, it meets whatever asks for determinism.
+    if not program.unconditional(first.function, first.block):
+        return False
+    if _resets(program, first, second):
+        return False
+    return all(
+        not switch.function.index
+        or bool(program.callers.get(switch.function.index))
+        or switch.function.name in _ENTRANCES
+        for switch in (first, second)
+    )

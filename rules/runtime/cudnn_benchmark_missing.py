@@ -1,0 +1,359 @@
+"""A rule on convolutional training that leaves cudnn.benchmark off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.layers.convolutional import Models
+from tclint.source.layers.library_models import Built
+from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.syntax.tables import CallEvent, Literal, dotted
+from tclint.source.training.cudnn_switches import VARIABLE_SIZE
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_FIXED_SIZE = (
+    "Resize",
+    "RandomResizedCrop",
+    "CenterCrop",
+    "RandomCrop",
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "FashionMNIST",
+    "STL10",
+    "SVHN",
+    "image_size",
+    "img_size",
+    "imsize",
+    "crop_size",
+    "patch_size",
+    "load_size",
+)
+_FIXED_ELSEWHERE = (
+    "RandomResizedCrop",
+    "RandomCrop",
+    "CenterCrop",
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "FashionMNIST",
+    "STL10",
+    "SVHN",
+)
+"""Calls that give images one size, looked for in the files that the training script imports."""
+_RESIZES = ("Resize((", "Resize(height=", "Resize(width=")
+"""There as well: to a height and a width, where one number keeps the aspect."""
+_FEWEST_ELSEWHERE = 2
+"""Calls that make convolutions in imported files, below which none of them is asked for a model."""
+_VARYING = ("bbox", "boxes", "pad_sequence", "collate_fn", "waveform", "spectrogram", "multiscale")
+"""Words of files whose inputs change their size."""
+
+
+class CudnnBenchmarkMissing(SourceRule):
+    """Convolutions on inputs of one size trained without cudnn.benchmark.
+
+    What it does
+    Finds training loops on CUDA with convolutional layers and inputs of a fixed size in programs that never
+    touch `torch.backends.cudnn.benchmark`.
+
+    Why it costs
+    cuDNN has several algorithms per convolution, and its heuristic does not always pick the fastest. With
+    `benchmark` it times them once per shape and keeps the best; the first steps take longer.
+
+    Example
+        model = torchvision.models.resnet50().cuda()
+        for images, labels in loader:
+            ...
+
+    Use instead
+        torch.backends.cudnn.benchmark = True
+
+    When it does not apply
+    Inputs whose sizes change (detection, speech), which would be timed again and again; runs that must be
+    reproducible; programs that set it in another file, or that use a training framework.
+
+    References
+    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
+    NVIDIA, Convolutional Layers User's Guide, "Autotuning And cuDNN Heuristics".
+    """
+
+    code = "RUN001"
+    name = "cudnn-benchmark-missing"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",
+        "NVIDIA, Convolutional Layers User's Guide: Autotuning And cuDNN Heuristics",
+    )
+    triggers = (".backward(",)
+    requires = ("cuda", ".step(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        identifiers = context.tables.identifiers
+        if identifiers & {"benchmark", "deterministic", "use_deterministic_algorithms"}:
+            return
+        if is_test_path(context.path) or context.amp.framework or not program.trainings:
+            return
+        if not program.on_cuda or program.words & VARIABLE_SIZE:
+            return
+        sized = next((word for word in _FIXED_SIZE if word in identifiers), None) or _sized_elsewhere(context)
+        if sized == "Resize" and _keeps_aspect(context):
+            return
+        layers = _convolutions(context)
+        if sized is None or not layers:
+            return
+        if context.neighbours.mention(("cudnn", "use_deterministic_algorithms")):
+            return
+        training = program.trainings[0]
+        yield self.finding(
+            context.location(training.backward.call.site),
+            f"This loop trains convolutions ({layers}) on inputs of one size (`{sized}`), and nothing sets "
+            "torch.backends.cudnn.benchmark.",
+            related=(context.related(training.step.call.site, "the optimizer steps here: this file trains"),),
+            evidence={
+                "function": training.function.qualified_name,
+                "convolutions": layers,
+                "fixed_size": sized,
+            },
+            fix=Fix("Set `torch.backends.cudnn.benchmark = True` once before training."),
+            identity=training.function.qualified_name,
+        )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision.transforms import RandomResizedCrop
+
+torch.backends.cudnn.benchmark = True
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="set",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+from torchvision.transforms import Resize
+
+model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)).cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="no convolution",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision.transforms import Resize
+
+model = torchvision.models.detection.fasterrcnn_resnet50_fpn().cuda()
+for images, boxes in loader:
+    loss = sum(model(images, boxes).values())
+    loss.backward()
+    optimizer.step()
+""",
+            note="detection: sizes change",
+        ),
+        Example(
+            source="""\
+import torch
+from spiking import layer
+from torch import nn
+from torchvision.datasets import MNIST
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(layer.Flatten(), layer.Linear(784, 10))
+
+net = Net().cuda()
+for images, labels in loader:
+    loss = criterion(net(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="the layers of another library, none of them a convolution",
+        ),
+        Example(
+            source="""\
+import torch
+from torchvision import models, transforms
+from torch.utils.data import DataLoader
+
+transform = transforms.Compose([transforms.Resize(256), transforms.ToTensor()])
+loader = DataLoader(Pictures(transform), batch_size=1, shuffle=True)
+model = models.segmentation.fcn_resnet50().cuda()
+for images, masks in loader:
+    loss = criterion(model(images.cuda())["out"], masks.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="only one side of the images is set",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision.transforms import Resize
+
+torch.use_deterministic_algorithms(True)
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="deterministic on purpose",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+import torchvision
+from torchvision import transforms
+
+transform = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTensor()])
+model = torchvision.models.resnet50().cuda()
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="a convolutional network on crops of one size",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+from torchvision.datasets import CIFAR10
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 3)
+        self.head = nn.Linear(64, 10)
+
+def train(model, loader, optimizer, device="cuda"):
+    for images, labels in loader:
+        loss = criterion(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+""",
+            note="CIFAR-10 images are 32 by 32",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.nn as nn
+from torchvision import transforms
+
+image_size = 64
+transform = transforms.Compose([transforms.Resize(image_size), transforms.CenterCrop(image_size)])
+netD = nn.Sequential(nn.Conv2d(3, 64, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(64, 1, 4)).to("cuda")
+for data in dataloader:
+    errD = criterion(netD(data.to("cuda")), label)
+    errD.backward()
+    optimizerD.step()
+""",
+            note="a GAN",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (CudnnBenchmarkMissing,)
+
+
+def _sized_elsewhere(context: SourceContext) -> str | None:
+    """A word for inputs of one size in a file that this one imports, where none there says that they vary."""
+    neighbours = context.neighbours
+    if not neighbours.imported() or neighbours.mention(_VARYING, imported_only=True):
+        return None
+    found = next((word for word in _FIXED_ELSEWHERE if neighbours.count((f"{word}(",))), None)
+    return found or ("Resize" if neighbours.count(_RESIZES) else None)
+
+
+def _keeps_aspect(context: SourceContext) -> bool:
+    """Images are resized to the length of one side, and batches of one need no common size."""
+    calls = [
+        (function, event.call)
+        for function in context.tables.functions
+        for event in function.events
+        if isinstance(event, CallEvent)
+    ]
+    resizes = [call for _, call in calls if dotted(call.function).rpartition(".")[2] == "Resize"]
+    one_side = resizes and all(
+        len(call.arguments) == 1 and isinstance(call.arguments[0].value, Literal) for call in resizes
+    )
+    return bool(one_side) and any(
+        keyword(call, "batch_size", 1) in (Literal(1), None)
+        for function, call in calls
+        if "torch.utils.data.DataLoader" in context.resolver.called(function, call)
+    )
+
+
+def _convolutions(context: SourceContext) -> str:
+    """A convolutional layer or network of the program, or ''."""
+    program = context.program
+    for layer in context.values.all_layers():
+        last = layer.qualified.rpartition(".")[2]
+        if last in ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d"):
+            return last
+    for function in context.tables.functions:
+        for item in function.imports:
+            if item.qualified.startswith("torchvision.models"):
+                return "torchvision.models"
+    if any(name in context.tables.identifiers for name in ("torchvision",)):
+        for _, event, _ in program.methods(
+            "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "densenet121"
+        ):
+            return str(getattr(event.call.function, "dotted", "torchvision.models"))
+    for _, event, _ in program.methods("Conv2d", "Conv3d"):
+        return dotted(event.call.function)
+    neighbours = context.neighbours
+    if not neighbours.imported() or neighbours.count(("nn.Conv2d(",)) < _FEWEST_ELSEWHERE:
+        return ""
+    # What other files make counts for a network that this one only calls.
+    return _made_elsewhere(context) or ("" if _defines_modules(context) else "Conv2d")
+
+
+def _defines_modules(context: SourceContext) -> bool:
+    return any(
+        dotted(base).rpartition(".")[2] == "Module"
+        for function in context.tables.functions
+        if function.kind == "class"
+        for base in function.bases
+    )
+
+
+def _made_elsewhere(context: SourceContext) -> str:
+    """A convolutional network that a training function calls, by what another file says of it, or ''."""
+    models = Models(context)
+    for training in context.program.trainings:
+        function = training.function
+        for event in function.events:
+            name = dotted(event.call.function) if isinstance(event, CallEvent) else ""
+            if not name or context.resolver.qualified(function, name):
+                continue
+            for made in models.made(function, name):
+                if isinstance(made, Built):
+                    return made.name
+    return ""

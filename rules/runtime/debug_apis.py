@@ -1,0 +1,275 @@
+"""A rule on torch's debugging aids left on in training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import any_word, has_star, is_test_path, keyword
+from tclint.source.syntax.tables import Assignment, Call, Function, Literal
+from tclint.source.training.cudnn_switches import SEEDING
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_DEBUG_FILES = ("debug", "profil", "bench", "nan", "anomaly", "example", "tutorial", "demo")
+_ANOMALY = (
+    "torch.autograd.set_detect_anomaly",
+    "torch.autograd.anomaly_mode.set_detect_anomaly",
+    "torch.autograd.detect_anomaly",
+    "torch.autograd.anomaly_mode.detect_anomaly",
+)
+_BLOCKING = re.compile(r"""environ\[["']CUDA_LAUNCH_BLOCKING["']\]""")
+_NO_GPU = re.compile(r"""CUDA_VISIBLE_DEVICES["']\]?\s*[=,]\s*["'](?:-1)?["']""")
+_NVTX = ("torch.autograd.profiler.emit_nvtx", "torch.autograd.profiler.emit_itt")
+
+
+class DebugApisOn(SourceRule):
+    """Autograd's debugging switched on in training.
+
+    What it does
+    Finds `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` or
+    `emit_nvtx()` that always run, in files that train; and `os.environ["CUDA_LAUNCH_BLOCKING"] = "1"` that
+    always runs, in files that use torch.
+
+    Why it costs
+    Anomaly detection records a stack trace for every forward op and looks for NaN after every backward op,
+    each with a wait for the GPU; steps take several times as long. emit_nvtx costs an annotation per op.
+    CUDA_LAUNCH_BLOCKING makes the CPU wait for each kernel, so that none is queued ahead of the GPU.
+
+    Example
+        torch.autograd.set_detect_anomaly(True)
+
+    Use instead
+        torch.autograd.set_detect_anomaly(args.debug)
+
+    When it does not apply
+    Switches behind a flag, tests, scripts for profiling or debugging, programs that hide every GPU,
+    deterministic runs, for which older versions of CUDA need CUDA_LAUNCH_BLOCKING.
+
+    References
+    PyTorch, Performance Tuning Guide, "Disable debugging APIs".
+    PyTorch, CUDA semantics, "Asynchronous execution".
+    """
+
+    code = "RUN005"
+    name = "debug-apis-on"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch recipes, Performance Tuning Guide: Disable debugging APIs",
+        "PyTorch docs, CUDA semantics: Asynchronous execution",
+    )
+    triggers = ("detect_anomaly", "emit_nvtx", "CUDA_LAUNCH_BLOCKING")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or any_word(context.path.rpartition("/")[2], _DEBUG_FILES[:5]):
+            return
+        yield from self._blocking(context)
+        for called in program.calls(*_ANOMALY, *_NVTX):
+            if not _always(context, called.function, called.block):
+                continue
+            last = called.qualified.rpartition(".")[2]
+            if last == "set_detect_anomaly":
+                given = keyword(called.call, "mode", 0)
+                on = given is not None and context.resolver.evaluate(called.function, given)
+                if not on or not on.certain or on.values[0] is not True or has_star(called.call):
+                    continue
+            elif not _entered(called.function, called.call):
+                continue
+            if (
+                not any(
+                    training.function.index == called.function.index or not called.function.index
+                    for training in program.trainings
+                )
+                and "backward" not in context.tables.identifiers
+                and last != "set_detect_anomaly"
+            ):
+                continue
+            cost = (
+                "annotates every op"
+                if "emit" in last
+                else "checks every backward op for NaN and waits for it"
+            )
+            yield self.finding(
+                context.location(called.call.site),
+                f"`{context.excerpt(called.call.site)}` always runs: it {cost}.",
+                evidence={"call": called.qualified, "function": called.function.qualified_name},
+                fix=Fix("Remove it, or switch it on by a debugging flag only."),
+                identity=f"{called.function.qualified_name}:{last}",
+            )
+
+    def _blocking(self, context: SourceContext) -> Iterator[Finding]:
+        """`os.environ["CUDA_LAUNCH_BLOCKING"] = "1"`: each launch waits for its kernel."""
+        if "torch" not in context.tables.identifiers or any(map(_NO_GPU.search, context.lines())):
+            return
+        for function in context.tables.functions:
+            for event in function.events:
+                if (
+                    isinstance(event, Assignment)
+                    and event.operator == "[]"
+                    and event.value == Literal("1")
+                    and _BLOCKING.search(context.excerpt(event.site))
+                    and _always(context, function, event.block)
+                    and not _for_determinism(context, function)
+                ):
+                    yield self.finding(
+                        context.location(event.site),
+                        f"`{context.excerpt(event.site)}` always runs: the CPU waits for every kernel it "
+                        "launches.",
+                        evidence={"variable": "CUDA_LAUNCH_BLOCKING", "function": function.qualified_name},
+                        fix=Fix("Remove it, and set the variable in the shell when an error is to be found."),
+                        identity=f"{function.qualified_name}:CUDA_LAUNCH_BLOCKING",
+                    )
+                    return
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(args.debug)
+""",
+            note="a flag decides",
+        ),
+        Example(
+            source="""\
+import torch
+
+if DEBUG:
+    torch.autograd.set_detect_anomaly(True)
+""",
+            note="behind a condition",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(False)
+# torch.autograd.set_detect_anomaly(True)
+""",
+            note="off",
+        ),
+        Example(
+            source="""\
+import torch
+
+def find_nan(model, batch):
+    with torch.autograd.detect_anomaly():
+        model(batch).sum().backward()
+""",
+            note="a debugging helper",
+        ),
+        Example(
+            source="""\
+import os
+import torch
+
+if args.debug:
+    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+os.environ["CUDA_LAUNCH_BLOCKING"] = "0"
+""",
+            note="behind a condition, or off",
+        ),
+        Example(
+            source="""\
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+import torch
+""",
+            note="no GPU to wait for",
+        ),
+        Example(
+            source="""\
+import os
+import torch
+
+def enable_full_determinism(seed):
+    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
+    torch.use_deterministic_algorithms(True)
+""",
+            note="for deterministic runs",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import os
+import torch
+
+os.environ['CUDA_LAUNCH_BLOCKING'] = '1'
+device = torch.device("cuda")
+""",
+            note="left in a script",
+        ),
+        Example(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(True)
+train()
+""",
+            note="always on",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(model, loader, optimizer):
+    for batch in loader:
+        with torch.autograd.detect_anomaly():
+            loss = model(batch).mean()
+            loss.backward()
+        optimizer.step()
+""",
+            note="around every step",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import autograd
+
+if __name__ == "__main__":
+    autograd.set_detect_anomaly(True)
+    main()
+""",
+            note="in the main part of a script",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (DebugApisOn,)
+
+
+def _for_determinism(context: SourceContext, function: Function) -> bool:
+    """Older CUDA needed the variable for deterministic recurrent layers, beside cuBLAS's workspace."""
+    return any(any_word(outer.name, SEEDING) for outer in context.program.outer_functions(function)) or any(
+        isinstance(event, Assignment) and "CUBLAS_WORKSPACE_CONFIG" in context.excerpt(event.site)
+        for event in function.events
+        if getattr(event, "operator", "") == "[]"
+    )
+
+
+def _always(context: SourceContext, function: Function, block: int) -> bool:
+    """Nothing chooses whether it runs, and nothing around it is about debugging."""
+    return context.program.unconditional(function, block) and not any(
+        any_word(outer.name, _DEBUG_FILES[:5]) for outer in context.program.outer_functions(function)
+    )
+
+
+def _entered(function: Function, call: Call) -> bool:
+    """The call is the context of a with block."""
+    return any(
+        isinstance(item.value, Call) and item.value.site == call.site
+        for block in function.blocks
+        for item in block.items
+    )

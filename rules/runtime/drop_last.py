@@ -1,0 +1,180 @@
+"""A rule on last batches whose size makes a compiled program start anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.syntax.tables import Literal
+from tclint.source.training.loaders import LOADERS, feeds_evaluation
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+class DropLast(SourceRule):
+    """A smaller last batch where every shape is prepared once.
+
+    What it does
+    Finds shuffled training loaders without `drop_last` in files that capture CUDA graphs or compile the
+    model for static shapes (`torch.compile(mode="reduce-overhead")` or "max-autotune").
+
+    Why it costs
+    The last batch of an epoch is usually smaller. It does not fit a captured graph, makes torch.compile
+    compile again, and its size is rarely a multiple of 8.
+
+    Example
+        loader = DataLoader(dataset, batch_size=64, shuffle=True)
+
+    Use instead
+        loader = DataLoader(dataset, batch_size=64, shuffle=True, drop_last=True)
+
+    When it does not apply
+    Evaluation, where every sample counts; batch samplers; options through `**kwargs`.
+
+    References
+    NVIDIA, Matrix Multiplication Background, "Requirements for Tensor Cores".
+    PyTorch, Performance Tuning Guide, "Use CUDA Graphs".
+    """
+
+    code = "RUN010"
+    name = "drop-last"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "NVIDIA, Matrix Multiplication Background User's Guide",
+        "PyTorch recipes, Performance Tuning Guide: Use CUDA Graphs",
+    )
+    triggers = ("reduce-overhead", "max-autotune", "CUDAGraph", "make_graphed_callables")
+    requires = ("DataLoader", ".backward(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.trainings:
+            return
+        static = [
+            called.call
+            for called in program.calls(
+                "torch.compile", "torch.cuda.CUDAGraph", "torch.cuda.make_graphed_callables"
+            )
+            if called.qualified != "torch.compile"
+            or keyword(called.call, "mode") in (Literal("reduce-overhead"), Literal("max-autotune"))
+        ]
+        if not static:
+            return
+        for loader in program.calls(*LOADERS):
+            if has_star(loader.call) or feeds_evaluation(context, loader):
+                continue
+            given = {argument.keyword for argument in loader.call.arguments}
+            if given & {"drop_last", "batch_sampler", "sampler"} or keyword(
+                loader.call, "shuffle", 2
+            ) != Literal(True):
+                continue
+            yield self.finding(
+                context.location(loader.call.site),
+                "This loader keeps the smaller last batch, which does not fit the shapes prepared on line "
+                f"{context.location(static[0].site).line}.",
+                related=(context.related(static[0].site, "shapes are fixed here"),),
+                evidence={"drop_last": False},
+                fix=Fix("Pass drop_last=True."),
+                identity=f"{loader.function.qualified_name}:drop_last",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.compile(model, mode="reduce-overhead")
+loader = DataLoader(dataset, batch_size=64, shuffle=True, drop_last=True)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="dropped",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.compile(model)  # not max-autotune
+loader = DataLoader(dataset, batch_size=64, shuffle=True)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="no fixed shapes",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.compile(model, mode="max-autotune")
+test_loader = DataLoader(dataset, batch_size=64, shuffle=True)
+loader = DataLoader(dataset, 64, True, **options)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="evaluation, and options that may bring it",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.compile(model, mode="reduce-overhead")
+loader = DataLoader(dataset, batch_size=64, shuffle=True)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="CUDA graphs per shape",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+train_loader = DataLoader(dataset, 64, True, num_workers=4)
+model = torch.compile(model, mode="max-autotune")
+for images, labels in train_loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="tuned per shape",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, shuffle=True)
+model = torch.cuda.make_graphed_callables(model, (sample,))
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="a captured graph",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (DropLast,)

@@ -1,0 +1,143 @@
+"""A rule on optimizers that could update all parameters in few kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+_FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
+
+
+class OptimizerNotFused(SourceRule):
+    """Adam, AdamW or SGD without its fused kernel.
+
+    What it does
+    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on CUDA.
+
+    Why it costs
+    The default takes several kernels per group of parameters, each reading and writing all of them; the
+    fused version is one. The optimizer step is bound by memory, so this is most of its time.
+
+    Example
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    Use instead
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    When it does not apply
+    PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
+    CPU: the rule is off unless selected. Other optimizers have no fused version: the argument raises
+    TypeError.
+
+    References
+    PyTorch, torch.optim, "Algorithms": implementations for-loop, foreach and fused. Signatures checked on
+    PyTorch 2.13.
+    """
+
+    code = "RUN012"
+    name = "optimizer-not-fused"
+    since = "0.1.0"
+    level = "info"
+    confidence = "medium"
+    enabled_by_default = False
+    sources = ("PyTorch docs, torch.optim: Algorithms",)
+    triggers = ("Adam(", "AdamW(", "SGD(")
+    requires = ("cuda", ".backward(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.on_cuda or not program.trainings:
+            return
+        for called in program.calls(*_FUSED):
+            given = {argument.keyword for argument in called.call.arguments}
+            if given & {"fused", "foreach", "differentiable"} or has_star(called.call):
+                continue
+            name = _FUSED[called.qualified]
+            yield self.finding(
+                context.location(called.call.site),
+                f"This {name} runs several kernels over all parameters per step; fused=True makes it one.",
+                evidence={"optimizer": name, "fused": False},
+                fix=Fix("Pass fused=True."),
+                identity=f"{called.function.qualified_name}:{name}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.AdamW(model.cuda().parameters(), fused=True)
+loss.backward()
+optimizer.step()
+""",
+            note="fused",
+        ),
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.RMSprop(model.cuda().parameters())  # not Adam()
+loss.backward()
+optimizer.step()
+""",
+            note="has no fused version",
+        ),
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.SGD(model.cuda().parameters(), **options)
+loss.backward()
+optimizer.step()
+""",
+            note="options may bring it",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+optimizer = torch.optim.AdamW(model.cuda().parameters(), lr=1e-3)
+loss.backward()
+optimizer.step()
+""",
+            note="default implementation",
+        ),
+        Example(
+            source="""\
+from torch import optim
+
+optimizer = optim.SGD(model.to("cuda").parameters(), lr=0.1, momentum=0.9)
+for batch in loader:
+    model(batch).mean().backward()
+    optimizer.step()
+""",
+            note="SGD",
+        ),
+        Example(
+            source="""\
+from torch.optim import Adam
+
+def train(model):
+    model.cuda()
+    opt = Adam(model.parameters())
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+        opt.step()
+""",
+            note="imported by name",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (OptimizerNotFused,)

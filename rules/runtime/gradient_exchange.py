@@ -1,0 +1,197 @@
+"""A rule on DistributedDataParallel that exchanges gradients in every accumulation step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import is_test_path
+from tclint.source.syntax.tables import Expression, Function, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Training
+_DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+
+
+class DdpAccumulationWithoutNoSync(SourceRule):
+    """Gradient accumulation under DistributedDataParallel that reduces in every micro-step.
+
+    What it does
+    Finds loops that step the optimizer every n-th time only (`if step % n == 0: optimizer.step()`) and call
+    backward each time, in files that wrap the model in DistributedDataParallel and never use `no_sync`.
+
+    Why it costs
+    DistributedDataParallel reduces all gradients between the GPUs in every backward. With accumulation only
+    the last of n is needed: the others are n-1 reductions of the whole model for nothing.
+
+    Example
+        for step, batch in enumerate(loader):
+            loss = model(batch) / n
+            loss.backward()
+            if (step + 1) % n == 0:
+                optimizer.step()
+
+    Use instead
+            last = (step + 1) % n == 0
+            with nullcontext() if last else model.no_sync():
+                loss = model(batch) / n
+                loss.backward()
+
+    When it does not apply
+    `require_backward_grad_sync` set by hand, FSDP, frameworks that do it themselves.
+
+    References
+    PyTorch, Performance Tuning Guide, "Skip unnecessary all-reduce if training with DistributedDataParallel
+    and gradient accumulation".
+    """
+
+    code = "RUN018"
+    name = "ddp-accum-no-sync"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = ("PyTorch recipes, Performance Tuning Guide: Skip unnecessary all-reduce",)
+    triggers = ("DistributedDataParallel", "DDP")
+    requires = (".backward(", "%")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        identifiers = context.tables.identifiers
+        if is_test_path(context.path) or context.amp.framework or program.speaks_of("fsdp", "fully_shard"):
+            return
+        if identifiers & {
+            "no_sync",
+            "require_backward_grad_sync",
+            "register_comm_hook",
+            "set_requires_gradient_sync",
+        }:
+            return
+        wrapped = program.calls(*_DDP)
+        if not wrapped:
+            return
+        for training in program.trainings:
+            function = training.function
+            guard = _interval_guard(function, training)
+            if guard is None or not training.block:
+                continue
+            if context.neighbours.mention(("no_sync", "require_backward_grad_sync")):
+                return
+            yield self.finding(
+                context.location(training.backward.call.site),
+                f"Gradients are reduced in every backward, although the optimizer steps only where "
+                f"`{render(guard)}`.",
+                related=(
+                    context.related(wrapped[0].call.site, "the model is wrapped here"),
+                    context.related(training.step.call.site, "the optimizer steps here"),
+                ),
+                evidence={"condition": render(guard), "function": function.qualified_name},
+                fix=Fix("Run forward and backward of the other steps under `model.no_sync()`."),
+                identity=f"{function.qualified_name}:no_sync",
+            )
+
+    valid = (
+        Example(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+for step, batch in enumerate(loader):
+    with model.no_sync():
+        model(batch).mean().backward()
+    if step % 4 == 3:
+        optimizer.step()
+""",
+            note="not reduced",
+        ),
+        Example(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+for step, batch in enumerate(loader):
+    model.require_backward_grad_sync = step % 4 == 3
+    model(batch).mean().backward()
+    if step % 4 == 3:
+        optimizer.step()
+""",
+            note="the same by hand",
+        ),
+        Example(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+for step, batch in enumerate(loader):
+    model(batch).mean().backward()
+    optimizer.step()
+    if step % 100 == 0:
+        log(step)
+""",
+            note="no accumulation",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(model)
+for step, batch in enumerate(loader):
+    loss = model(batch).mean() / 4
+    loss.backward()
+    if (step + 1) % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="three of four reductions are for nothing",
+        ),
+        Example(
+            source="""\
+import torch
+
+model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+for step, batch in enumerate(loader):
+    loss = model(batch).mean() / accumulation
+    loss.backward()
+    if step % accumulation == accumulation - 1 or step == len(loader) - 1:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            note="with the last step of an epoch",
+        ),
+        Example(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def train(model, args):
+    model = DistributedDataParallel(model)
+    for step, batch in enumerate(loader):
+        loss = model(batch).mean()
+        scaler.scale(loss).backward()
+        if (step + 1) % args.accumulate == 0:
+            scaler.step(optimizer)
+            scaler.update()
+""",
+            note="under a loss scaler",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (DdpAccumulationWithoutNoSync,)
+
+
+def _interval_guard(function: Function, training: Training) -> Expression | None:
+    """The test with `%` under which the optimizer steps, where backward runs without it."""
+    around_backward = set(function.enclosing(training.backward.block))
+    for index in function.enclosing(training.step.block):
+        block = function.blocks[index]
+        if index in around_backward:
+            return None
+        if block.kind == "if" and block.condition is not None and "%" in render(block.condition):
+            return block.condition
+    return None

@@ -1,0 +1,198 @@
+"""A rule on data loaders that read files in the training process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path, keyword, words
+from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
+from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evaluation
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Called
+
+_FILE_DATASETS = words(
+    "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "
+    "Cityscapes VOCSegmentation VOCDetection Kinetics Food101"
+)
+_OPENS = ("open", "imread", "load", "read_image", "decode_image", "loadmat", "read", "imdecode", "read_video")
+
+
+class NumWorkersZero(SourceRule):
+    """A training loader that reads files in the main process.
+
+    What it does
+    Finds `DataLoader(...)` without `num_workers`, or with 0, in a file that trains on CUDA, where the
+    dataset decodes files: a torchvision dataset of images, or a Dataset class of the file that opens files.
+
+    Why it costs
+    With `num_workers=0`, the default, the training loop itself reads and decodes every batch, and the GPU
+    waits meanwhile. With workers, batches are prepared while the previous one trains.
+
+    Example
+        loader = DataLoader(ImageFolder(root, transform), batch_size=64, shuffle=True)
+
+    Use instead
+        loader = DataLoader(ImageFolder(root, transform), batch_size=64, shuffle=True, num_workers=8)
+
+    When it does not apply
+    Data that lies in memory or on the GPU (TensorDataset), IterableDataset, options that come through
+    `**kwargs`, evaluation loaders, tests.
+
+    References
+    PyTorch, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
+    """
+
+    code = "RUN006"
+    name = "num-workers-zero"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
+    )
+    triggers = ("DataLoader",)
+    requires = ("cuda", ".backward(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.trainings or not program.on_cuda:
+            return
+        for loader in program.calls(*LOADERS):
+            if has_star(loader.call) or feeds_evaluation(context, loader):
+                continue
+            workers = keyword(loader.call, "num_workers", 5)
+            if workers is not None and workers != Literal(0):
+                continue
+            source = _reads_files(context, loader)
+            if not source:
+                continue
+            shown = "has no num_workers" if workers is None else "has num_workers=0"
+            yield self.finding(
+                context.location(loader.call.site),
+                f"This DataLoader {shown}: `{source}` decodes every batch in the training process while the "
+                "GPU waits.",
+                evidence={"num_workers": 0, "dataset": source, "function": loader.function.qualified_name},
+                fix=Fix("Pass num_workers, about as many as CPU cores per GPU."),
+                identity=f"{loader.function.qualified_name}:{source}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+
+loader = DataLoader(ImageFolder("data"), batch_size=64, num_workers=8)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="with workers",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(x.cuda(), y.cuda()), batch_size=64)
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="the data lies on the GPU",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+
+loader = DataLoader(ImageFolder("data"), batch_size=64, **options)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="options may bring it",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+
+loader = DataLoader(ImageFolder("data"), batch_size=64, shuffle=True)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="the default is 0",
+        ),
+        Example(
+            source="""\
+import torch
+import torchvision
+
+train_set = torchvision.datasets.CIFAR10("data", train=True)
+train_loader = torch.utils.data.DataLoader(train_set, batch_size=128, shuffle=True, num_workers=0)
+for images, labels in train_loader:
+    loss = criterion(model(images.to("cuda")), labels.to("cuda"))
+    loss.backward()
+    optimizer.step()
+""",
+            note="0 workers through a variable",
+        ),
+        Example(
+            source="""\
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __getitem__(self, index):
+        return self.transform(Image.open(self.files[index]))
+
+def main():
+    dataset = Photos("photos")
+    loader = DataLoader(dataset, batch_size=32)
+    for images in loader:
+        loss = model(images.cuda()).mean()
+        loss.backward()
+        optimizer.step()
+""",
+            note="a dataset of the file that opens images",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (NumWorkersZero,)
+
+
+def _reads_files(context: SourceContext, loader: Called) -> str:
+    for scope, call in dataset_made_by(context, loader):
+        for name in context.resolver.called(scope, call):
+            if name.startswith("torchvision.datasets.") and name.rpartition(".")[2] in _FILE_DATASETS:
+                return name.rpartition(".")[2]
+        for maker in context.resolver.local_functions(scope, call.function):
+            if maker.kind != "class" or any("Iterable" in render(base) for base in maker.bases):
+                continue
+            for member in context.values.members(maker):
+                if member.name == "__getitem__" and any(
+                    isinstance(event, CallEvent) and method_of(event.call)[1] in _OPENS
+                    for event in member.events
+                ):
+                    return maker.name
+    return ""

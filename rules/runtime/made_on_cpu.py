@@ -1,0 +1,179 @@
+"""A rule on tensors that are made on the CPU and then copied to the GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.syntax.tables import Call, Function, Name, method_of, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+_CREATORS = tuple(
+    f"torch.{name}"
+    for name in (
+        "rand", "randn", "randint", "randperm", "zeros", "ones", "full", "empty", "arange", "linspace", "eye",
+    )
+)  # fmt: skip
+
+
+class CpuCreateThenCuda(SourceRule):
+    """A tensor made on the CPU and copied to the GPU at once.
+
+    What it does
+    Finds `torch.zeros(...).cuda()` and its like (rand, randn, ones, full, arange, ...) with `.cuda()` or
+    `.to(device)`, inside loops and forward methods.
+
+    Why it costs
+    The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it. Made
+    on the GPU, it is one small kernel.
+
+    Example
+        noise = torch.randn(64, 100).cuda()
+
+    Use instead
+        noise = torch.randn(64, 100, device="cuda")
+
+    When it does not apply
+    Random numbers that must come from the CPU's generator (a `generator` argument, or a fixed seed whose
+    numbers matter: on the GPU they differ); pinned tensors; tensors that are made once.
+
+    References
+    PyTorch, Performance Tuning Guide, "Create tensors directly on the target device".
+    """
+
+    code = "RUN015"
+    name = "cpu-create-then-cuda"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = ("PyTorch recipes, Performance Tuning Guide: Create tensors directly on the target device",)
+    triggers = (".cuda(", ".to(")
+    requires = ("cuda",)
+    pattern = re.compile(
+        rb"\b(?:rand|randn|randint|randperm|zeros|ones|full|empty|arange|linspace|eye)"
+        rb"\s*\([^#=]{0,160}?\)\s*\.\s*(?:cuda|to)\s*\("
+    )
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.on_cuda:
+            return
+        for function, event, _ in program.methods("cuda", "to"):
+            made, method = method_of(event.call)
+            if not isinstance(made, Call) or not _often(context, function, event.block):
+                continue
+            names = context.resolver.called(function, made)
+            if not any(name in _CREATORS for name in names):
+                continue
+            given = {argument.keyword for argument in made.arguments}
+            if given & {"device", "generator", "pin_memory", "out"} or has_star(made):
+                continue
+            if method == "to" and not _device(context, function, event.call):
+                continue
+            shown = names[0].removeprefix("torch.")
+            yield self.finding(
+                context.location(event.call.site),
+                f"`{context.excerpt(event.call.site)}` fills memory of the CPU and copies it to the GPU.",
+                evidence={"creates": shown, "function": function.qualified_name},
+                fix=Fix(
+                    f"Pass device= to torch.{shown}"
+                    + ("; the random numbers will differ." if "rand" in shown else ".")
+                ),
+                identity=f"{function.qualified_name}:{render(event.call)}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+
+for step in range(100):
+    noise = torch.randn(64, 100, device="cuda")
+""",
+            note="made on the GPU",
+        ),
+        Example(
+            source="""\
+import torch
+
+generator = torch.Generator().manual_seed(0)
+for step in range(100):
+    noise = torch.randn(64, 100, generator=generator).cuda()
+""",
+            note="numbers of a CPU generator",
+        ),
+        Example(
+            source="""\
+import torch
+
+mask = torch.ones(64, 64).cuda()
+for step in range(100):
+    batch = torch.empty(64, 100).pin_memory().cuda()
+    half = torch.zeros(64).to(torch.float16)
+""",
+            note="made once; pinned; a cast",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+
+for step in range(100):
+    noise = torch.randn(64, 100).cuda()
+    images = generator(noise)
+""",
+            note="in every step",
+        ),
+        Example(
+            source="""\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x):
+        positions = torch.arange(x.size(1)).to(x.device)
+        return self.embed(positions) + x.cuda()
+""",
+            note="in forward",
+        ),
+        Example(
+            source="""\
+import torch
+
+def train(loader, device=torch.device("cuda")):
+    for images in loader:
+        labels = torch.full((images.size(0),), 1.0).to(device)
+        loss = criterion(net(images.to(device)), labels)
+""",
+            note="labels of a GAN",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (CpuCreateThenCuda,)
+
+
+def _often(context: SourceContext, function: Function, block: int) -> bool:
+    """Inside a loop, or in the forward method of a module."""
+    if context.program.loop_around(function, block):
+        return context.program.unconditional(function, block)
+    return function.name == "forward" and context.tables.class_of(function) is not None
+
+
+def _device(context: SourceContext, function: Function, call: Call) -> bool:
+    given = keyword(call, "device", 0)
+    if given is None or len(call.arguments) != 1:
+        return False
+    possible = context.resolver.evaluate(function, given)
+    known = [value for value in possible.values if isinstance(value, str)]
+    if known:
+        return any(value.startswith("cuda") for value in known)
+    return isinstance(given, Name) and given.dotted.rpartition(".")[2].lower() in ("device", "dev", "gpu")

@@ -1,0 +1,209 @@
+"""A rule on batches that reach the GPU from pageable memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.syntax.tables import Call, CallEvent, method_of, render
+from tclint.source.training.loaders import LOADERS, copies_in_training, dataset_made_by, targets_of
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.program import Called
+
+
+class PinMemoryMissing(SourceRule):
+    """Batches copied to the GPU from memory that is not pinned.
+
+    What it does
+    Finds a `DataLoader` without `pin_memory` whose batches the training loop of the same function copies to
+    the GPU.
+
+    Why it costs
+    The GPU can only copy from page-locked memory. From other memory the driver first copies through a
+    buffer of its own, at about half the rate, and `non_blocking=True` has no effect.
+
+    Example
+        loader = DataLoader(dataset, batch_size=64, num_workers=8)
+        for images, labels in loader:
+            images = images.cuda()
+
+    Use instead
+        loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True)
+        for images, labels in loader:
+            images = images.cuda(non_blocking=True)
+
+    When it does not apply
+    Programs on the CPU, data that lies on the GPU already, loaders of a framework, options through
+    `**kwargs`, and `pin_memory=False` written on purpose.
+
+    References
+    PyTorch, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
+    PyTorch, CUDA semantics, "Use pinned memory buffers".
+    """
+
+    code = "RUN007"
+    name = "pin-memory-missing"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = (
+        "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
+        "PyTorch docs, CUDA semantics: Use pinned memory buffers",
+    )
+    triggers = ("DataLoader",)
+    requires = ("cuda", ".backward(")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        program = context.program
+        if is_test_path(context.path) or not program.on_cuda or context.amp.framework:
+            return
+        for loader in program.calls(*LOADERS):
+            if has_star(loader.call) or keyword(loader.call, "pin_memory", 7) is not None:
+                continue
+            if _in_memory(context, loader):
+                continue
+            copy = _copy_in_training(context, loader)
+            if copy is None:
+                continue
+            yield self.finding(
+                context.location(loader.call.site),
+                f"This DataLoader has no pin_memory: `{context.excerpt(copy.site)}` on line "
+                f"{context.location(copy.site).line} copies through a staging buffer.",
+                related=(context.related(copy.site, "its batches are copied to the GPU here"),),
+                evidence={"pin_memory": False, "function": loader.function.qualified_name},
+                fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
+                identity=":".join((loader.function.qualified_name, *targets_of(loader))),
+            )
+
+    valid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=True)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="pinned",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+device = "cpu"  # not "cuda"
+loader = DataLoader(dataset, batch_size=64)
+for images, labels in loader:
+    loss = criterion(model(images.to(device)), labels.to(device))
+    loss.backward()
+    optimizer.step()
+""",
+            note="on the CPU",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(x.cuda(), y.cuda()), batch_size=64)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="tensors on the GPU cannot be pinned",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, pin_memory=False)
+for images, labels in loader:
+    loss = criterion(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+""",
+            note="somebody's choice",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(dataset, batch_size=64, shuffle=True)
+for images, labels in loader:
+    images, labels = images.cuda(), labels.cuda()
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="copied from pageable memory",
+        ),
+        Example(
+            source="""\
+import torch
+import torch.utils.data as data
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+train_loader = data.DataLoader(dataset, 64, True, num_workers=4)
+for epoch in range(10):
+    for step, (images, labels) in enumerate(train_loader):
+        images = images.to(device)
+        loss = criterion(model(images), labels.to(device))
+        loss.backward()
+        optimizer.step()
+""",
+            note="a device chosen at run time",
+        ),
+        Example(
+            source="""\
+import torch
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def __init__(self, dataset):
+        self.loader = DataLoader(dataset, batch_size=8)
+
+    def train(self):
+        for batch in self.loader:
+            loss = self.model(batch["image"].cuda(non_blocking=True)).mean()
+            loss.backward()
+            self.optimizer.step()
+""",
+            note="non_blocking has no effect without pinned memory",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (PinMemoryMissing,)
+
+
+def _copy_in_training(context: SourceContext, loader: Called) -> Call | None:
+    copies = copies_in_training(context, loader)
+    return copies[0] if copies else None
+
+
+def _in_memory(context: SourceContext, loader: Called) -> bool:
+    for scope, call in dataset_made_by(context, loader):
+        last = method_of(call)[1]
+        if last in ("TensorDataset", "IterableDataset") or "cuda" in render(call):
+            return True
+        for maker in context.resolver.local_functions(scope, call.function):
+            for member in context.values.members(maker) if maker.kind == "class" else ():
+                for event in member.events:
+                    if isinstance(event, CallEvent) and method_of(event.call)[1] == "cuda":
+                        return True
+    return keyword(loader.call, "generator") is not None and "cuda" in render(loader.call)

@@ -1,0 +1,142 @@
+"""A rule on gradients that are zeroed instead of dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.source_rule import SourceRule
+
+from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Example, Rule
+from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.syntax.tables import Literal, render
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+_GRAPHS = frozenset(("CUDAGraph", "make_graphed_callables", "graph_pool_handle"))
+"""Names in files that capture graphs, whose gradients stay where they are."""
+
+
+class ZeroGradMemset(SourceRule):
+    """Gradients set to zero instead of None.
+
+    What it does
+    Finds `zero_grad(set_to_none=False)` in files that do not touch `.grad` themselves.
+
+    Why it costs
+    Filling every gradient with zeros reads nothing and computes nothing useful, and backward then adds to it
+    instead of writing: one more read of all gradients in every step. None is the default since PyTorch 2.0.
+
+    Example
+        optimizer.zero_grad(set_to_none=False)
+
+    Use instead
+        optimizer.zero_grad()
+
+    When it does not apply
+    Code that reads or adds to `p.grad` and relies on it being a tensor; CUDA graphs, whose gradients keep
+    their addresses.
+
+    References
+    PyTorch, Performance Tuning Guide, "Use parameter.grad = None instead of model.zero_grad()".
+    """
+
+    code = "RUN011"
+    name = "zero-grad-memset"
+    since = "0.1.0"
+    level = "info"
+    confidence = "high"
+    sources = ("PyTorch recipes, Performance Tuning Guide: Use parameter.grad = None",)
+    triggers = ("set_to_none",)
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        identifiers = context.tables.identifiers
+        if is_test_path(context.path) or "grad" in identifiers or identifiers & _GRAPHS:
+            return
+        if context.amp.framework:
+            return
+        for function, event, _ in context.program.methods("zero_grad"):
+            given = keyword(event.call, "set_to_none", 0)
+            if given != Literal(False) or not context.program.unconditional(function, event.block):
+                continue
+            yield self.finding(
+                context.location(event.call.site),
+                f"`{context.excerpt(event.call.site)}` fills gradients with zeros, to which backward adds.",
+                evidence={"set_to_none": False, "function": function.qualified_name},
+                fix=Fix("Remove set_to_none=False."),
+                identity=f"{function.qualified_name}:{render(event.call.function)}",
+            )
+
+    valid = (
+        Example(
+            source="""\
+optimizer.zero_grad(set_to_none=True)
+optimizer.zero_grad()
+""",
+            note="None",
+        ),
+        Example(
+            source="""\
+import torch
+
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    optimizer.zero_grad(set_to_none=False)
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+""",
+            note="in a CUDA graph",
+        ),
+        Example(
+            source="""\
+for batch in loader:
+    optimizer.zero_grad(set_to_none=False)
+    model(batch).mean().backward()
+    for p in model.parameters():
+        p.grad += noise(p)
+    optimizer.step()
+""",
+            note="the gradients are used as tensors",
+        ),
+        Example(
+            source="""\
+optimizer.zero_grad(set_to_none=args.set_to_none)
+""",
+            note="decided at run time",
+        ),
+    )
+    invalid = (
+        Example(
+            source="""\
+for batch in loader:
+    optimizer.zero_grad(set_to_none=False)
+    model(batch).mean().backward()
+    optimizer.step()
+""",
+            note="the slower way, asked for",
+        ),
+        Example(
+            source="""\
+def step(model, batch):
+    model.zero_grad(set_to_none=False)
+    model(batch).mean().backward()
+""",
+            note="of a module",
+        ),
+        Example(
+            source="""\
+class Trainer:
+    def step(self, loss):
+        self.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        self.optimizer.step()
+""",
+            note="in a class",
+        ),
+    )
+
+
+RULES: tuple[type[Rule], ...] = (ZeroGradMemset,)

@@ -1,0 +1,84 @@
+"""Kernels too small for the GPU: how much of the step they take, and which they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tclint.analysis.layers import module_pattern
+from tclint.cost.rows import Row
+from tclint.graph.lowering.work import Convolution, Gemm
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+
+LATENCY_BOUND_PERCENT = 20.0
+"""Share of the step from which on a model is called latency-bound. Networks on the batches they are trained
+with have 0 to 2 % (11 % for ResNeXt, whose groups are narrow): a fifth is no accident."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBound:
+    """A model whose step is, for a good part, waiting."""
+
+    op_indices: tuple[int, ...]
+    """Ops with a kernel that is limited by latency on some GPU."""
+    share_percent: dict[str, float]
+    """Of the step, per GPU id."""
+    causes: tuple[str, ...]
+    """The costliest of these kernels on the GPU where they take most: '24 gelu (blocks.*.act)'."""
+
+
+def batch_is_assumed(context: GraphContext) -> bool:
+    """Whether nobody stated the batch: it is then the tracer's own, and no fault of the model."""
+    metadata = context.graph.metadata
+    return metadata.get("inputs_from") == "inferred" and "batch" not in metadata
+
+
+def latency_bound(context: GraphContext) -> LatencyBound | None:
+    """None where such kernels take less than LATENCY_BOUND_PERCENT on every GPU."""
+    shares: dict[str, float] = {}
+    waiting: dict[str, list[Row]] = {}
+    small: set[int] = set()
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        rows = [row for row in estimate.rows if row.limiter == "latency" and row.op_index >= 0]
+        small.update(row.op_index for row in rows)
+        step_us = estimate.step_time_us
+        shares[estimate.gpu.id] = 100.0 * sum(row.time_us for row in rows) / step_us if step_us else 0.0
+        waiting[estimate.gpu.id] = rows
+    worst = max(shares, key=lambda gpu: shares[gpu], default="")
+    if not worst or shares[worst] < LATENCY_BOUND_PERCENT:
+        return None
+    return LatencyBound(tuple(sorted(small)), shares, tuple(_causes(context, waiting[worst])))
+
+
+_MOST_CAUSES = 3
+
+
+def _causes(context: GraphContext, rows: Sequence[Row]) -> Iterator[str]:
+    """What runs in these kernels, the costliest operators first."""
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    ordered = sorted(by_name.values(), key=lambda same: -sum(row.time_us for row in same))
+    for same in ordered[:_MOST_CAUSES]:
+        ops = [context.graph.ops[index] for index in dict.fromkeys(row.op_index for row in same)]
+        counted = f"{len(ops)} {same[0].name}"
+        pattern = module_pattern(ops) if len(ops) > 1 else ops[0].module_path
+        # The forward products say how large the layer is; those of the gradients are the same, turned.
+        forward = [row for row in same if row.phase == "forward"]
+        largest = max(forward or same, key=lambda row: row.time_us)
+        yield counted + (f" ({pattern})" if pattern else "") + _size(largest)
+
+
+def _size(row: Row) -> str:
+    work = row.work
+    if isinstance(work, Gemm):
+        times = f"{work.batch} x " if work.batch > 1 else ""
+        return f", products of {times}{work.m} x {work.n} x {work.k}"
+    if isinstance(work, Convolution):
+        size = "x".join(str(extent) for extent in work.output_size)
+        return f", on {work.batch} x {size} positions"
+    return ""

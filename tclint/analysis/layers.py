@@ -1,0 +1,159 @@
+"""Speaking of layers: how many there are, where they are written, and what share of the step they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tclint.core.finding import Effect, Location, Related
+from tclint.graph.ops import Op, Site
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+
+Line = tuple[str, int]
+"""A file and a line of it."""
+
+
+def line_of(op: Op) -> Line:
+    """The line that a finding about the op's layer is reported at; ops without any share ('', 0)."""
+    site = op.construct_site or op.call_site
+    return (site.path, site.line) if site else ("", 0)
+
+
+def by_line(ops: Iterable[Op]) -> dict[Line, list[Op]]:
+    """Ops by the line that constructs their layer: a loop that builds 12 layers at one line is one entry."""
+    lines: dict[Line, list[Op]] = {}
+    for op in ops:
+        lines.setdefault(line_of(op), []).append(op)
+    return lines
+
+
+_LISTED = 3
+"""Module names that are written out where one pattern does not cover them."""
+
+
+def module_pattern(ops: Iterable[Op]) -> str:
+    """Names of the ops' modules: 'blocks.*.mlp.fc1' for many, else a few names, the rest as '...'."""
+    paths = list(dict.fromkeys(op.module_path for op in ops if op.module_path))
+    if not paths:
+        return ""
+    listed = ", ".join(paths[:_LISTED]) + (", ..." if len(paths) > _LISTED else "")
+    split = [path.split(".") for path in paths]
+    if len(paths) == 1 or len({len(parts) for parts in split}) > 1:
+        return listed
+    merged = [parts[0] if len(set(parts)) == 1 else "*" for parts in zip(*split, strict=True)]
+    # Several stars say little, and stars alone would name every module of the model.
+    return ".".join(merged) if merged.count("*") == 1 and len(merged) > 1 else listed
+
+
+def layers_phrase(ops: Sequence[Op], noun: str) -> str:
+    """'12 linear layers (blocks.*.mlp.fc1)'; a layer that runs several times counts once."""
+    pattern = module_pattern(ops)
+    count = max(len({op.module_path for op in ops}), 1)
+    if not pattern:
+        count = len(ops)
+    counted = f"{count} {noun}s" if count > 1 else f"the {noun}"
+    return f"{counted} ({pattern})" if pattern else counted
+
+
+def layers_take(ops: Sequence[Op], noun: str, shares: dict[str, float]) -> str:
+    """'12 linear layers (blocks.*.mlp.fc1) take 12.3 % of the step on a100-sxm4-80gb'."""
+    phrase = layers_phrase(ops, noun)
+    return f"{phrase} {'takes' if phrase.startswith('the ') else 'take'} {share_phrase(shares)}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter; names inside it stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def indices_of(ops: Iterable[Op]) -> tuple[int, ...]:
+    return tuple(op.index for op in ops)
+
+
+def share_percent(context: GraphContext, op_indices: Iterable[int]) -> dict[str, float]:
+    """Share of the predicted step that the ops' kernels take, forward and backward, per GPU id."""
+    indices = tuple(op_indices)
+    shares = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        step_us = estimate.step_time_us
+        shares[estimate.gpu.id] = 100.0 * estimate.time_of_us(indices) / step_us if step_us else 0.0
+    return shares
+
+
+def largest_share_percent(context: GraphContext, op_indices: Iterable[int]) -> float:
+    """The share on the GPU where it is largest: an upper bound on what any change of the ops can gain."""
+    return max(share_percent(context, op_indices).values(), default=0.0)
+
+
+def worth_pricing(context: GraphContext, op_indices: Iterable[int]) -> bool:
+    """Could removing the ops altogether gain as much as the user wants to hear about?"""
+    return largest_share_percent(context, op_indices) >= context.settings.min_gain_percent
+
+
+def share_phrase(shares: dict[str, float]) -> str:
+    """'12.3 % of the step', on several GPUs 'up to 20.1 % of the step (v100-sxm2-16gb)'."""
+    return _largest(shares) if shares else "an unknown share of the step"
+
+
+_NOTHING_PERCENT = 0.05
+
+
+def gain_phrase(effect: Effect) -> str:
+    """'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)' of a priced effect."""
+    gains = {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
+    if max(gains.values()) < _NOTHING_PERCENT:
+        return "is not predicted to gain anything"
+    worst = min(gains, key=lambda gpu: gains[gpu])
+    loses = f" and to lose {-gains[worst]:.1f} % on {worst}" if gains[worst] < -_NOTHING_PERCENT else ""
+    return f"is predicted to gain {_largest(gains)}{loses}"
+
+
+def _largest(percentages: dict[str, float]) -> str:
+    gpu = max(percentages, key=lambda name: percentages[name])
+    phrase = f"{percentages[gpu]:.1f} % of the step"
+    return phrase if len(percentages) == 1 else f"up to {phrase} ({gpu})"
+
+
+def rounded(shares: dict[str, float]) -> dict[str, float]:
+    """For evidence: more digits than the model is worth would only make reports differ."""
+    return {gpu: round(share, 2) for gpu, share in shares.items()}
+
+
+def costliest(context: GraphContext, ops: Sequence[Op]) -> Op:
+    """The first op of the line whose layers together take the largest share of the step on any GPU."""
+    estimates = [context.estimate(scenario) for scenario in context.scenarios]
+
+    def share(at_line: Sequence[Op]) -> float:
+        indices = indices_of(at_line)
+        return max(
+            (e.time_of_us(indices) / e.step_time_us if e.step_time_us else 0.0 for e in estimates),
+            default=0.0,
+        )
+
+    return max(by_line(ops).values(), key=share)[0]
+
+
+def related_sites(
+    sites: Iterable[Site | None], primary: Location, message: str, limit: int = 8
+) -> tuple[Related, ...]:
+    """The other lines that a change must touch, each once, without the finding's own."""
+    seen = {(primary.path, primary.line)}
+    related = []
+    for site in sites:
+        if site is None or (site.path, site.line) in seen:
+            continue
+        seen.add((site.path, site.line))
+        related.append(Related(Location(site.path, site.line), message))
+    return tuple(related[:limit])
+
+
+def consumers(ops: Sequence[Op]) -> dict[int, list[Op]]:
+    """For every op, the ops that read one of its outputs, in order."""
+    readers: dict[int, list[Op]] = {}
+    for op in ops:
+        for producer in dict.fromkeys(spec.producer for spec in op.inputs if spec.producer is not None):
+            readers.setdefault(producer, []).append(op)
+    return readers

@@ -1,0 +1,35 @@
+"""Models limited by memory as a whole: what moves their data takes longer than their products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tclint.analysis.layers import indices_of
+from tclint.analysis.what_if.scenarios import compiled
+from tclint.graph.ops.op import GEMM_KINDS
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+
+MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
+"""Kinds of ops that do a few operations per byte."""
+
+
+def is_memory_bound(context: GraphContext) -> bool:
+    """Whether on some GPU these ops take longer than all products and convolutions, fused or not.
+
+    Longer by more than the error of the prediction, eagerly and under torch.compile: it is then the
+    architecture that memory limits, not its execution.
+    """
+    moving = indices_of(op for op in context.graph.ops if op.kind in MOVING_KINDS)
+    products = indices_of(op for op in context.graph.ops if op.kind in GEMM_KINDS)
+    for scenario in context.scenarios if products else ():
+        estimates = [context.estimate(priced) for priced in (scenario, compiled(scenario))]
+        if all(
+            estimate.time_of_us(moving)
+            > estimate.time_of_us(products)
+            * (1.0 + estimate.uncertainty_of_percent((*moving, *products)) / 100.0)
+            for estimate in estimates
+        ):
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""What-ifs: the graph under other circumstances or with other layers, priced again."""

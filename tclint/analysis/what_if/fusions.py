@@ -1,0 +1,92 @@
+"""What-if edits that let one op do the work of several; the others become views, which cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import prod
+
+from tclint.analysis.attention import AttentionBlock
+from tclint.analysis.op_dims import operand_positions
+from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
+from tclint.graph.ops import Graph, Op, TensorSpec
+from tclint.graph.ops.spec import contiguous_strides
+
+
+def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
+    """Each set of linear layers (of one input) as one layer of all their outputs, followed by views."""
+    changed: dict[int, Op] = {}
+    for indices in layers:
+        ops = [graph.ops[index] for index in indices]
+        width = sum(op.outputs[0].shape[-1] for op in ops)
+        first, *others = ops
+        inputs = []
+        for spec, name in zip(first.inputs, first.input_names, strict=True):
+            # The weight is [out, in], the bias [out].
+            inputs.append(resized(spec, 0, width) if name in ("weight", "bias") else spec)
+        output = resized(first.outputs[0], len(first.outputs[0].shape) - 1, width)
+        changed[first.index] = replace(first, inputs=tuple(inputs), outputs=(output,))
+        changed |= {op.index: emptied(op) for op in others}
+    return with_ops(graph, changed)
+
+
+def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Graph | None:
+    """Written-out attentions as scaled_dot_product_attention; what lay between the products is inside it.
+
+    None where the attention's tensors are not as such a call takes them.
+    """
+    changed: dict[int, Op] = {}
+    for block in blocks:
+        scores, product = graph.ops[block.ops[0].index], graph.ops[block.ops[-1].index]
+        fused = _fused(graph, scores, product, block)
+        if fused is None:
+            return None
+        changed |= {index: emptied(graph.ops[index]) for index in (scores.index, *block.between)}
+        changed[product.index] = fused
+    return with_ops(graph, changed)
+
+
+def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock) -> Op | None:
+    first, second = operand_positions(scores), operand_positions(product)
+    if first is None or second is None:
+        return None
+    query, transposed, value = scores.inputs[first[0]], scores.inputs[first[1]], product.inputs[second[1]]
+    if not len(query.shape) == len(transposed.shape) == len(value.shape) or len(query.shape) < 3:
+        return None
+    key_shape = (*transposed.shape[:-2], transposed.shape[-1], transposed.shape[-2])
+    inputs = [
+        _with_four_dims(query, query.shape),
+        _with_four_dims(transposed, key_shape),
+        _with_four_dims(value, value.shape),
+    ]
+    names = ["query", "key", "value"]
+    mask = _mask(graph, block)
+    if mask is not None:
+        inputs.append(mask)
+        names.append("attn_mask")
+    return replace(
+        product,
+        name="scaled_dot_product_attention",
+        kind="attention",
+        inputs=tuple(inputs),
+        input_names=tuple(names),
+        attributes={"dropout_p": 0.0, "is_causal": False},
+        parent=None,
+    )
+
+
+def _with_four_dims(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    """[B, heads, S, D]; bmm's [B * heads, S, D] as [B * heads, 1, S, D], which is the same work."""
+    four = (prod(shape[:-3]), *shape[-3:]) if len(shape) >= 4 else (shape[0], 1, *shape[1:])
+    return replace(spec, shape=four, strides=contiguous_strides(four))
+
+
+def _mask(graph: Graph, block: AttentionBlock) -> TensorSpec | None:
+    """What is added to the scores, or decides which of them count."""
+    for index in block.between:
+        op = graph.ops[index]
+        if op.name in ("add", "masked_fill", "where", "sub"):
+            for spec in op.inputs:
+                if spec.producer not in (block.ops[0].index, *block.between) and spec.numel > 1:
+                    return spec
+    return None

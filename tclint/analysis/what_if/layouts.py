@@ -1,0 +1,105 @@
+"""Where channels_last ends inside a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tclint.analysis.layers import consumers
+from tclint.analysis.what_if.layer_edits import emptied, with_ops
+from tclint.analysis.what_if.scenarios import channels_last
+from tclint.core.finding import Effect
+from tclint.cost.transforms.layout import apply_layout
+from tclint.graph.ops import Graph, Op
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+
+_MOST_STEPS = 200
+"""Ops followed from a break to the next convolution."""
+
+
+def runs_channels_last(context: GraphContext) -> bool:
+    """Whether convolutions of the model read NHWC images, as traced or as the settings say."""
+    if context.settings.layout != "as_traced":
+        return context.settings.layout == "channels_last"
+    return any(_is_nhwc(op, 0) for op in context.graph.ops if op.kind == "conv" and op.inputs)
+
+
+def layout_breaks(context: GraphContext) -> tuple[Op, ...]:
+    """Ops that read an NHWC image and write one in NCHW that a convolution reads later."""
+    if not runs_channels_last(context):
+        return ()
+    return breaks_in(apply_layout(context.graph, context.settings.layout))
+
+
+def breaks_in(graph: Graph) -> tuple[Op, ...]:
+    """See layout_breaks; of a graph whose strides are as it runs."""
+    readers = consumers(graph.ops)
+    found = []
+    for op in graph.ops:
+        # Copies of a constant or a mask are no images.
+        if op.kind in ("conv", "linear", "matmul") or not op.inputs or not op.outputs:
+            continue
+        source = _image_of(op)
+        if source is None or _ends_the_image(op) or not _reaches_convolution(op, readers):
+            continue
+        found.append(replace(op))
+    return tuple(found)
+
+
+def price_of_breaks(context: GraphContext, ops: Sequence[Op]) -> Effect:
+    """What the channels_last step gains once these ops keep the format.
+
+    A contiguous() of its own is left out; anything else is taken to run as it does, on NHWC images.
+    """
+    left_out = {op.index: emptied(op) for op in ops if op.name in ("contiguous", "clone")}
+    kept = apply_layout(context.graph, "channels_last", frozenset(op.index for op in ops))
+    changed = {index: replace(op, outputs=kept.ops[index].outputs) for index, op in left_out.items()}
+    return context.effect(
+        [op.index for op in ops],
+        graph=with_ops(kept, changed),
+        start=channels_last,
+        change=lambda scenario: replace(scenario, layout="as_traced"),
+    )
+
+
+def _is_nhwc(op: Op, position: int) -> bool:
+    return op.inputs[position].memory_format.startswith("channels_last")
+
+
+def _image_of(op: Op) -> int | None:
+    """Position of an NHWC image that the op reads, if what it writes is row-major."""
+    output = op.outputs[0]
+    if op.kind == "view" or output.memory_format != "contiguous" or output.numel < 2:
+        return None
+    for position, spec in enumerate(op.inputs):
+        same_size = spec.numel == output.numel
+        nhwc = spec.memory_format.startswith("channels_last")
+        # [N, HW, C] seen as [N, C, HW]: an image without its spatial dims.
+        flat = len(spec.shape) == 3 and spec.memory_format == "strided" and op.kind == "copy"
+        if same_size and (nhwc or flat) and max(spec.shape[1:], default=1) > 1:
+            return position
+    return None
+
+
+def _ends_the_image(op: Op) -> bool:
+    spatial = op.outputs[0].shape[2:]
+    return bool(spatial) and max(spatial) == 1
+
+
+def _reaches_convolution(op: Op, readers: dict[int, list[Op]]) -> bool:
+    """Whether a convolution reads what comes of it while it is still row-major."""
+    waiting, seen = [op], {op.index}
+    for _ in range(_MOST_STEPS):
+        if not waiting:
+            return False
+        for reader in readers.get(waiting.pop(0).index, ()):
+            if reader.kind == "conv":
+                return True
+            keeps = reader.kind in ("elementwise", "norm", "pool", "view", "copy")
+            if keeps and reader.index not in seen and reader.outputs:
+                seen.add(reader.index)
+                waiting.append(reader)
+    return False

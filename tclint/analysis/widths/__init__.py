@@ -1,0 +1,1 @@
+"""Misaligned and badly tiled widths, and what changing them gains."""

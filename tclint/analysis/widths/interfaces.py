@@ -1,0 +1,185 @@
+"""Widths that a layer is given and does not choose: input features, and concatenations of such.
+
+Their size cannot change, but zeros can be appended where the data is made: a layer with a few more input
+features whose added inputs are zero computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tclint.analysis.change import Change
+from tclint.analysis.layers import (
+    by_line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    layers_take,
+    related_sites,
+    rounded,
+    share_percent,
+    worth_pricing,
+)
+from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
+from tclint.analysis.what_if.layer_edits import resized, with_input_channels, with_ops
+from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, padding_multiples, round_up
+from tclint.analysis.widths.bounds import alignment_gain_percent
+from tclint.analysis.widths.padding import mean_gain_percent
+from tclint.core.finding import Finding, Fix
+from tclint.graph.ops import Graph, Op, TensorSpec
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.analysis.graph_rule import GraphRule
+    from tclint.core.finding import Effect
+    from tclint.graph.dims.coupled import DimGroup
+
+_ROLES = {"linear": "in_features", "conv": "in_channels", "rnn": "input_size"}
+_NOUNS = {"linear": "linear layer", "conv": "convolution", "rnn": "recurrent layer"}
+_WEIGHTS = ("weight", "params[0]", "w_ih")
+"""The matrix that the input is multiplied with: [outputs, inputs], of a reversed direction params[4]."""
+
+
+def is_given(dim: OpDim, context: GraphContext) -> bool:
+    """Whether a layer's input width is the data's, or a sum of parts none of which is there to be chosen."""
+    group = dim.group
+    if group is None or group.is_batch or dim.role not in _ROLES.values():
+        return False
+    return group.fixed is not None or _is_rigid_sum(group, context)
+
+
+def _is_rigid_sum(group: DimGroup, context: GraphContext) -> bool:
+    if not group.composite or group.unresolved or "+" not in group.id:
+        return False
+    multiple = efficient_multiple(context.settings.precision)
+    return multiple is not None and context.dims.next_multiple(group, multiple) is None
+
+
+def interface_findings(rule: GraphRule, context: GraphContext, kind: str) -> Iterator[Finding]:
+    """One finding for each line whose layers read a misaligned width that they are given.
+
+    Args:
+        rule: whose findings they are.
+        context: the model.
+        kind: of the layers: 'linear', 'conv' or 'rnn'.
+    """
+    multiple = efficient_multiple(context.settings.precision)
+    if multiple is None:
+        return
+    given: dict[int, OpDim] = {}
+    for op in leaf_ops(context.graph):
+        if op.kind != kind or groups_of(op) != 1 or "transpose" in op.name:
+            continue
+        for dim in width_dims(op, context.dims):
+            misaligned = is_misaligned(dim.size, context.settings.precision)
+            if misaligned and is_given(dim, context) and _source(op, context.graph) is not None:
+                given[op.index] = dim
+    for ops in by_line(dim.op for dim in given.values()).values():
+        concerned = indices_of(ops)
+        if not worth_pricing(context, concerned):
+            continue
+        bound = alignment_gain_percent(context, concerned, (multiple,))
+        if max(bound.values()) >= context.settings.min_gain_percent / 2:
+            yield _finding(rule, context, ops, [given[op.index] for op in ops])
+
+
+def _finding(rule: GraphRule, context: GraphContext, ops: Sequence[Op], dims: Sequence[OpDim]) -> Finding:
+    concerned = indices_of(ops)
+    priced: dict[int, tuple[dict[int, int], Effect]] = {}
+    for multiple in padding_multiples(context.settings.precision):
+        sizes = {dim.op.index: round_up(dim.size, multiple) for dim in dims}
+        if any(size > 1.5 * dim.size for size, dim in zip(sizes.values(), dims, strict=True)) and priced:
+            break
+        effect = context.effect(concerned, graph=with_input_widths(context.graph, sizes))
+        priced[multiple] = sizes, effect
+    best = max(priced, key=lambda multiple: mean_gain_percent(priced[multiple][1]))
+    sizes, effect = priced[best]
+    first = costliest(context, ops)
+    location = context.location(first)
+    pairs = sorted({(dim.size, sizes[dim.op.index]) for dim in dims})
+    shown = ", ".join(f"{present} -> {padded}" for present, padded in pairs[:4])
+    layers = layers_take(ops, _NOUNS[first.kind], share_percent(context, concerned))
+    role = dims[0].role
+    is_sum = any(_source(op, context.graph) == "cat" for op in ops)
+    whose = "the width of a concatenation" if is_sum else "the data's own width"
+    where = (
+        "append a block of zeros to the concatenation" if is_sum else "append zeros where the data is made"
+    )
+    return rule.finding(
+        location,
+        f"{role} {', '.join(str(size) for size, _ in pairs[:4])} is {whose}, and no multiple of "
+        f"{efficient_multiple(context.settings.precision)}: {layers}; padding the input with zeros {shown} "
+        f"{gain_phrase(effect)}.",
+        effect=effect,
+        evidence={
+            "padding": [list(pair) for pair in pairs],
+            "share_percent": rounded(share_percent(context, concerned)),
+            "input": True,
+        },
+        fix=Fix(
+            f"Keep the data as it is and {where}, {shown}, with {role} to match; pretrained weights get zero "
+            "columns."
+        ),
+        related=(
+            *context.related(first),
+            *related_sites([op.construct_site for op in ops], location, "reads the same input"),
+        ),
+        identity=f"input {first.module_path}",
+        change=Change(edit=partial(with_input_widths, sizes=sizes)),
+        level="info",
+    )
+
+
+def with_input_widths(graph: Graph, sizes: Mapping[int, int]) -> Graph:
+    """The layers, by op index, reading wider inputs, and what concatenates those inputs writing them."""
+    for index, size in sizes.items():
+        op = graph.ops[index]
+        if op.kind == "conv":
+            graph = with_input_channels(graph, [op], size)
+            continue
+        source = op.inputs[0]
+        wider = resized(source, len(source.shape) - 1, size)
+        inputs = (wider, *(_wider_weight(spec, name, size, source.shape[-1]) for spec, name in _rest(op)))
+        changed = {index: replace(op, inputs=inputs)}
+        producer = None if source.producer is None else graph.ops[source.producer]
+        if producer is not None and producer.kind == "copy" and producer.outputs:
+            output = producer.outputs[0]
+            outputs = (resized(output, len(output.shape) - 1, size), *producer.outputs[1:])
+            changed[producer.index] = replace(producer, outputs=outputs)
+        graph = with_ops(graph, changed)
+    return graph
+
+
+_PASSED_THROUGH = frozenset({"view", "copy"})
+_MOST_STEPS = 8
+
+
+def _source(op: Op, graph: Graph) -> str | None:
+    """What makes the layer's input, 'input' or 'cat', where zeros can be appended to it; else None.
+
+    Between a layer and the data there may be views and copies. What an earlier layer computed has no place
+    for zeros but a copy of its own.
+    """
+    spec = op.inputs[op.input_names.index("input") if "input" in op.input_names else 0]
+    for _ in range(_MOST_STEPS):
+        if spec.producer is None:
+            return None if spec.parameter is not None else "input"
+        producer = graph.ops[spec.producer]
+        if producer.name in ("cat", "concat", "concatenate"):
+            return "cat"
+        if producer.kind not in _PASSED_THROUGH or not producer.inputs:
+            return None
+        spec = producer.inputs[0]
+    return None
+
+
+def _rest(op: Op) -> Iterable[tuple[TensorSpec, str]]:
+    return zip(op.inputs[1:], op.input_names[1:], strict=True)
+
+
+def _wider_weight(spec: TensorSpec, name: str, size: int, present: int) -> TensorSpec:
+    is_weight = name in _WEIGHTS or (name == "params[4]" and spec.shape[-1:] == (present,))
+    return resized(spec, 1, size) if is_weight and len(spec.shape) == 2 else spec

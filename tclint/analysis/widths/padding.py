@@ -1,0 +1,210 @@
+"""What padding a dim, and everything coupled to it, is worth for the whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tclint.analysis.change import Change, resize
+from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in, padding_multiples
+from tclint.analysis.widths.heads import with_equal_heads
+from tclint.core.finding import Effect
+from tclint.graph.dims.coupled import DimsUnresolved
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.graph.dims.coupled import DimGroup
+
+_SAME_GAIN = 0.05
+"""Gains that differ by less than this part are equal: held-out errors of the cost model are larger."""
+
+_MAX_GROWTH = 1.5
+"""A dim that would have to grow by more than this is too narrow to be called misaligned."""
+
+
+_Sizes = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Dims made larger together."""
+
+    sizes: _Sizes
+    """Distinct (present, padded) sizes, smallest first."""
+    effect: Effect
+    change: Change
+    unresolved: tuple[str, ...] = ()
+    """Why some of the dims had to stay as they are."""
+    tried: tuple[tuple[_Sizes, float], ...] = ()
+    """Every padding that was priced, with its gain in percent of the step, the mean over the GPUs."""
+
+    def phrase(self, limit: int = 4) -> str:
+        """'1001 -> 1008, 3003 -> 3008'."""
+        return sizes_phrase(self.sizes, limit)
+
+    def evidence(self) -> dict[str, Any]:
+        """For a finding: the sizes, the candidates with their gains, and what could not be padded."""
+        found: dict[str, Any] = {
+            "padding": [list(pair) for pair in self.sizes],
+            "candidates": [
+                {"padding": [list(pair) for pair in sizes], "gain_percent": round(gain, 2)}
+                for sizes, gain in self.tried
+            ],
+        }
+        return found | ({"not_padded": list(self.unresolved)} if self.unresolved else {})
+
+
+def sizes_phrase(sizes: _Sizes, limit: int = 4) -> str:
+    shown = ", ".join(f"{present} -> {padded}" for present, padded in sizes[:limit])
+    return shown + (f" and {len(sizes) - limit} more" if len(sizes) > limit else "")
+
+
+def best_padding(
+    context: GraphContext,
+    groups: Sequence[DimGroup],
+    cost_of: Iterable[int],
+    *,
+    multiples: tuple[int, ...] | None = None,
+) -> Padding | Effect:
+    """The padding of the groups that gains most, or an unknown effect with the reason.
+
+    All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim, and with
+    them the other dims of the same size that the author may choose: a width that is written once is a
+    residual stream here and heads times head_dim there. Among paddings of equal gain the guides'
+    preferred multiple wins.
+    """
+    concerned = tuple(cost_of)
+    multiples = multiples or padding_multiples(context.settings.precision)
+    if not multiples:
+        return Effect(unknown=f"{context.settings.precision} has no alignment to pad to")
+    movable, reasons = _resizable(context, _without_repetition(groups), multiples[0])
+    if not movable:
+        return Effect(unknown=reasons[0] if reasons else "nothing is known about what depends on this dim")
+    movable = _with_the_same_width(context, movable, multiples[0])
+    tried: dict[_Sizes, tuple[dict[DimGroup, int], Effect]] = {}
+    for multiple in multiples:
+        changes = padded_sizes(context, movable, multiple)
+        sizes = tuple(sorted({(group.size, size) for group, size in changes.items() if group.size != size}))
+        if not sizes or sizes in tried:
+            continue
+        if tried and any(size > _MAX_GROWTH * present for present, size in sizes):
+            break
+        try:
+            changed = context.dims.resize(changes)
+            more = with_equal_heads(context, changes, changed)
+            if len(more) > len(changes):
+                changes, changed = more, context.dims.resize(more)
+        except DimsUnresolved as error:
+            reasons.append(str(error))
+            continue
+        tried[sizes] = changes, context.effect(concerned, graph=changed)
+    if not tried:
+        return Effect(unknown=reasons[0] if reasons else "no larger size fits")
+    sizes = _preferred({sizes: effect for sizes, (_, effect) in tried.items()}, context)
+    changes, effect = tried[sizes]
+    return Padding(
+        sizes,
+        effect,
+        resize(changes),
+        tuple(dict.fromkeys(reasons)),
+        tuple((sizes, mean_gain_percent(effect)) for sizes, (_, effect) in tried.items()),
+    )
+
+
+def padded_sizes(context: GraphContext, groups: Sequence[DimGroup], multiple: int) -> dict[DimGroup, int]:
+    """The next multiple of every group, groups of one size alike where all of them can take it.
+
+    A group that can take no multiple at all is left out.
+    """
+    by_size: dict[int, list[DimGroup]] = {}
+    for group in groups:
+        by_size.setdefault(group.size, []).append(group)
+    changes: dict[DimGroup, int] = {}
+    for same in by_size.values():
+        sizes = {group: context.dims.next_multiple(group, multiple) for group in same}
+        # 10 heads of 101 become 10 of 104, which is what the residual stream of 1010 has to be, too.
+        wanted = max((size for size in sizes.values() if size is not None), default=None)
+        for group, size in sizes.items():
+            if size is not None and wanted is not None:
+                changes[group] = size if group.composite else wanted
+    return changes
+
+
+def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple: int) -> list[DimGroup]:
+    """The groups and others of their sizes, where those can be resized with them."""
+    own = {group.id for group in groups}
+    wider = list(groups)
+    for size in dict.fromkeys(group.size for group in groups if not group.is_output):
+        for group in context.dims.groups_of_size(size):
+            interface = group.is_batch or group.is_output or group.is_vocabulary
+            if group.id not in own and not (interface or group.fixed or group.unresolved):
+                own.add(group.id)
+                wider.append(group)
+    wider = _without_repetition(wider)
+    if len(wider) == len(groups) or _resize(context, padded_sizes(context, wider, multiple)) is not None:
+        return groups
+    return wider
+
+
+def _without_repetition(groups: Sequence[DimGroup]) -> list[DimGroup]:
+    """The groups without products of the same dims: 3 * heads * head_dim follows heads * head_dim."""
+    found: dict[tuple[str, ...], DimGroup] = {}
+    for group in sorted(groups, key=lambda group: group.size):
+        key = tuple(sorted(root.id for root in group.roots)) if group.composite else (group.id,)
+        found.setdefault(key, group)
+    return list(found.values())
+
+
+def mean_gain_percent(effect: Effect) -> float:
+    """Over the GPUs: a change is chosen for all of them."""
+    gains = [gain.gain_percent for gain in effect.per_gpu.values()]
+    return sum(gains) / len(gains) if gains else 0.0
+
+
+def _preferred(tried: dict[_Sizes, Effect], context: GraphContext) -> _Sizes:
+    best = max(mean_gain_percent(effect) for effect in tried.values())
+    tolerance = _SAME_GAIN * abs(best)
+    equal = [sizes for sizes, effect in tried.items() if mean_gain_percent(effect) >= best - tolerance]
+    wanted = ampere_multiple(context.settings.precision) or 1
+
+    def alignment(sizes: _Sizes) -> tuple[int, int]:
+        aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in sizes)
+        return aligned, -sum(size for _, size in sizes)
+
+    return max(equal, key=alignment)
+
+
+def _resizable(
+    context: GraphContext, groups: Sequence[DimGroup], multiple: int
+) -> tuple[list[DimGroup], list[str]]:
+    """The groups that can be resized together, and why the others cannot."""
+    changes = padded_sizes(context, groups, multiple)
+    if len(changes) == len(groups) and _resize(context, changes) is None:
+        return list(groups), []
+    movable, reasons = [], []
+    for group in groups:
+        if group not in changes:
+            reasons.append(group.unresolved or _misfit(group, multiple))
+            continue
+        reason = _resize(context, {group: changes[group]})
+        if reason is None:
+            movable.append(group)
+        else:
+            reasons.append(reason)
+    if movable and _resize(context, padded_sizes(context, movable, multiple)) is not None:
+        movable = movable[:1]
+    return movable, reasons
+
+
+def _misfit(group: DimGroup, multiple: int) -> str:
+    parts = ", ".join(str(root.size) for root in group.roots)
+    return f"{group.size} follows from other dims ({parts}), none of which makes it a multiple of {multiple}"
+
+
+def _resize(context: GraphContext, changes: dict[DimGroup, int]) -> str | None:
+    try:
+        context.dims.resize(changes)
+    except DimsUnresolved as error:
+        return str(error)
+    return None

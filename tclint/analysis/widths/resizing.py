@@ -1,0 +1,102 @@
+"""What another size of some dims is worth, be it larger or smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tclint.analysis.change import Change, resize
+from tclint.analysis.widths.padding import mean_gain_percent
+from tclint.core.finding import Effect
+from tclint.graph.dims.coupled import DimsUnresolved
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.graph.dims.coupled import DimGroup
+
+
+LARGEST_CUT = 1 / 8
+"""How much of a width or a batch may be given up for a faster one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """Dims at other sizes."""
+
+    sizes: tuple[tuple[int, int], ...]
+    """Distinct (present, other) sizes, smallest first."""
+    effect: Effect
+    change: Change
+    flops_percent: float
+    """How much less forward work the model does, as a share; negative: more."""
+
+    def phrase(self) -> str:
+        """'520 -> 512'."""
+        return ", ".join(f"{present} -> {other}" for present, other in self.sizes)
+
+
+def best_resizing(
+    context: GraphContext,
+    candidates: Iterable[Mapping[DimGroup, int]],
+    cost_of: Sequence[int],
+) -> Resizing | None:
+    """The candidate that gains most over the work it saves; None where none can be resized.
+
+    A smaller model is faster anyway: what counts is how much faster than its size explains.
+    """
+    best: Resizing | None = None
+    for changes in candidates:
+        try:
+            changed = context.dims.resize(changes)
+        except DimsUnresolved:
+            continue
+        flops = context.graph.flops
+        saved_percent = 100.0 * (flops - changed.flops) / flops if flops else 0.0
+        sizes = tuple(sorted({(group.size, size) for group, size in changes.items()}))
+        effect = context.effect(cost_of, graph=changed)
+        found = Resizing(sizes, effect, resize(changes), saved_percent)
+        if best is None or _surplus(found) > _surplus(best):
+            best = found
+    return best
+
+
+def surplus_percent(resizing: Resizing) -> float:
+    """Gain of the step on the best GPU beyond the share of the work that is saved."""
+    return (resizing.effect.best_gain_percent or 0.0) - max(resizing.flops_percent, 0.0)
+
+
+def _surplus(resizing: Resizing) -> float:
+    return mean_gain_percent(resizing.effect) - max(resizing.flops_percent, 0.0)
+
+
+def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
+    """The leading dims of the model's inputs, all of one size; else why there is no one batch."""
+    batches = tuple(group for group in context.dims.groups if group.is_batch)
+    sizes = sorted({group.size for group in batches})
+    if len(sizes) > 1:
+        return f"the inputs' leading dims differ ({', '.join(map(str, sizes[:4]))})"
+    return batches or "no leading dim of an input is a batch"
+
+
+def best_batch(
+    context: GraphContext, batches: Sequence[DimGroup], sizes: Iterable[int], cost_of: Sequence[int]
+) -> Resizing | str:
+    """The batch whose samples take the least time in the ops of `cost_of`; else why there is none.
+
+    Gains are those of the present number of samples, and of these ops alone: a larger batch also spreads
+    the optimizer's time over more samples, which is no finding.
+    """
+    best: Resizing | None = None
+    reason = "there is no other batch to try"
+    for size in sizes:
+        present = batches[0].size
+        try:
+            changed = context.dims.resize(dict.fromkeys(batches, size))
+        except DimsUnresolved as error:
+            reason = str(error)
+            continue
+        effect = context.effect(cost_of, graph=changed, work_ratio=size / present, only_concerned=True)
+        if best is None or mean_gain_percent(effect) > mean_gain_percent(best.effect):
+            best = Resizing(((present, size),), effect, resize(dict.fromkeys(batches, size)), 0.0)
+    return reason if best is None else best

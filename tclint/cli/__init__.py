@@ -1,0 +1,1 @@
+"""The `tclint` command: one module per subcommand."""

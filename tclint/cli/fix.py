@@ -1,0 +1,189 @@
+"""Commands that change files: `fix`, `baseline`, and what `check` does with --fix and --baseline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tclint.cli.command_group import say
+from tclint.cli.models import check_declared
+from tclint.cli.options import config_options, debug_option, flag, read_settings
+from tclint.core.errors import UsageError
+from tclint.core.target import is_model_target
+from tclint.core.terminal import ProgressLine, check_writable, printable, write_stdout_bytes
+
+if TYPE_CHECKING:
+    from tclint.config.settings import Settings
+    from tclint.engine.fixing import Outcome
+    from tclint.engine.report import Report
+
+unsafe_fixes_option = click.option(
+    "--unsafe-fixes", is_flag=True, help="Make fixes that change what the program computes as well."
+)
+diff_option = click.option(
+    "--diff", is_flag=True, help="Show as a unified diff what would be fixed; change nothing."
+)
+
+
+def fix(targets: Sequence[str], report: Report, *, unsafe_fixes: bool, diff: bool, quiet: bool) -> Outcome:
+    """Fix what a report found, or show it; say on stderr what came of it.
+
+    Raises:
+        UsageError: standard output cannot be written.
+    """
+    from tclint.engine.check import check
+    from tclint.engine.fixing import fix as run
+    from tclint.engine.fixing import unified_diff, write
+
+    paths = [target for target in targets if not is_model_target(target)]
+
+    def relint(contents: Mapping[str, bytes]) -> Report:
+        return check(paths, report.settings, contents=contents)
+
+    outcome = run(report, relint, unsafe=unsafe_fixes)
+    if diff:
+        write_stdout_bytes(unified_diff(outcome.files))
+    else:
+        write(outcome)
+    for sentence in outcome.refused:
+        say(f"error: {sentence}")
+    if not quiet:
+        say(outcome.summary(unsafe_fixes=unsafe_fixes, diff=diff))
+    return outcome
+
+
+@click.command("fix")
+@click.argument("targets", nargs=-1, metavar="PATH...")
+@flag("select", multiple=True, metavar="RULES")
+@flag("extend-select", multiple=True, metavar="RULES")
+@flag("ignore", multiple=True, metavar="RULES")
+@flag("baseline", metavar="FILE")
+@unsafe_fixes_option
+@diff_option
+@config_options
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
+@debug_option
+def fix_command(
+    targets: tuple[str, ...],
+    unsafe_fixes: bool,
+    diff: bool,
+    config: str | None,
+    isolated: bool,
+    quiet: bool,
+    **flags: Any,
+) -> int:
+    """Make the safe fixes of source findings; list nothing.
+
+    Comments and everything else that a fix does not name stay as they are. Files are written whole or not
+    at all, and not when they changed meanwhile.
+
+    Exit codes: 0 done, also where findings are left; with --diff 1 if there is something to fix; 2 wrong
+    usage, or a file that could not be read or written.
+    """
+    settings, _ = read_settings(config, isolated, flags)
+    report = _run(targets, settings, quiet)
+    outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
+    for error in report.errors:
+        say(f"error: {printable(error.target)}: {error.message}")
+    return 2 if report.errors else outcome.exit_code(diff=diff)
+
+
+def _run(targets: Sequence[str], settings: Settings, quiet: bool) -> Report:
+    from tclint.engine.check import check
+
+    with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+        return check(targets, settings, on_progress=progress)
+
+
+@click.group("baseline")
+def baseline() -> None:
+    """Accept the findings of today, to see only new ones."""
+
+
+@baseline.command("write")
+@click.argument("targets", nargs=-1, metavar="TARGET...")
+@flag("select", multiple=True, metavar="RULES")
+@flag("extend-select", multiple=True, metavar="RULES")
+@flag("ignore", multiple=True, metavar="RULES")
+@flag("gpu", multiple=True, metavar="GPU")
+@flag("precision", metavar="NAME")
+@flag("mode", metavar="train|infer")
+@flag("baseline", metavar="FILE")
+@click.option(
+    "--models", "declared", is_flag=True, help="Accept what the declared models show, as check --models does."
+)
+@config_options
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
+@debug_option
+def write_command(
+    targets: tuple[str, ...],
+    declared: bool,
+    config: str | None,
+    isolated: bool,
+    quiet: bool,
+    **flags: Any,
+) -> int:
+    """Write what the TARGETs show to the baseline; what it says of anything else stays.
+
+    The file is the one of --baseline, else of the key `baseline`, else tclint-baseline.json here.
+
+    Exit codes: 0 written, 2 wrong usage or a target that failed (then nothing is written).
+    """
+    from tclint.engine.baseline import DEFAULT_FILE, Baseline
+
+    if declared and targets:
+        raise UsageError("--models takes no targets; run 'tclint baseline write' a second time for those.")
+    settings, config_file = read_settings(config, isolated, flags)
+    file = settings.baseline or DEFAULT_FILE
+    check_writable(file)
+    old = Baseline.load(file) if os.path.exists(file) else Baseline(file)
+    fresh = replace(settings, baseline="")
+    if declared:
+        with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+            report = check_declared(
+                fresh, config_file, flags, progress, use_cache=settings.cache, verbose=False
+            )
+    else:
+        report = _run(targets or (".",), fresh, quiet)
+    for error in report.errors:
+        say(f"error: {printable(error.target)}: {error.message}")
+    if report.errors:
+        return 2
+    new = old.renewed(report)
+    new.write()
+    if not quiet:
+        say(f"{printable(file)}: {new.total} accepted, {old.total} before")
+        if not settings.baseline:
+            say(f'to use it: baseline = "{DEFAULT_FILE}" under [tool.tclint], or --baseline {DEFAULT_FILE}')
+    return 0
+
+
+def renew_baseline(report: Report, *, keep: bool, quiet: bool) -> None:
+    """Take findings that are gone out of the baseline that a run used, or say that they are gone."""
+    file = report.settings.baseline
+    if not file:
+        return
+    from tclint.engine.baseline import Baseline
+
+    old = Baseline.load(file)
+    new = old.shrunk(report)
+    gone = old.total - new.total
+    if not gone:
+        return
+    what = f"{gone} accepted finding{'s are' if gone > 1 else ' is'} gone"
+    if keep or os.environ.get("CI"):
+        what += f"; run 'tclint baseline write' to forget {'them' if gone > 1 else 'it'}"
+    else:
+        try:
+            new.write()
+        except UsageError as error:
+            say(f"warning: {error}")
+            return
+        what += " and forgotten"
+    if not quiet:
+        say(f"{printable(file)}: {what}")

@@ -1,0 +1,98 @@
+"""The command `init`: a commented configuration for the project in the working directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tclint.cli.command_group import say
+from tclint.cli.options import debug_option, flag
+from tclint.config.keys import parse_flag
+from tclint.config.pyproject import find_config
+from tclint.config.settings import DEFAULT_GPUS
+from tclint.core.errors import TclintError, UsageError
+from tclint.core.terminal import ProgressLine, is_terminal, printable, write_stdout
+
+if TYPE_CHECKING:
+    from tclint.cli.init_config import Plan
+
+
+@click.command()
+@flag("gpu", multiple=True, metavar="GPU")
+@click.option("--print", "print_only", is_flag=True, help="Print the section; write nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
+@debug_option
+def init(gpus: tuple[str, ...], print_only: bool, yes: bool) -> int:
+    """Write a commented [tool.tclint] section into ./pyproject.toml.
+
+    Models are found by reading the Python files here; nothing of them runs. On a terminal it asks which GPUs
+    to predict for and whether to write; with --yes, where CI is set, and without a terminal it asks nothing.
+    """
+    from tclint.cli import init_config
+
+    chosen = _known([part.strip() for text in gpus for part in text.split(",")] or list(DEFAULT_GPUS))
+    with ProgressLine() as progress:
+        progress("reading the project")
+        planned = init_config.plan(Path.cwd(), chosen)
+    for path in planned.files_unread:
+        say(f"note: {os.path.relpath(path)} cannot be read as Python 3.")
+    if print_only:
+        write_stdout(planned.section)
+        return 0
+    outer = find_config(Path.cwd().parent)
+    if outer is not None:
+        say(f"note: {outer} has settings too; here the new file replaces them.")
+    asks = not yes and not os.environ.get("CI") and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    if asks:
+        if not gpus:
+            planned = init_config.with_gpus(planned, _ask_gpus(chosen))
+        write_stdout("\n" + "".join(f"{printable(line)}\n" for line in planned.section.splitlines()) + "\n")
+        verb = "Append this to" if planned.file.exists() else "Write this to"
+        if not click.confirm(f"{verb} {planned.file.name}?", default=True):
+            say("nothing was written.")
+            return 0
+    init_config.write(planned)
+    write_stdout("".join(f"{line}\n" for line in _said(planned)))
+    return 0
+
+
+def _said(planned: Plan) -> list[str]:
+    lines = [f"[tool.tclint] is in {planned.file.name}."]
+    found = len(planned.declared)
+    if found:
+        lines.append(f"  tclint check --models   # traces the {found} declared model{'s' * (found > 1)}")
+    elif planned.possible:
+        lines.append(
+            "  Its models stand as comments: give them their arguments, then 'tclint check --models'."
+        )
+    lines.append("  tclint .                # reads the training code; nothing runs")
+    return lines
+
+
+def _ask_gpus(chosen: list[str]) -> list[str]:
+    while True:
+        text = click.prompt("GPUs to predict for ('tclint gpus' lists them)", default=", ".join(chosen))
+        try:
+            return _known([part.strip() for part in text.split(",")])
+        except TclintError as error:
+            say(f"error: {error}")
+
+
+def _known(names: list[str]) -> list[str]:
+    """The names as they were given, if all are known.
+
+    Raises:
+        UsageError: one is no GPU.
+    """
+    from tclint.cost.gpu import load_gpu
+
+    parse_flag("gpu", names)
+    if not all(names):
+        raise UsageError("--gpu expects names such as a100; 'tclint gpus' lists them.")
+    for name in names:
+        load_gpu(name)
+    return names

@@ -1,0 +1,188 @@
+"""The `[tool.tclint]` section that `tclint init` writes: the models found, and the usual keys as comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tclint.config.keys import KEYS_BY_NAME
+from tclint.config.pyproject import FILE_NAME
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.terminal import printable, write_bytes_atomically
+from tclint.engine.model_list import Candidate, list_models
+from tclint.source.syntax.discovery import discover
+
+DECLARED_AT_MOST = 10
+"""Models that are declared outright; the hook traces each, so a library's hundreds are left to choose."""
+
+COMMENTED_AT_MOST = 20
+"""Models that stand as comments; beyond this a comment counts them."""
+
+_SHOWN_KEYS = ("precision", "mode", "optimizer", "min-gain", "fail-on", "ignore", "exclude", "baseline")
+_EXAMPLES: dict[str, object] = {
+    "ignore": ["ARC007"],
+    "exclude": ["third_party/"],
+    "baseline": "tclint-baseline.json",
+}
+_TEST_FILE = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_test|conftest|setup)\.py$")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `tclint init` would write, and what it found."""
+
+    file: Path
+    section: str
+    declared: tuple[Candidate, ...]
+    """Models that the section declares."""
+    possible: tuple[Candidate, ...]
+    """Models that need arguments, or are taken for models by their name only."""
+    files_read: int
+    files_unread: tuple[str, ...]
+
+
+def plan(folder: Path, gpus: Sequence[str]) -> Plan:
+    """Look at the Python files below `folder`, the working directory; nothing is written or run.
+
+    Raises:
+        UsageError: `pyproject.toml` here cannot be read, is not TOML, or has a `[tool.tclint]` section.
+    """
+    file = folder / FILE_NAME
+    _refuse_configured(file)
+    paths, _ = discover([str(folder)], Settings())
+    candidates, unread = list_models(paths)
+    usable = [candidate for candidate in candidates if _is_usable(candidate)]
+    ready = [candidate for candidate in usable if candidate.certain and not candidate.needs]
+    declared = tuple(ready[:DECLARED_AT_MOST])
+    possible = tuple(candidate for candidate in usable if candidate not in declared)
+    section = _section(gpus, declared, possible)
+    return Plan(file, section, declared, possible, len(paths) - len(unread), tuple(unread))
+
+
+def with_gpus(planned: Plan, gpus: Sequence[str]) -> Plan:
+    """The same plan for other GPUs."""
+    return replace(planned, section=_section(gpus, planned.declared, planned.possible))
+
+
+def write(planned: Plan) -> None:
+    """Append the section to the file, or make the file; what was there stays byte for byte.
+
+    Raises:
+        UsageError: the file got a section meanwhile, would not be TOML any more, or cannot be written.
+    """
+    _refuse_configured(planned.file)
+    before = planned.file.read_bytes() if planned.file.exists() else b""
+    newline = "\r\n" if b"\r\n" in before else "\n"
+    gap = "" if not before else newline if before.endswith(b"\n") else 2 * newline
+    data = before + (gap + planned.section.replace("\n", newline)).encode()
+    try:
+        _loads(data.decode("utf-8-sig"))
+    except ValueError as error:
+        raise UsageError(
+            f"{FILE_NAME} does not take a [tool.tclint] section at its end ({printable(str(error))}); "
+            "add what 'tclint init --print' shows by hand."
+        ) from error
+    write_bytes_atomically(str(planned.file), data)
+
+
+def _refuse_configured(file: Path) -> None:
+    if not file.exists():
+        return
+    try:
+        data = _loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"Cannot read {FILE_NAME}: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UsageError(f"{FILE_NAME} is not valid TOML: {printable(str(error))}; mend it first.") from error
+    tool = data.get("tool")
+    if isinstance(tool, dict) and "tclint" in tool:
+        raise UsageError(f"{FILE_NAME} has a [tool.tclint] section already; edit that one.")
+
+
+def _loads(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    data: dict[str, Any] = tomllib.loads(text)
+    return data
+
+
+def _is_usable(candidate: Candidate) -> bool:
+    path = os.path.relpath(candidate.path).replace(os.sep, "/")
+    try:
+        candidate.target.encode()
+    except UnicodeEncodeError:  # a file name that is no text cannot stand in TOML
+        return False
+    return not _TEST_FILE.search(path)
+
+
+def _section(gpus: Sequence[str], declared: Sequence[Candidate], possible: Sequence[Candidate]) -> str:
+    defaults = Settings()
+    lines = [
+        "[tool.tclint]",
+        *_comment("Settings of tclint; flags of the command line win over them."),
+        "",
+        *_comment(KEYS_BY_NAME["gpu"].help),
+        f"gpu = {_toml(list(gpus))}",
+        "",
+        *_comment(
+            "Models that 'tclint check --models' and the pre-commit hook tclint-model trace. An entry may "
+            "also be a table with settings of its own, such as "
+            '{ target = "model.py:Net", input = ["8,3,224,224"], arg = ["width=64"] }.'
+        ),
+        *_models(declared, possible),
+    ]
+    for name in _SHOWN_KEYS:
+        key = KEYS_BY_NAME[name]
+        value = _EXAMPLES.get(name, getattr(defaults, key.field))
+        lines += ["", *_comment(key.help), f"# {name} = {_toml(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _models(declared: Sequence[Candidate], possible: Sequence[Candidate]) -> Iterable[str]:
+    if not declared and not possible:
+        yield from _comment(
+            "None was found by reading; write a function that returns the model, and name it here."
+        )
+        yield '# models = ["model.py:build_model"]'
+        return
+    yield "models = ["
+    for candidate in declared:
+        yield f"  {_toml(candidate.target)},  # {candidate.kind}, line {candidate.line}"
+    for candidate in possible[:COMMENTED_AT_MOST]:
+        yield f"  # {_possible(candidate)}"
+    left = len(possible) - COMMENTED_AT_MOST
+    if left > 0:
+        yield f"  # {left} more: 'tclint models .' lists them"
+    yield "]"
+
+
+def _possible(candidate: Candidate) -> str:
+    """A line that works once its comment sign and dots are replaced."""
+    facts = f"{candidate.kind}, line {candidate.line}"
+    if not candidate.needs:
+        return f"{_toml(candidate.target)},  # {facts}" + ("" if candidate.certain else ", by its name")
+    arguments = _toml([f"{name}=..." for name in candidate.needs])
+    return f"{{ target = {_toml(candidate.target)}, arg = {arguments} }},  # {facts}"
+
+
+def _toml(value: object) -> str:
+    """A TOML value; JSON's texts, numbers, booleans and arrays are TOML but for DEL."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> list[str]:
+    import textwrap
+
+    return [f"# {line}" for line in textwrap.wrap(text, 96, break_long_words=False, break_on_hyphens=False)]

@@ -1,0 +1,424 @@
+"""The `tclint` command: parses arguments, prints, exits. What it prints is made elsewhere.
+
+Nothing here imports torch, libcst, NumPy or a rule until a command needs it, so that `tclint --help`
+answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from tclint import __version__
+from tclint.cli import (
+    completion,
+)
+from tclint.cli import (
+    fix as cli_fix,
+)
+from tclint.cli import (
+    init as cli_init,
+)
+from tclint.cli import (
+    models as cli_models,
+)
+from tclint.cli import (
+    reports as cli_reports,
+)
+from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    flag,
+    list_format_option,
+    no_color_option,
+    read_settings,
+)
+from tclint.config.keys import KEYS_BY_NAME
+from tclint.core.errors import UsageError, closest
+from tclint.core.terminal import (
+    ProgressLine,
+    check_writable,
+    report_width,
+    wants_colour,
+    wants_links,
+    write_atomically,
+    write_stdout,
+)
+from tclint.report.render import FORMATS, Style, check_format, render
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Report
+
+
+@click.group(
+    "tclint",
+    cls=DefaultCommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="[check] TARGET... | COMMAND",
+    epilog="A COMMAND comes first; anything else is a target: 'tclint check --help' has its options.",
+)
+@click.version_option(__version__, prog_name="tclint", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Find where PyTorch models and training code waste Tensor Cores, before any GPU runs.
+
+    \b
+    tclint model.py:build_model   build and trace a model (no GPU, no memory), predict what waste costs
+    tclint train.py src/          read training code, run nothing
+    """
+
+
+@cli.command(no_args_is_help=False)
+@click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=completion.targets)
+@flag("select", multiple=True, metavar="RULES")
+@flag("extend-select", multiple=True, metavar="RULES")
+@flag("ignore", multiple=True, metavar="RULES")
+@flag("gpu", multiple=True, metavar="GPU")
+@flag("precision", metavar="NAME")
+@flag("mode", metavar="train|infer")
+@flag("batch", metavar="N")
+@flag("input", multiple=True, metavar="SPEC")
+@flag("input-set", multiple=True, metavar="SPECS")
+@flag("arg", multiple=True, metavar="NAME=VALUE")
+@click.option("--network/--no-network", default=None, help=KEYS_BY_NAME["network"].help)
+@flag("layout", metavar="NAME")
+@flag("quantized", metavar="none|int8|fp8")
+@flag("tensor-parallel", metavar="N")
+@flag("cuda", metavar="VERSION")
+@flag("cudnn", metavar="VERSION")
+@click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
+@flag("optimizer", metavar="NAME")
+@flag("accumulation", metavar="N")
+@flag("compare", multiple=True, metavar="KIND")
+@flag("min-gain", metavar="PERCENT")
+@flag("fail-on", metavar="error|warning|info|never")
+@click.option(
+    "--models",
+    "declared",
+    is_flag=True,
+    help="Lint the models that the configuration file declares, beside the targets.",
+)
+@click.option("--cache/--no-cache", default=None, help=KEYS_BY_NAME["cache"].help)
+@flag("baseline", metavar="FILE")
+@click.option(
+    "--keep-baseline",
+    is_flag=True,
+    help="Do not take findings that are gone out of the baseline; the default where CI is set.",
+)
+@flag("timeout", metavar="SECONDS")
+@flag("memory-limit", metavar="SIZE")
+@flag("jobs", metavar="N")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    metavar="FORMAT",
+    help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
+    shell_complete=completion.formats,
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT=FILE",
+    help="Write a report to a file as well; may be repeated.",
+)
+@click.option("--fix", "fix_them", is_flag=True, help="Make the safe fixes of source findings.")
+@cli_fix.unsafe_fixes_option
+@cli_fix.diff_option
+@click.option("--statistics", is_flag=True, help="Count findings per rule.")
+@click.option(
+    "--exit-zero", is_flag=True, help="Exit with 0 whatever the findings; errors still exit with 2."
+)
+@config_options
+@click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
+@click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
+@no_color_option
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    targets: tuple[str, ...],
+    *,
+    format_name: str,
+    outputs: tuple[str, ...],
+    statistics: bool,
+    exit_zero: bool,
+    fix_them: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    keep_baseline: bool,
+    declared: bool,
+    config: str | None,
+    isolated: bool,
+    quiet: bool,
+    verbose: int,
+    no_color: bool,
+    debug: bool,
+    **flags: Any,
+) -> int:
+    """Lint models and training code; the default command.
+
+    A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
+    a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
+    (hf:gpt2) by name. A file or folder is read, and nothing in it runs; 'tclint models PATH' lists the
+    models in it.
+
+    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed. With --fix,
+    what is left counts; with --diff, 1 means that there is something to fix.
+    """
+    refuse_command_names(ctx, targets)
+    check_format(format_name)
+    if declared and (fix_them or diff):
+        raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
+    files = _outputs(outputs)
+    settings, config_file = read_settings(config, isolated, flags)
+    if verbose and config_file is not None:
+        say(f"settings of {config_file}")
+
+    from tclint.engine.check import check as run
+
+    with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+        if declared:
+            report = cli_models.check_declared(
+                settings,
+                config_file,
+                flags,
+                progress,
+                targets=targets,
+                use_cache=settings.cache,
+                verbose=bool(verbose),
+            )
+        else:
+            report = run(targets, settings, on_progress=progress)
+
+    fixed = None
+    if fix_them or diff:
+        fixed = cli_fix.fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
+        report = fixed.report
+    cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
+    verbosity = -1 if quiet else min(verbose, 1)
+    plain = Style(statistics=statistics, verbosity=verbosity)
+    for name, file in files:
+        write_atomically(file, render(report, name, plain))
+    if format_name != "text":
+        _say_errors(report)
+    if debug:
+        _say_details(report)
+    if fixed is not None and diff:
+        return 2 if report.errors else fixed.exit_code(diff=True)
+    style = replace(
+        plain,
+        colour=wants_colour(sys.stdout, no_color),
+        links=wants_links(sys.stdout, no_color),
+        width=report_width(sys.stdout),
+    )
+    write_stdout(render(report, format_name, style))
+    if format_name == "text" and not (quiet or declared):
+        cli_models.mention_models(targets)
+    if format_name == "github":
+        _append_job_summary(report)
+    if fixed is not None and fixed.refused:
+        return 2
+    if exit_zero and report.exit_code == 1:
+        return 0
+    return report.exit_code
+
+
+def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
+    """Format and file of every --output, checked before any work is done."""
+    found: list[tuple[str, str]] = []
+    for text in outputs:
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
+        check_format(name)
+        check_writable(file)
+        if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
+            raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
+        found.append((name, file))
+    return found
+
+
+def _append_job_summary(report: Report) -> None:
+    """In a GitHub Actions step; a summary that cannot be written changes no verdict."""
+    file = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not file:
+        return
+    from tclint.report.formats.markdown import append_summary
+
+    try:
+        append_summary(report, file)
+    except UsageError as error:
+        say(f"warning: {error}")
+
+
+def _say_errors(report: Report) -> None:
+    for error in report.errors:
+        prefix = "" if error.target in error.message else f"{error.target}: "
+        say(f"error: {prefix}{error.message}")
+
+
+def _say_details(report: Report) -> None:
+    for error in report.errors:
+        if error.details:
+            say(f"--- {error.target}\n{error.details.rstrip()}", lines=True)
+    for finding in report.findings:
+        traceback = finding.evidence.get("traceback")
+        if isinstance(traceback, str):
+            say(f"--- {finding.code}\n{traceback.rstrip()}", lines=True)
+
+
+@cli.command()
+@list_format_option
+@config_options
+@debug_option
+def rules(format_name: str, config: str | None, isolated: bool) -> int:
+    """List every rule, those of installed packages and your own included."""
+    from tclint.engine.rule_registry import all_rules, load_rules
+    from tclint.report.catalogue import rule_kind, rules_json, rules_text
+
+    settings, _ = read_settings(config, isolated, {})
+    known = all_rules(settings.rules)
+    active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
+    text = rules_json(known, active) if _is_json(format_name) else rules_text(known, active)
+    write_stdout(text)
+    return 0
+
+
+@cli.command()
+@click.argument("rule", shell_complete=completion.rules)
+@list_format_option
+@config_options
+@click.option("--verbose", "-v", is_flag=True, help="Show every example.")
+@no_color_option
+@debug_option
+def explain(
+    rule: str, format_name: str, config: str | None, isolated: bool, verbose: bool, no_color: bool
+) -> int:
+    """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
+    from tclint.engine.rule_registry import find_rule
+    from tclint.report.catalogue import engine_page, rule_json, rule_page
+
+    settings, _ = read_settings(config, isolated, {})
+    page = engine_page(rule)
+    if page is not None and not _is_json(format_name):
+        write_stdout(page)
+        return 0
+    found = find_rule(rule, settings.rules)
+    if _is_json(format_name):
+        write_stdout(rule_json(found))
+    else:
+        colour = wants_colour(sys.stdout, no_color)
+        write_stdout(rule_page(found, Style(colour, verbosity=int(verbose))))
+    return 0
+
+
+@cli.command()
+@list_format_option
+@click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
+@debug_option
+def gpus(format_name: str, verbose: bool) -> int:
+    """List the GPUs that times can be predicted for, and how well each is calibrated."""
+    from tclint.cost.gpu import all_gpus
+    from tclint.report.catalogue import gpus_json, gpus_text
+
+    known = all_gpus()
+    write_stdout(gpus_json(known) if _is_json(format_name) else gpus_text(known, verbose))
+    return 0
+
+
+@cli.command("explain-cost")
+@click.argument("target", shell_complete=completion.targets)
+@click.option(
+    "--op",
+    "op_name",
+    required=True,
+    metavar="NAME",
+    help="A module's path ('blocks.0.mlp' or a unique end of it), an operator that occurs once, #INDEX, or "
+    "optimizer.",
+)
+@click.option(
+    "--pad",
+    "pads",
+    multiple=True,
+    metavar="DIM=SIZE",
+    help="Resize out_features, in_channels, batch, ... or the dim of a size (50257=50304), and everything "
+    "coupled to it.  [default: what the DIM rules would pad]",
+)
+@flag("gpu", multiple=True, metavar="GPU")
+@flag("precision", metavar="NAME")
+@flag("mode", metavar="train|infer")
+@flag("batch", metavar="N")
+@flag("input", multiple=True, metavar="SPEC")
+@flag("input-set", multiple=True, metavar="SPECS")
+@flag("arg", multiple=True, metavar="NAME=VALUE")
+@click.option("--network/--no-network", default=None, help=KEYS_BY_NAME["network"].help)
+@click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
+@flag("timeout", metavar="SECONDS")
+@flag("memory-limit", metavar="SIZE")
+@list_format_option
+@config_options
+@debug_option
+def explain_cost(
+    target: str,
+    op_name: str,
+    pads: tuple[str, ...],
+    format_name: str,
+    config: str | None,
+    isolated: bool,
+    **flags: Any,
+) -> int:
+    """Show why one operator of a model takes the time that is predicted, and what padding it changes.
+
+    \b
+    tclint explain-cost model.py:build_model --op lm_head
+    tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
+    """
+    as_json = _is_json(format_name)
+    settings, _ = read_settings(config, isolated, flags)
+
+    from tclint.engine.explain_cost import explain_target
+    from tclint.report import cost_text
+
+    with ProgressLine() as progress:
+        explanation, how = explain_target(target, settings, op_name, pads, progress)
+    write_stdout(cost_text.render_json(explanation) if as_json else cost_text.render(explanation, how))
+    return 0
+
+
+def _is_json(format_name: str) -> bool:
+    if format_name not in ("text", "json"):
+        raise UsageError(
+            f"There is no format {format_name!r}.{closest(format_name, ('text', 'json'))} "
+            "The formats are text, json."
+        )
+    return format_name == "json"
+
+
+for _command in (
+    cli_fix.fix_command,
+    cli_fix.baseline,
+    cli_init.init,
+    cli_models.models,
+    cli_reports.schema,
+    cli_reports.diff,
+    cli_reports.history,
+):
+    cli.add_command(_command)
+
+
+def main() -> NoReturn:
+    """Entry point of the `tclint` command."""
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The command `models`: what in a path can be linted as a model, and how. It runs nothing.
+
+`check_declared` is what `tclint check --models` does: it lints the models that the project declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tclint.cli.command_group import say
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError, closest
+from tclint.core.terminal import write_stdout
+
+if TYPE_CHECKING:
+    from tclint.engine.check import Progress
+    from tclint.engine.report import Report
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--format", "format_name", default="text", help="text or json.  [default: text]")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def models(paths: tuple[str, ...], format_name: str) -> int:
+    """List functions that return models, and model classes, in files and folders; nothing of them runs.
+
+    Every line is a command. '(by its name)' marks functions that look like builders only by their name.
+    """
+    import dataclasses
+    import json
+
+    from tclint.engine.model_list import list_models
+    from tclint.source.syntax.discovery import discover
+
+    if format_name not in ("text", "json"):
+        hint = closest(format_name, ("text", "json"))
+        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are text, json.")
+    files, _ = discover(paths, Settings())
+    found, unread = list_models(files)
+    for path in unread:
+        say(f"note: {path} cannot be read as Python 3.")
+    if format_name == "json":
+        write_stdout(json.dumps([dataclasses.asdict(candidate) for candidate in found], indent=2) + "\n")
+        return 0
+    if not found:
+        say(f"note: no model found in {', '.join(paths)}; name a callable as 'path/file.py:callable'.")
+        return 0
+    commands = [
+        f"tclint {_quoted(candidate.target)}{' --arg NAME=VALUE' if candidate.needs else ''}"
+        for candidate in found
+    ]
+    width = min(60, max(map(len, commands)))
+    lines = []
+    for command, candidate in zip(commands, found, strict=True):
+        facts = f"{candidate.kind}, line {candidate.line}"
+        facts += f", needs {', '.join(candidate.needs)}" if candidate.needs else ""
+        facts += f", inputs of {candidate.inputs}" if candidate.inputs else ""
+        facts += "" if candidate.certain else " (by its name)"
+        lines.append(f"{command:{width}}  # {facts}\n")
+    write_stdout("".join(lines))
+    return 0
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+def check_declared(
+    settings: Settings,
+    config_file: Path | None,
+    flags: dict[str, Any],
+    progress: Progress | None,
+    *,
+    targets: Sequence[str] = (),
+    use_cache: bool,
+    verbose: bool,
+) -> Report:
+    """Lint the models of `[tool.tclint] models`, and targets; with no model declared, say so."""
+    from tclint.engine.declared_models import check_declared as run
+    from tclint.engine.trace_cache import TraceCache
+
+    if not settings.models:
+        where = "[tool.tclint] of pyproject.toml" if config_file is None else str(config_file)
+        say(f'note: no models are declared in {where}: add models = ["model.py:build_model"] to lint some.')
+    cache = None
+    if use_cache and config_file is not None:
+        cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
+    given = {field for field, value in flags.items() if value is not None and value != ()}
+    return run(settings, targets, flags=given, cache=cache, on_progress=progress)
+
+
+def mention_models(targets: Sequence[str]) -> None:
+    """Say of a single file that was only read how its model is linted, which takes running it."""
+    if len(targets) != 1 or not targets[0].endswith(".py") or not Path(targets[0]).is_file():
+        return
+    from tclint.engine.model_list import list_models
+
+    candidates = [candidate for candidate in list_models([targets[0]])[0] if candidate.certain]
+    if not candidates:
+        return
+    first = min(candidates, key=lambda candidate: len(candidate.needs))
+    arguments = "".join(f" --arg {name}=VALUE" for name in first.needs)
+    more = f"; 'tclint models {_quoted(targets[0])}' lists {len(candidates)}" if len(candidates) > 1 else ""
+    say(
+        "note: only the source was read; its model, built and traced: "
+        f"'tclint {_quoted(first.target)}{arguments}'{more}"
+    )

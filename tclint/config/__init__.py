@@ -1,0 +1,1 @@
+"""One table of settings, and the files that hold them."""

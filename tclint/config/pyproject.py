@@ -1,0 +1,220 @@
+"""Finds and reads `[tool.tclint]` of pyproject.toml; `tclint.config.keys` has what it may say."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tclint.config.keys import KEYS_BY_NAME, Key, parse_patterns, sentence
+from tclint.config.settings import DeclaredModel, Override, Settings
+from tclint.core.errors import UsageError, closest
+from tclint.core.terminal import printable
+from tclint.engine.declared_models import parse_models
+
+FILE_NAME = "pyproject.toml"
+
+_STRUCTURE = ("extend", "models", "overrides")
+_OVERRIDE_KEYS = ("paths", "select", "extend-select", "ignore")
+
+
+def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
+    """Settings of a file under the flags of the command line; flags win.
+
+    Args:
+        flags: parsed values by field of Settings; only those that the user gave.
+    """
+    rest = dict(flags)
+    selection = {name: rest.pop(name, ()) for name in ("select", "extend_select", "ignore")}
+    if selection["select"]:
+        # What the command line selects is all that runs; exceptions for paths still hold.
+        kept = tuple(replace(override, select=(), extend_select=()) for override in settings.overrides)
+        settings = replace(settings, overrides=kept)
+    return replace(settings.selecting(**selection), **rest, explicit=settings.explicit | frozenset(rest))
+
+
+def find_config(start: Path) -> Path | None:
+    """The nearest pyproject.toml with a `[tool.tclint]` section, from `start` upwards.
+
+    Raises:
+        UsageError: one on the way cannot be read.
+    """
+    for folder in (start, *start.parents):
+        file = folder / FILE_NAME
+        if file.is_file() and _section(file) is not None:
+            return file
+    return None
+
+
+def load_config(file: Path) -> Settings:
+    """Settings of one configuration file and those that it extends.
+
+    Raises:
+        UsageError: a file is missing or not TOML, a key is unknown, or a value is not what it should be;
+            the message names the file and the line.
+    """
+    return _load(file, ())
+
+
+def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
+    file = Path(os.path.abspath(file))
+    if file in extended_by:
+        chain = " -> ".join(_name(path) for path in (*extended_by, file))
+        raise UsageError(f"The configuration files extend each other in a circle: {chain}.")
+    text = _read(file)
+    section = _section(file, text)
+    if section is None:
+        raise UsageError(f"{_name(file)} has no [tool.tclint] section; add one, or name another file.")
+    reader = _Reader(file, text)
+    settings = Settings()
+    if "extend" in section:
+        base = section["extend"]
+        if not isinstance(base, str) or not base:
+            raise reader.error("extend", "expects the path of one TOML file", base)
+        path = file.parent / Path(base).expanduser()
+        if not path.is_file():
+            raise reader.error("extend", f"names {base!r}, which does not exist", None)
+        settings = _load(path, (*extended_by, file))
+    values: dict[str, Any] = {}
+    for name, value in section.items():
+        if name in _STRUCTURE:
+            continue
+        key = KEYS_BY_NAME.get(name)
+        if key is None:
+            raise reader.unknown(name, (*KEYS_BY_NAME, *_STRUCTURE))
+        values[key.field] = reader.parse(key, value)
+    if "models" in section:
+        values["models"] = reader.models(section["models"])
+    if "exclude" in values:
+        values["exclude_root"] = str(file.parent)
+    if values.get("baseline"):
+        values["baseline"] = str(file.parent / Path(values["baseline"]).expanduser())
+    for name in ("rules", "frameworks"):
+        if name in values:
+            values[name] = tuple(str(file.parent / Path(path).expanduser()) for path in values[name])
+    overrides = settings.overrides + reader.overrides(section.get("overrides", []))
+    return replace(settings, **values, overrides=overrides, explicit=settings.explicit | frozenset(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """One file's values, and errors that name their line."""
+
+    file: Path
+    text: str
+
+    def parse(self, key: Key, value: object, header: str = "[tool.tclint]", nth: int = 0) -> object:
+        try:
+            return key.parse(value)
+        except ValueError as error:
+            raise self.error(key.name, str(error), value, header, nth) from None
+
+    def models(self, value: object) -> tuple[DeclaredModel, ...]:
+        try:
+            return parse_models(value, str(self.file.parent))
+        except ValueError as error:
+            raise self.error("models", str(error), None) from None
+
+    def overrides(self, tables: object) -> tuple[Override, ...]:
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise self.error("overrides", "expects tables under [[tool.tclint.overrides]]", tables)
+        return tuple(self._override(table, nth) for nth, table in enumerate(tables))
+
+    def _override(self, table: dict[str, object], nth: int) -> Override:
+        header = "[[tool.tclint.overrides]]"
+        for name in table:
+            if name not in _OVERRIDE_KEYS:
+                raise self.unknown(name, _OVERRIDE_KEYS, header, nth)
+        paths_key = Key("paths", "paths", "", parse_patterns)
+        paths = self.parse(paths_key, table.get("paths", []), header, nth)
+        if not paths:
+            raise self.error("paths", "is missing: say which paths the override is for", None, header, nth)
+        selectors = {
+            KEYS_BY_NAME[name].field: self.parse(KEYS_BY_NAME[name], table[name], header, nth)
+            for name in ("select", "extend-select", "ignore")
+            if name in table
+        }
+        if not selectors:
+            raise self.error(
+                "paths", "has nothing to override; add select, extend-select or ignore", None, header, nth
+            )
+        return Override(paths=paths, root=str(self.file.parent), **selectors)  # type: ignore[arg-type]
+
+    def error(
+        self, name: str, problem: str, value: object, header: str = "[tool.tclint]", nth: int = 0
+    ) -> UsageError:
+        return UsageError(f"{self._place(name, header, nth)}: " + sentence(f"{name!r} {problem}", value))
+
+    def unknown(
+        self, name: str, known: tuple[str, ...], header: str = "[tool.tclint]", nth: int = 0
+    ) -> UsageError:
+        guess = closest(name.replace("_", "-"), known)
+        hint = guess or f" The keys are {', '.join(known)}."
+        return UsageError(
+            f"{self._place(name, header, nth)}: {printable(name)!r} is not a key of {header}.{hint}"
+        )
+
+    def _place(self, name: str, header: str, nth: int) -> str:
+        line = _line_of(self.text, name, header, nth)
+        return _name(self.file) + (f":{line}" if line else "")
+
+
+def _section(file: Path, text: str | None = None) -> dict[str, Any] | None:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    text = _read(file) if text is None else text
+    if "tclint" not in text:
+        return None
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{_name(file)} is not valid TOML: {printable(str(error))}.") from error
+    section = data.get("tool", {})
+    section = section.get("tclint") if isinstance(section, dict) else None
+    if section is not None and not isinstance(section, dict):
+        raise UsageError(f"{_name(file)}: tool.tclint must be a table, [tool.tclint].")
+    return section
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"There is no configuration file {_name(file)}.") from None
+    except OSError as error:
+        raise UsageError(f"Cannot read {_name(file)}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"Cannot read {_name(file)}: it is not UTF-8 text (byte {error.start}).") from error
+
+
+def _line_of(text: str, key: str, header: str, nth: int) -> int | None:
+    """Where a key stands: found by looking, since TOML readers keep no positions; None where unsure."""
+    wanted = header.strip("[]").replace(" ", "")
+    seen = -1
+    inside = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            name = stripped.split("#", 1)[0].strip().strip("[]").replace(" ", "").replace('"', "")
+            seen += name == wanted
+            inside = name == wanted and seen == nth
+            if name == f"{wanted}.{key}" and seen <= nth:
+                return number
+        elif inside and re.match(rf"""["']?{re.escape(key)}["']?\s*=""", stripped):
+            return number
+    return None
+
+
+def _name(file: Path) -> str:
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive
+        return printable(str(file))
+    return printable(str(file) if relative.startswith(os.path.join("..", "..", "..")) else relative)

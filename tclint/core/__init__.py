@@ -1,0 +1,1 @@
+"""What everything else stands on: findings, the generic rule, errors, text, units and files."""

@@ -1,0 +1,130 @@
+"""What tclint reports: a finding, where it is, what it costs, and how it is mended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["error", "warning", "info"]
+Confidence = Literal["high", "medium", "low"]
+
+LEVEL_ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file; lines and columns count from 1, columns in characters."""
+
+    path: str
+    """Absolute while rules run; relative to the working directory, POSIX, in a Report."""
+    line: int
+    column: int = 1
+    end_line: int | None = None
+    end_column: int | None = None
+    module_path: str | None = None
+    """Qualified name of the layer in the model, for findings of a traced graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Another place that a finding rests on, with a sentence saying how."""
+
+    location: Location
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEffect:
+    """What a finding is predicted to cost and its fix to gain on one GPU, per step."""
+
+    cost_us: float
+    """Time of the kernels concerned as they are."""
+    gain_us: float
+    """Step time before the fix minus after it; negative when the fix loses."""
+    gain_percent: float
+    """gain_us as a share of the step."""
+    uncertainty_percent: float
+    """Of gain_us's underlying estimates, from the calibration's held-out errors."""
+    calibrated: bool = True
+    """False where the GPU's constants are inherited from its generation."""
+
+    @property
+    def is_within_error(self) -> bool:
+        """Whether the gain is smaller than the error of the times it is a difference of."""
+        return abs(self.gain_us) < self.cost_us * self.uncertainty_percent / 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Predicted effect per GPU id, or the reason why it is unknown; exactly one of the two."""
+
+    per_gpu: Mapping[str, GpuEffect] = field(default_factory=dict)
+    unknown: str | None = None
+
+    @property
+    def best_gain_percent(self) -> float | None:
+        """The largest gain over the GPUs; None where the effect is unknown."""
+        if self.unknown is not None or not self.per_gpu:
+            return None
+        return max(effect.gain_percent for effect in self.per_gpu.values())
+
+    @property
+    def best_gain_us(self) -> float | None:
+        if self.unknown is not None or not self.per_gpu:
+            return None
+        return max(effect.gain_us for effect in self.per_gpu.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text between two (line, column) positions, counted from 1, end exclusive."""
+
+    path: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """How to mend a finding: advice in one sentence, and edits where a machine can make them."""
+
+    advice: str
+    safety: Literal["safe", "unsafe", "advice"] = "advice"
+    """'safe' changes nothing but speed or a deprecation; 'advice' has no edits."""
+    edits: tuple[Edit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem at one place."""
+
+    code: str
+    name: str
+    level: Level
+    confidence: Confidence
+    message: str
+    """One or two sentences without a trailing newline: what is wrong here, with its numbers."""
+    location: Location
+    related: tuple[Related, ...] = ()
+    effect: Effect = field(default_factory=lambda: Effect(unknown="not priced"))
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers and facts it rests on; JSON values."""
+    fix: Fix | None = None
+    target: str | None = None
+    """The entry (as typed) whose trace showed it; None for source findings."""
+    identity: str = ""
+    """What tells this finding from others of its rule in its file without line numbers; defaults to the
+    module path, else the message."""
+    change: object = field(default=None, compare=False, repr=False)
+    """What the fix does to the traced model (a tclint.analysis.change.Change), to price several together;
+    None in a Report, and where the gain is not that of the same model and batch."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Stable across edits elsewhere in the file; made of code, path and identity, 16 hex digits."""
+        identity = self.identity or self.location.module_path or self.message
+        parts = "\0".join((self.code, self.location.path, identity))
+        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,141 @@
+"""What every rule is: its metadata, its page, and how a crash of one becomes a finding."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tclint.core.finding import Confidence, Effect, Finding, Fix, Level, Location, Related
+
+CODE_PATTERN = re.compile(r"[A-Z]{2,6}[0-9]{3}")
+NAME_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+DOC_SECTIONS = (
+    "What it does",
+    "Why it costs",
+    "Example",
+    "Use instead",
+    "When it does not apply",
+    "References",
+)
+"""Sections that every rule's docstring has, in this order; each heading stands alone on a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A tiny program that a rule must flag (`invalid`) or leave alone (`valid`): test and documentation.
+
+    For a graph rule the source defines `build_model` and, where inference would not do, `example_inputs`.
+    """
+
+    source: str
+    note: str = ""
+    """Why it is (not) flagged; shown in the documentation."""
+    settings: Mapping[str, Any] | None = None
+    """Fields of Settings that differ from the defaults, e.g. {"precision": "tf32", "gpus": ("v100",)}."""
+
+
+class Rule:
+    """Base of all rules; subclass GraphRule or SourceRule (tclint.plugin), never this.
+
+    The docstring is the rule's page: a one-line summary, then the DOC_SECTIONS.
+    """
+
+    code: ClassVar[str]
+    """Family and number, 'DIM003'; stable."""
+    name: ClassVar[str]
+    """kebab-case, reads as 'allow <name>'; stable."""
+    since: ClassVar[str]
+    """The tclint version that brought it."""
+    level: ClassVar[Level]
+    confidence: ClassVar[Confidence]
+    sources: ClassVar[tuple[str, ...]]
+    """Document and section of every number the rule uses."""
+    enabled_by_default: ClassVar[bool] = True
+    """Low-confidence rules are off unless selected."""
+    valid: ClassVar[tuple[Example, ...]]
+    invalid: ClassVar[tuple[Example, ...]]
+
+    def finding(
+        self,
+        location: Location,
+        message: str,
+        *,
+        effect: Effect | None = None,
+        evidence: Mapping[str, Any] | None = None,
+        fix: Fix | None = None,
+        related: tuple[Related, ...] = (),
+        level: Level | None = None,
+        identity: str = "",
+        change: object | None = None,
+    ) -> Finding:
+        """A Finding with this rule's code, name, level and confidence filled in."""
+        return Finding(
+            code=self.code,
+            name=self.name,
+            level=level or self.level,
+            confidence=self.confidence,
+            message=message,
+            location=location,
+            related=related,
+            effect=effect or Effect(unknown="the source pass does not know the model's shapes"),
+            evidence=evidence or {},
+            fix=fix,
+            identity=identity,
+            change=change,
+        )
+
+    @classmethod
+    def summary(cls) -> str:
+        """First line of the docstring."""
+        return (inspect.getdoc(cls) or "").strip().split("\n", 1)[0]
+
+    @classmethod
+    def sections(cls) -> dict[str, str]:
+        """The docstring's sections by heading, bodies stripped."""
+        found: dict[str, str] = {}
+        heading: str | None = None
+        lines: list[str] = []
+        for line in (inspect.getdoc(cls) or "").splitlines():
+            if line.strip() in DOC_SECTIONS and not line.startswith(" "):
+                if heading is not None:
+                    found[heading] = "\n".join(lines).strip("\n")
+                heading, lines = line.strip(), []
+            elif heading is not None:
+                lines.append(line)
+        if heading is not None:
+            found[heading] = "\n".join(lines).strip("\n")
+        return found
+
+
+CRASH_CODE = "TCL001"
+CRASH_NAME = "rule-crashed"
+
+
+def apply_rule(rule: Rule, context: Any, location: Location) -> list[Finding]:
+    """Run one rule; a rule that raises becomes an error finding about that rule at `location`."""
+    try:
+        return list(rule.check(context))  # type: ignore[attr-defined]
+    except Exception as error:
+        import traceback
+
+        message = (
+            f"Rule {rule.code} ({rule.name}) failed with {type(error).__name__}: {error}. "
+            "The other rules ran; please report this with --debug output."
+        )
+        return [
+            Finding(
+                code=CRASH_CODE,
+                name=CRASH_NAME,
+                level="error",
+                confidence="high",
+                message=message,
+                location=location,
+                effect=Effect(unknown="the rule failed"),
+                evidence={"traceback": traceback.format_exc()},
+                identity=rule.code,
+            )
+        ]

@@ -1,0 +1,123 @@
+"""What tclint knows of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tclint.core.errors import TclintError
+from tclint.cost.gpu.calibration import Calibration
+
+PRECISION_CLASSES = ("fp16", "bf16", "tf32", "fp32", "fp16_cuda", "fp64", "int8", "fp8")
+"""Keys of `peak_tflops`: Tensor Core rates, except fp32 and fp16_cuda (CUDA cores) and fp64 (the faster)."""
+
+TENSOR_CORE_CLASSES = frozenset({"fp16", "bf16", "tf32", "int8", "fp8"})
+
+CALIBRATION_CLASS: Mapping[str, str] = {"fp16": "half", "bf16": "half", "tf32": "tf32"}
+"""Which calibration a precision class uses; fp16 and bf16 run at one rate and share theirs."""
+
+
+class GpuDataError(TclintError):
+    """A GPU's TOML file is incomplete or inconsistent."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU model: datasheet row, what had to be inferred, and calibration constants.
+
+    Throughput is dense (no 2:4 sparsity), in 1e12 FLOP/s; bandwidths are in 1e9 bytes/s.
+    """
+
+    id: str
+    """'a100-sxm4-80gb'."""
+    name: str
+    generation: str
+    """'volta', 'turing', 'ampere', 'ada', 'hopper', 'blackwell'."""
+    compute_capability: tuple[int, int]
+    sm_count: int
+    boost_mhz: float
+    peak_tflops: Mapping[str, float]
+    """By precision class; a class that is missing does not exist on this GPU."""
+    dram_gb_per_s: float
+    dram_gib: float
+    l2_mib: float
+    l2_gb_per_s: float
+    """Read bandwidth of the L2 cache: never in a datasheet, see `inferred`."""
+    shared_kib_per_sm: int
+    tdp_w: float
+    source: str
+    """Document of the datasheet figures."""
+    aliases: tuple[str, ...] = ()
+    notes: str = ""
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    """Fields that no datasheet gives, with where the value comes from."""
+    sustained: Mapping[str, float] = field(default_factory=dict)
+    """Share of the datasheet rate that large GEMMs sustain, by calibration class ('half', 'fp32'); where
+    missing, the share that the calibration found on the GPU it was fitted on."""
+    calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
+    """By (kind, precision class), inherited ones included."""
+
+    def supports(self, precision: str) -> bool:
+        """Whether Tensor Cores (for 'fp32': CUDA cores) of this GPU compute in that precision."""
+        return precision in self.peak_tflops
+
+    def calibration(self, kind: str, precision_class: str) -> Calibration | None:
+        """Constants for a kind of kernel, this GPU's own or inherited; None where there are none."""
+        return self.calibrations.get((kind, precision_class))
+
+    def calibrated(self, precision: str) -> bool:
+        """Whether the matrix products of that precision were fitted to measurements of this very GPU."""
+        calibration = self.calibration("gemm", CALIBRATION_CLASS.get(precision, precision))
+        return calibration is not None and calibration.inherited_from is None
+
+    def balance(self, precision: str) -> float:
+        """Arithmetic intensity, in FLOP per byte of DRAM, from which on math and not memory limits."""
+        return 1000.0 * self.peak_tflops[precision] / self.dram_gb_per_s
+
+    @classmethod
+    def from_toml(cls, data: Mapping[str, Any], where: str) -> Gpu:
+        """Read one GPU's document; `[calibration]` holds this GPU's own constants.
+
+        Raises:
+            GpuDataError: a field is missing, unknown, or out of range; the message names `where`.
+        """
+        known = set(cls.__dataclass_fields__) - {"calibrations"}
+        unknown = sorted(set(data) - known - {"calibration", "inherit"})
+        if unknown:
+            raise GpuDataError(f"{where}: unknown field {unknown[0]!r}.")
+        required = known - {"aliases", "notes", "inferred", "sustained"}
+        missing = sorted(required - set(data))
+        if missing:
+            raise GpuDataError(f"{where}: field {missing[0]!r} is missing.")
+        capability = tuple(data["compute_capability"])
+        peaks = data["peak_tflops"]
+        strange = sorted(set(peaks) - set(PRECISION_CLASSES))
+        if strange:
+            raise GpuDataError(f"{where}: peak_tflops has an unknown precision class {strange[0]!r}.")
+        if len(capability) != 2:
+            raise GpuDataError(f"{where}: compute_capability must be [major, minor].")
+        positive = {name: data[name] for name in ("sm_count", "boost_mhz", "dram_gb_per_s", "l2_mib")}
+        positive |= {"l2_gb_per_s": data["l2_gb_per_s"], "dram_gib": data["dram_gib"]}
+        positive |= {f"peak_tflops.{name}": value for name, value in peaks.items()}
+        positive |= {f"sustained.{name}": value for name, value in data.get("sustained", {}).items()}
+        for name, value in positive.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+                raise GpuDataError(f"{where}: {name} must be a positive number, not {value!r}.")
+        if "fp32" not in peaks:
+            raise GpuDataError(f"{where}: peak_tflops needs at least fp32.")
+        if not str(data["source"]).strip():
+            raise GpuDataError(f"{where}: source must name the document the figures come from.")
+        calibrations: dict[tuple[str, str], Calibration] = {}
+        for kind, classes in data.get("calibration", {}).items():
+            for precision_class, table in classes.items():
+                try:
+                    calibration = Calibration.from_toml(kind, precision_class, table)
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    at = f"{where}: [calibration.{kind}.{precision_class}]"
+                    raise GpuDataError(f"{at} is incomplete: {type(error).__name__} {error}.") from None
+                calibrations[kind, precision_class] = calibration
+        fields = {name: data[name] for name in known & set(data)}
+        fields["compute_capability"] = (int(capability[0]), int(capability[1]))
+        fields["aliases"] = tuple(data.get("aliases", ()))
+        return cls(**fields, calibrations=calibrations)

@@ -1,0 +1,1 @@
+"""From kernels to times: one module per class of kernel."""

@@ -1,0 +1,173 @@
+"""From times to prices: what limits a kernel, how far it is from the peak, and how sure its time is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from tclint.cost.gpu import Calibration, Gpu, load_gpu
+from tclint.cost.kernels.matmul import GemmTimes
+from tclint.cost.math_units import UnitClass
+from tclint.cost.rows import READY_FRACTION, READY_MEMORY_FRACTION, FloatArray, Limiter, Price
+
+STAND_IN_FACTOR = 1.5
+"""Held-out errors are multiplied by this where constants stand in for another GPU or precision: GEMM
+constants moved between generations were 11.7 % wrong where they were 8 % wrong at home."""
+NOISE_FLOOR_PERCENT = 7.0
+"""No uncertainty below this is stated: two campaigns on one GPU model disagree by a median of 7 % (H100) to
+8 % (A100), whatever a fit to one of them says."""
+OTHER_FORMAT_ERROR_PERCENT = 28.0
+"""No uncertainty below this is stated where constants of another precision class stand in: those of 16 bits
+were 28 % (A100 PCIe) and 21 % (V100 PCIe) wrong on 4,000 fp32 linear layers each."""
+OTHER_GENERATION_ERROR_PERCENT = 25.0
+"""No uncertainty below this is stated where constants come from GPUs that run other kernels: the A100's were
+13 % wrong on the V100 and 47 % on the H100, the V100's 25 % on the A100 (16-bit products)."""
+_KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
+"""Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
+UNKNOWN_ERROR_PERCENT = 40.0
+"""Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
+LATENCY_SHARE = 0.5
+"""A kernel is limited by latency when launching takes this share of its time, or when it occupies less
+than this share of the SMs and neither math nor memory explains half of its time."""
+
+
+@cache
+def _runs_other_kernels(donor: str, generation: str) -> bool:
+    return _KERNELS_OF.get(load_gpu(donor.partition(" ")[0]).generation) != _KERNELS_OF.get(generation)
+
+
+def uncertainty_percent(calibration: Calibration | None, gpu: Gpu, time_us: float, modelled: bool) -> float:
+    """Mean error of a kernel of about that time: held out where measured, larger where constants stand in.
+
+    `modelled`: the constants are of the precision class that runs.
+    """
+    if calibration is None:
+        return UNKNOWN_ERROR_PERCENT
+    error = max(calibration.error_percent(time_us), NOISE_FLOOR_PERCENT)
+    if calibration.inherited_from is not None:
+        error *= STAND_IN_FACTOR
+        # Shares of a bandwidth carry over: memory-bound fp32 kernels to within 2 to 12 %.
+        others = _runs_other_kernels(calibration.inherited_from, gpu.generation)
+        if others and calibration.kind != "traffic":
+            error = max(error, OTHER_GENERATION_ERROR_PERCENT)
+    return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
+
+
+def _balance(gpu: Gpu, unit: UnitClass) -> float:
+    return gpu.balance(unit.name)
+
+
+def _limiters(
+    intensity: FloatArray,
+    balance: float,
+    parallel: FloatArray,
+    launch_share: FloatArray,
+    explained: FloatArray,
+) -> list[Limiter]:
+    latency = (launch_share >= LATENCY_SHARE) | ((parallel < LATENCY_SHARE) & (explained < LATENCY_SHARE))
+    return [
+        "latency" if late else "math" if high else "memory"
+        for late, high in zip(latency, intensity >= balance, strict=True)
+    ]
+
+
+def matrix_prices(
+    gpu: Gpu,
+    unit: UnitClass,
+    calibration: Calibration | None,
+    *,
+    time_us: FloatArray,
+    flops: Sequence[int],
+    saved_math: float | FloatArray = 1.0,
+    bytes_read: FloatArray,
+    bytes_written: FloatArray,
+    parallel: FloatArray,
+    launch_us: float | FloatArray,
+    aligned: Sequence[bool],
+    uses_tensor_cores: Sequence[bool] | None = None,
+    reasons: Sequence[str] | None = None,
+    gemm: GemmTimes | None = None,
+    parts: Mapping[str, float | FloatArray],
+) -> list[Price]:
+    """Prices from arrays; what GEMMs, convolutions and attention have in common.
+
+    `parts`: microseconds that each limit alone would take. `saved_math`: FLOPs over those that the kernel
+    really does, which the share of peak counts.
+    """
+    count = len(flops)
+    flop = np.array(flops, dtype=np.float64)
+    moved = bytes_read + bytes_written
+    ideal_math_us = flop * unit.work_factor / saved_math / (1e6 * gpu.peak_tflops[unit.name])
+    ideal_memory_us = moved / (1e3 * gpu.dram_gb_per_s)
+    fraction = ideal_math_us / time_us
+    memory_fraction = ideal_memory_us / time_us
+    limiters = _limiters(
+        flop / np.maximum(moved, 1),
+        _balance(gpu, unit),
+        parallel,
+        launch_us / time_us,
+        np.maximum(fraction, memory_fraction),
+    )
+    tensor_cores = [unit.tensor_cores] * count if uses_tensor_cores is None else uses_tensor_cores
+    texts = [unit.reason] * count if reasons is None else reasons
+    calibrated = unit.modelled and calibration is not None and calibration.inherited_from is None
+    alone = [np.broadcast_to(np.asarray(part, dtype=np.float64), count).tolist() for part in parts.values()]
+    tilings = _tilings(gemm, count)
+    parts_us = [tuple(zip(parts, values, strict=True)) for values in zip(*alone, strict=True)]
+    prices = []
+    for i in range(count):
+        time = float(time_us[i])
+        well_used = fraction[i] >= READY_FRACTION or (
+            limiters[i] == "memory" and memory_fraction[i] >= READY_MEMORY_FRACTION
+        )
+        prices.append(
+            Price(
+                time_us=time,
+                flops=flops[i],
+                bytes_read=int(bytes_read[i]),
+                bytes_written=int(bytes_written[i]),
+                limiter=limiters[i],
+                balance=_balance(gpu, unit),
+                uses_tensor_cores=bool(tensor_cores[i]),
+                tensor_core_reason=texts[i],
+                uncertainty_percent=uncertainty_percent(calibration, gpu, time, unit.modelled),
+                calibrated=calibrated,
+                fraction_of_peak=float(fraction[i]),
+                is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),
+                parts_us=parts_us[i],
+                tile=tilings[i].tile,
+                split_k=tilings[i].split_k,
+                waves=tilings[i].waves,
+                tile_efficiency=tilings[i].tile_efficiency,
+                wave_efficiency=tilings[i].wave_efficiency,
+            )
+        )
+    return prices
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """What products add to a price."""
+
+    tile: tuple[int, int] | None = None
+    split_k: int = 1
+    waves: float = 0.0
+    tile_efficiency: float = 1.0
+    wave_efficiency: float = 1.0
+
+
+def _tilings(gemm: GemmTimes | None, count: int) -> list[_Tiling]:
+    if gemm is None:
+        return [_Tiling()] * count
+    columns = (
+        gemm.tile_m.astype(int).tolist(),
+        gemm.tile_n.astype(int).tolist(),
+        gemm.split_k.astype(int).tolist(),
+        gemm.waves.tolist(),
+        gemm.tile_efficiency.tolist(),
+        (gemm.waves / np.ceil(gemm.waves)).tolist(),
+    )
+    return [_Tiling((m, n), *rest) for m, n, *rest in zip(*columns, strict=True)]

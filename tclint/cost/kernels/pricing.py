@@ -1,0 +1,328 @@
+"""From works to prices: grouped, deduplicated, priced as arrays, and remembered per GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from tclint.config.settings import Precision
+from tclint.cost.gpu import Calibration, Gpu
+from tclint.cost.kernels.assess import LATENCY_SHARE, matrix_prices, uncertainty_percent
+from tclint.cost.kernels.attention import attention_times
+from tclint.cost.kernels.bandwidth import traffic_times_us
+from tclint.cost.kernels.constants import (
+    AttentionConstants,
+    ConstantsT,
+    ConvolutionConstants,
+    GemmConstants,
+    TrafficConstants,
+)
+from tclint.cost.kernels.convolution import convolution_times
+from tclint.cost.kernels.matmul import GemmShapes, gemm_times, misalignment_factor
+from tclint.cost.math_units import UnitClass, tf32_switches, unit_class
+from tclint.cost.rows import Limiter, Price
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
+from tclint.graph.ops.spec import itemsize_bytes
+
+WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
+
+BATCHED = "_batched"
+"""Suffix of the calibration class of batched products."""
+CACHE_ENTRIES = 400_000
+
+_PRICES: dict[tuple[str, bool, bool], dict[Work, Price | None]] = {}
+
+
+def price_works(works: Sequence[Work], gpu: Gpu, precision: Precision) -> list[Price | None]:
+    """Prices of works on one GPU, in order; None where tclint has no formula (the dtype is unknown).
+
+    Equal works are priced once, and remembered for later calls.
+    """
+    switches = tf32_switches(precision)
+    known = _PRICES.setdefault((gpu.id, *switches), {})
+    if len(known) > CACHE_ENTRIES:
+        known.clear()
+    new = [work for work in dict.fromkeys(works) if work not in known]
+    if new:
+        _price_new(new, gpu, *switches, known)
+    return [known[work] for work in works]
+
+
+def _price_new(
+    works: Iterable[Work],
+    gpu: Gpu,
+    matmul_tf32: bool,
+    convolution_tf32: bool,
+    known: dict[Work, Price | None],
+) -> None:
+    gemms: dict[str, list[Gemm]] = defaultdict(list)
+    recurrent: dict[str, list[Gemm]] = defaultdict(list)
+    convolutions: dict[str, list[Convolution]] = defaultdict(list)
+    attentions: dict[str, list[Attention]] = defaultdict(list)
+    traffic: dict[tuple[str, str], list[Traffic]] = defaultdict(list)
+    for work in works:
+        if isinstance(work, Gemm):
+            (recurrent if work.in_cudnn else gemms)[work.dtype].append(work)
+        elif isinstance(work, Convolution):
+            convolutions[work.dtype].append(work)
+        elif isinstance(work, Attention):
+            attentions[work.dtype].append(work)
+        else:
+            traffic[work.traffic_class, work.operation].append(work)
+
+    def matrix(
+        groups: dict[str, list[WorkT]],
+        tf32: bool,
+        price: Callable[[Sequence[WorkT], Gpu, UnitClass], list[Price]],
+    ) -> None:
+        for dtype, group in groups.items():
+            unit = unit_class(gpu, dtype, tf32=tf32)
+            prices = [None] * len(group) if unit is None else price(group, gpu, unit)
+            known.update(zip(group, prices, strict=True))
+
+    matrix(gemms, matmul_tf32, price_gemms)
+    matrix(recurrent, convolution_tf32, price_gemms)
+    matrix(convolutions, convolution_tf32, price_convolutions)
+    matrix(attentions, matmul_tf32, price_attentions)
+    for (traffic_class, operation), group in traffic.items():
+        known.update(zip(group, _price_traffic(group, gpu, traffic_class, operation), strict=True))
+
+
+def constants_of(
+    gpu: Gpu, kind: str, precision_class: str, table: type[ConstantsT]
+) -> tuple[ConstantsT, Calibration | None]:
+    """Constants of a kind, falling back on the 16-bit class's, then on the documented defaults."""
+    for key in (precision_class, "half"):
+        calibration = gpu.calibration(kind, key)
+        if calibration is not None:
+            used = calibration if key == precision_class else calibration.inherited(gpu.id)
+            return table.from_table(calibration.constants), used
+    return table(), None
+
+
+def gemm_shapes(works: Sequence[Gemm]) -> GemmShapes:
+    """Gemms of one dtype as arrays."""
+    return GemmShapes.of(
+        [w.m for w in works],
+        [w.n for w in works],
+        [w.k for w in works],
+        [w.batch for w in works],
+        a_contiguous_is_k=[w.a_contiguous == "k" for w in works],
+        b_contiguous_is_k=[w.b_contiguous == "k" for w in works],
+        c_contiguous_is_n=[w.c_contiguous == "n" for w in works],
+    )
+
+
+def price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass) -> list[Price]:
+    """Prices of matrix products that run in one class; repeats run one after the other.
+
+    Batched products run other kernels than single ones, and have constants of their own where measured.
+    """
+    batched = unit.calibration + BATCHED
+    if gpu.calibration("gemm", batched) is None:
+        return _price_gemms(works, gpu, unit, unit.calibration)
+    prices: dict[int, Price] = {}
+    for key, chosen in (
+        (unit.calibration, [i for i, w in enumerate(works) if w.batch == 1]),
+        (batched, [i for i, w in enumerate(works) if w.batch > 1]),
+    ):
+        if chosen:
+            group = _price_gemms([works[i] for i in chosen], gpu, unit, key)
+            prices.update(zip(chosen, group, strict=True))
+    return [prices[i] for i in range(len(works))]
+
+
+def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> list[Price]:
+    constants, calibration = constants_of(gpu, "gemm", key, GemmConstants)
+    if unit.element_bytes == 1:
+        # A step of the main loop takes 32 bytes of K whatever the elements are.
+        constants = replace(constants, k_step_ns=constants.k_step_ns / 2)
+    shapes = gemm_shapes(works)
+    result_bytes = np.array(
+        [itemsize_bytes(w.out_dtype) if w.out_dtype else unit.element_bytes for w in works], dtype=np.float64
+    )
+    if (result_bytes != unit.element_bytes).any():
+        # What C's elements have more than the operands' is DRAM traffic like any other.
+        wider = (result_bytes - unit.element_bytes) * shapes.m * shapes.n * shapes.batch
+        operand = shapes.m * shapes.k * shapes.batch * unit.element_bytes
+        shapes = replace(shapes, a_bytes=operand + wider)
+    times = gemm_times(shapes, gpu, unit, constants)
+    repeats = np.array([w.repeats for w in works], dtype=np.float64)
+    elements = unit.element_bytes * shapes.batch * repeats
+    factors = misalignment_factor(shapes, unit, constants)
+    reasons = [
+        unit.reason if factor == 1 else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
+        for factor in factors
+    ]
+    return matrix_prices(
+        gpu,
+        unit,
+        calibration,
+        time_us=times.time_us * repeats,
+        flops=[w.flops for w in works],
+        bytes_read=(shapes.m * shapes.k + shapes.k * shapes.n) * elements,
+        bytes_written=shapes.m * shapes.n * shapes.batch * repeats * result_bytes,
+        parallel=times.parallel_fraction,
+        launch_us=constants.launch_us * repeats,
+        aligned=[factor == 1 for factor in factors],
+        reasons=reasons,
+        gemm=times,
+        parts={
+            "math": times.math_us * repeats,
+            "L2": times.l2_us * repeats,
+            "memory": times.memory_us * repeats,
+            "launch": constants.launch_us * repeats,
+        },
+    )
+
+
+def price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass) -> list[Price]:
+    """Prices of convolutions that run in one class.
+
+    Depthwise kernels use CUDA cores whatever TF32's switch says, and are bound by bytes: the shares that
+    they reach are the ones measured in 16 bits. Where TF32 is allowed, cuDNN may still choose a float32
+    kernel (Winograd, or one that reads NCHW as it lies): the faster of both counts.
+    """
+    if unit.element_bytes < 4:
+        return _price_convolutions(works, gpu, unit, unit.calibration)
+    cuda_cores = unit
+    if unit.name == "tf32":
+        cuda_cores = UnitClass(
+            "fp32", "fp32", unit.element_bytes, False, "float32 kernels are faster than TF32's"
+        )
+    depthwise = [w for w in works if w.is_depthwise]
+    dense = [w for w in works if not w.is_depthwise]
+    prices = dict(zip(depthwise, _price_convolutions(depthwise, gpu, cuda_cores, "half"), strict=True))
+    prices |= zip(dense, _price_convolutions(dense, gpu, unit, unit.calibration), strict=True)
+    if cuda_cores is not unit:
+        others = _price_convolutions(dense, gpu, cuda_cores, cuda_cores.calibration)
+        for work, other in zip(dense, others, strict=True):
+            if other.time_us < prices[work].time_us:
+                prices[work] = other
+    return [prices[work] for work in works]
+
+
+def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass, key: str) -> list[Price]:
+    if not works:
+        return []
+    constants, calibration = constants_of(gpu, "conv", key, ConvolutionConstants)
+    gemm_constants, _ = constants_of(gpu, "gemm", unit.calibration, GemmConstants)
+    times = convolution_times(works, gpu, unit, gemm_constants, constants)
+    reasons = []
+    # Neither is a product: its time is that of its bytes, or of its arithmetic.
+    no_product = times.depthwise | times.direct
+    for depthwise, direct, padded, winograd in zip(
+        times.depthwise, times.direct, times.padded, times.winograd, strict=True
+    ):
+        if depthwise:
+            reasons.append("depthwise convolutions run on CUDA cores")
+        elif direct:
+            reasons.append("in NHWC there is no Tensor Core kernel for the gradients of such groups")
+        elif winograd:
+            reasons.append(f"{unit.reason}, with Winograd's fewer multiplications")
+        elif padded and unit.tensor_cores:
+            reasons.append(f"{unit.reason}, channels padded by the library")
+        else:
+            reasons.append(unit.reason)
+    return matrix_prices(
+        gpu,
+        unit,
+        calibration,
+        time_us=times.time_us,
+        flops=[w.flops for w in works],
+        saved_math=np.where(times.winograd, constants.winograd_gain, 1.0),
+        bytes_read=times.bytes_read,
+        bytes_written=times.bytes_written,
+        parallel=np.where(no_product, 1.0, times.gemm.parallel_fraction),
+        launch_us=constants.launch_us,
+        aligned=[not padded for padded in times.padded],
+        uses_tensor_cores=[unit.tensor_cores and not on_cuda_cores for on_cuda_cores in no_product],
+        reasons=reasons,
+        gemm=times.gemm,
+        parts={
+            "math": np.where(
+                no_product,
+                np.where(times.direct, times.time_us - constants.launch_us, 0.0),
+                times.gemm.math_us,
+            ),
+            "L2": np.where(no_product, 0.0, times.gemm.l2_us),
+            "memory": np.where(times.depthwise, times.time_us - constants.launch_us, times.gemm.memory_us),
+            "layout copies": times.copies_us,
+            "launch": constants.launch_us,
+        },
+    )
+
+
+def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> list[Price]:
+    """Prices of fused attention that runs in one class."""
+    constants, calibration = constants_of(gpu, "attention", unit.calibration, AttentionConstants)
+    times = attention_times(works, gpu, unit, constants)
+    prices = matrix_prices(
+        gpu,
+        unit,
+        calibration,
+        time_us=times.time_us,
+        # Work.flops counts the full square of scores, causal kernels compute half of it.
+        flops=[w.flops for w in works],
+        bytes_read=times.bytes_read,
+        bytes_written=times.bytes_written,
+        parallel=times.parallel_fraction,
+        launch_us=constants.launch_us,
+        aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],
+        parts={"math": times.math_us, "memory": times.memory_us, "launch": constants.launch_us},
+    )
+    return [
+        replace(price, waves=float(waves), wave_efficiency=float(efficiency))
+        for price, waves, efficiency in zip(prices, times.waves, times.wave_efficiency, strict=True)
+    ]
+
+
+def traffic_constants(
+    gpu: Gpu, traffic_class: str, operation: str
+) -> tuple[TrafficConstants, Calibration | None]:
+    """Constants of an operation, else of its class, else of elementwise kernels."""
+    for key in (operation, traffic_class):
+        calibration = gpu.calibration("traffic", key)
+        if calibration is not None:
+            return TrafficConstants.from_table(calibration.constants), calibration
+    calibration = gpu.calibration("traffic", "elementwise")
+    if calibration is None:
+        return TrafficConstants(), None
+    return TrafficConstants.from_table(calibration.constants), calibration.inherited(gpu.id)
+
+
+def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, operation: str) -> list[Price]:
+    constants, calibration = traffic_constants(gpu, traffic_class, operation)
+    moved = np.array([w.bytes_read + w.bytes_written for w in works], dtype=np.float64)
+    launches = np.array([w.launches for w in works], dtype=np.float64)
+    # What fusion keeps on the chip is still computed.
+    flops = np.array([w.flops for w in works], dtype=np.float64)
+    all_math_us = flops / (1e6 * gpu.peak_tflops["fp32"])
+    all_bytes_us = traffic_times_us(moved, launches, gpu, constants)
+    calibrated = calibration is not None and calibration.inherited_from is None
+    prices = []
+    for work, math_us, bytes_us in zip(works, all_math_us.tolist(), all_bytes_us.tolist(), strict=True):
+        time_us = max(math_us, bytes_us)
+        launch_us = work.launches * constants.launch_us
+        limiter: Limiter = "math" if math_us > bytes_us else "memory"
+        prices.append(
+            Price(
+                time_us=time_us,
+                flops=work.flops,
+                bytes_read=work.bytes_read,
+                bytes_written=work.bytes_written,
+                limiter="latency" if launch_us >= LATENCY_SHARE * time_us else limiter,
+                balance=gpu.balance("fp32"),
+                uses_tensor_cores=False,
+                tensor_core_reason="moves data and multiplies no matrices",
+                uncertainty_percent=uncertainty_percent(calibration, gpu, time_us, modelled=True),
+                calibrated=calibrated,
+                parts_us=(("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us)),
+                fraction_of_peak=math_us / time_us if time_us else 0.0,
+            )
+        )
+    return prices

@@ -1,0 +1,1 @@
+"""Device memory of a step: what autograd keeps, and what fits a GPU."""

@@ -1,0 +1,396 @@
+"""What an estimate says: one Row per kernel, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tclint.config.precisions import PRECISION_FACTS
+from tclint.cost.gpu import Gpu
+from tclint.cost.math_units import tf32_switches, unit_class
+from tclint.cost.scenario import Scenario
+from tclint.cost.transforms.casts import running
+from tclint.graph.lowering.work import Gap, Gemm, Kernel, Phase, Traffic, Work
+from tclint.graph.ops.op import Op
+
+FloatArray = npt.NDArray[np.float64]
+Limiter = Literal["math", "memory", "latency"]
+
+READY_FRACTION = 0.25
+"""A kernel runs efficiently on Tensor Cores when it uses them, no contiguous dim or channel count of it is
+misaligned, and it reaches at least this share of their datasheet rate or, limited by memory, has
+READY_MEMORY_FRACTION. A quarter is what aligned products of one wave reach; narrow and tiny ones fall
+below it."""
+
+HOST_US_PER_LAUNCH = 5.0
+"""Assumed, not measured: Python, dispatcher, autograd and cudaLaunchKernel together, per kernel of an eager
+step. It hides behind the GPU's work as long as kernels take longer; CUDA graphs save most of it."""
+
+READY_MEMORY_FRACTION = 0.5
+"""Share of its time that a memory-limited Tensor Core kernel's unavoidable bytes must explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The predicted time of one piece of work on one GPU, and why."""
+
+    time_us: float
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    limiter: Limiter
+    balance: float
+    """FLOP per byte from which on math limits, in the precision that really runs."""
+    uses_tensor_cores: bool
+    tensor_core_reason: str
+    """Which Tensor Core format runs, or why none does."""
+    uncertainty_percent: float
+    """Mean absolute error that this kind of kernel had on unseen shapes."""
+    calibrated: bool
+    """Whether the constants were fitted to measurements of this very GPU and precision."""
+    fraction_of_peak: float
+    """Of the datasheet rate of the precision that runs."""
+    tile: tuple[int, int] | None = None
+    """Rows and columns of C per thread block."""
+    split_k: int = 1
+    waves: float = 0.0
+    """Tiles per SM."""
+    tile_efficiency: float = 1.0
+    """Useful over computed elements of C."""
+    wave_efficiency: float = 1.0
+    """Waves over waves rounded up."""
+    is_efficient: bool = False
+    """Counts towards readiness (READY_FRACTION)."""
+    parts_us: tuple[tuple[str, float], ...] = ()
+    """What each limit alone would take: 'math', 'L2' and 'memory', which overlap, then 'layout copies' of
+    convolutions and 'launch'."""
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOP per byte of DRAM traffic."""
+        moved = self.bytes_read + self.bytes_written
+        return self.flops / moved if moved else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel of the step with its price."""
+
+    op_index: int
+    """-1 for the optimizer."""
+    name: str
+    module_path: str
+    kind: str
+    phase: Phase
+    role: str
+    work: Work
+    price: Price
+
+    @property
+    def flops(self) -> int:
+        return self.price.flops
+
+    @property
+    def bytes_read(self) -> int:
+        return self.price.bytes_read
+
+    @property
+    def bytes_written(self) -> int:
+        return self.price.bytes_written
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        return self.price.arithmetic_intensity
+
+    @property
+    def balance(self) -> float:
+        return self.price.balance
+
+    @property
+    def limiter(self) -> Limiter:
+        return self.price.limiter
+
+    @property
+    def time_us(self) -> float:
+        return self.price.time_us
+
+    @property
+    def uses_tensor_cores(self) -> bool:
+        return self.price.uses_tensor_cores
+
+    @property
+    def tensor_core_reason(self) -> str:
+        return self.price.tensor_core_reason
+
+    @property
+    def tile(self) -> tuple[int, int] | None:
+        return self.price.tile
+
+    @property
+    def split_k(self) -> int:
+        return self.price.split_k
+
+    @property
+    def waves(self) -> float:
+        return self.price.waves
+
+    @property
+    def tile_efficiency(self) -> float:
+        return self.price.tile_efficiency
+
+    @property
+    def wave_efficiency(self) -> float:
+        return self.price.wave_efficiency
+
+    @property
+    def fraction_of_peak(self) -> float:
+        return self.price.fraction_of_peak
+
+    @property
+    def uncertainty_percent(self) -> float:
+        return self.price.uncertainty_percent
+
+    @property
+    def calibrated(self) -> bool:
+        return self.price.calibrated
+
+    @property
+    def parts_us(self) -> tuple[tuple[str, float], ...]:
+        return self.price.parts_us
+
+    @property
+    def is_efficient(self) -> bool:
+        return self.price.is_efficient
+
+
+TENSOR_CORE_SPEEDUP_LIMIT = float("inf")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A step priced under one scenario; times in microseconds of GPU time, host excluded."""
+
+    scenario: Scenario
+    gpu: Gpu
+    kernels: tuple[Kernel, ...]
+    prices: tuple[Price, ...]
+    """One per kernel."""
+    ops: tuple[Op, ...]
+    """Of the graph as priced: precision and layout applied."""
+    gaps: tuple[Gap, ...]
+    memory_of: Callable[[], Memory] = field(repr=False)
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def memory(self) -> Memory:
+        """Device memory of the step."""
+        return self.memory_of()
+
+    @cached_property
+    def launch_count(self) -> int:
+        """Kernels that the host launches in one step; with accumulation, on average per batch."""
+        shares = shares_of_batch(self.scenario.accumulation)
+        return round(sum(_launches(kernel.work) * shares.get(kernel.role, 1.0) for kernel in self.kernels))
+
+    @property
+    def launch_time_us(self) -> float:
+        """What the host needs to launch them, in no other time here (HOST_US_PER_LAUNCH)."""
+        return self.launch_count * HOST_US_PER_LAUNCH
+
+    @cached_property
+    def _times_us(self) -> FloatArray:
+        return np.array([price.time_us for price in self.prices], dtype=np.float64)
+
+    @cached_property
+    def _by_op(self) -> dict[int, list[int]]:
+        positions: dict[int, list[int]] = {}
+        for position, kernel in enumerate(self.kernels):
+            positions.setdefault(kernel.op_index, []).append(position)
+        return positions
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """One per kernel, in the order of the step: forward, backward, optimizer."""
+        return tuple(self._row(position) for position in range(len(self.kernels)))
+
+    def _row(self, position: int) -> Row:
+        kernel, price = self.kernels[position], self.prices[position]
+        if kernel.op_index < 0:
+            name = "optimizer" if kernel.phase == "optimizer" else "gradients"
+            return Row(-1, name, "", "optimizer", kernel.phase, kernel.role, kernel.work, price)
+        op = self.ops[kernel.op_index]
+        return Row(op.index, op.name, op.module_path, op.kind, kernel.phase, kernel.role, kernel.work, price)
+
+    def rows_of(self, op_index: int) -> tuple[Row, ...]:
+        """The kernels that one op causes, forward and backward; -1 gives the optimizer's."""
+        return tuple(self._row(position) for position in self._by_op.get(op_index, ()))
+
+    def time_of_us(self, op_indices: Iterable[int]) -> float:
+        """Time of all kernels of these ops."""
+        return float(
+            sum(self.prices[p].time_us for index in set(op_indices) for p in self._by_op.get(index, ()))
+        )
+
+    def uncertainty_of_percent(self, op_indices: Iterable[int]) -> float:
+        """Time-weighted mean of the uncertainties of these ops' kernels; 0 where they have none.
+
+        Errors of kernels of one kind have one cause, so they are not assumed to cancel.
+        """
+        chosen = [self.prices[p] for index in set(op_indices) for p in self._by_op.get(index, ())]
+        total = sum(price.time_us for price in chosen)
+        if not total:
+            return 0.0
+        return sum(price.time_us * price.uncertainty_percent for price in chosen) / total
+
+    def _phase_us(self, phase: Phase) -> float:
+        return float(
+            sum(
+                price.time_us
+                for kernel, price in zip(self.kernels, self.prices, strict=True)
+                if kernel.phase == phase
+            )
+        )
+
+    @cached_property
+    def step_time_us(self) -> float:
+        return float(self._times_us.sum())
+
+    @cached_property
+    def forward_time_us(self) -> float:
+        return self._phase_us("forward")
+
+    @cached_property
+    def backward_time_us(self) -> float:
+        return self._phase_us("backward")
+
+    @cached_property
+    def optimizer_time_us(self) -> float:
+        return self._phase_us("optimizer")
+
+    @cached_property
+    def flops(self) -> int:
+        """Of the whole step, forward and backward."""
+        return sum(price.flops for price in self.prices)
+
+    @cached_property
+    def bytes_moved(self) -> int:
+        return sum(price.bytes_read + price.bytes_written for price in self.prices)
+
+    def _share_percent(self, chosen: Sequence[bool]) -> float:
+        if not self.step_time_us:
+            return 0.0
+        return 100.0 * float(self._times_us[np.array(chosen, dtype=bool)].sum()) / self.step_time_us
+
+    @cached_property
+    def tensor_core_time_percent(self) -> float:
+        """Share of the step spent in kernels that use Tensor Cores, efficiently or not."""
+        return self._share_percent([price.uses_tensor_cores for price in self.prices])
+
+    @cached_property
+    def readiness_percent(self) -> float:
+        """Share of the step spent in kernels that run efficiently on Tensor Cores (READY_FRACTION)."""
+        return self._share_percent([price.is_efficient for price in self.prices])
+
+    @cached_property
+    def amdahl_ceiling(self) -> float:
+        """Speed-up if the Tensor Core kernels took no time at all and everything else stayed."""
+        return amdahl_speedup(self.tensor_core_time_percent / 100.0, TENSOR_CORE_SPEEDUP_LIMIT)
+
+    @cached_property
+    def uncertainty_percent(self) -> float:
+        """Time-weighted mean of the kernels' uncertainties."""
+        return self.uncertainty_of_percent(self._by_op)
+
+    @property
+    def products_calibrated(self) -> bool:
+        """Whether the matrix products run in a precision that was measured on this very GPU."""
+        run = running(self.scenario.precision, self.scenario.mode, self.gpu)
+        unit = unit_class(
+            self.gpu, PRECISION_FACTS[run.precision].dtype, tf32=True in tf32_switches(run.precision)
+        )
+        if unit is None or run.linear is not None or not unit.modelled:
+            return False
+        calibration = self.gpu.calibration("gemm", unit.calibration)
+        return calibration is not None and calibration.inherited_from is None
+
+    @cached_property
+    def calibrated(self) -> bool:
+        """Whether every matrix product of the step was priced with constants of this very GPU."""
+        return all(price.calibrated for price in self.prices if price.uses_tensor_cores)
+
+
+def _launches(work: Work) -> int:
+    if isinstance(work, Traffic):
+        return work.launches
+    return work.repeats if isinstance(work, Gemm) else 1
+
+
+ACCUMULATE = "accumulate"
+"""Role of the kernels that add gradients to those of earlier batches."""
+
+
+def shares_of_batch(batches: int) -> Mapping[str, float]:
+    """By role, how much of what runs once for several batches falls to one; others run for each of them.
+
+    The first batch's gradients are added to nothing.
+    """
+    return {} if batches == 1 else {"optimizer": 1 / batches, ACCUMULATE: 1 - 1 / batches}
+
+
+def amdahl_speedup(accelerated_share: float, speedup: float) -> float:
+    """Overall speed-up when that share of the time (0 to 1) becomes `speedup` times as fast.
+
+    Half of the time at 5x gives 1.67x (Amdahl's law). A share of 1 made infinitely fast gives infinity.
+    """
+    rest = (1.0 - accelerated_share) + accelerated_share / speedup
+    return 1.0 / rest if rest > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Device memory of a step, in bytes, without the allocator's and the libraries' own."""
+
+    parameters_bytes: int = 0
+    buffers_bytes: int = 0
+    gradients_bytes: int = 0
+    optimizer_bytes: int = 0
+    activations_bytes: int = 0
+    """What autograd keeps for the backward pass; in inference the most that is alive at once."""
+    autocast_bytes: int = 0
+    """Copies of the weights in the lower precision, kept for the backward pass."""
+    inputs_bytes: int = 0
+    """Of the model's inputs."""
+    working_bytes: int = 0
+    """Gradients of activations while the op that needs most runs backward."""
+    checkpointed_activations_bytes: int | None = None
+    """`activations_bytes` with every repeated block checkpointed; None where no such block saves memory."""
+    unknown: tuple[str, ...] = ()
+    """Parts that are not known, and what stands for them."""
+
+    @property
+    def total_bytes(self) -> int:
+        return self._besides_activations + self.activations_bytes
+
+    @property
+    def checkpointed_total_bytes(self) -> int | None:
+        """With every repeated block checkpointed; None where no such block saves memory."""
+        if self.checkpointed_activations_bytes is None:
+            return None
+        return self._besides_activations + self.checkpointed_activations_bytes
+
+    @property
+    def _besides_activations(self) -> int:
+        return (
+            self.parameters_bytes
+            + self.buffers_bytes
+            + self.gradients_bytes
+            + self.optimizer_bytes
+            + self.autocast_bytes
+            + self.inputs_bytes
+            + self.working_bytes
+        )

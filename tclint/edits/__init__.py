@@ -1,0 +1,19 @@
+"""Findings to edits to new text: how the source rules' findings are mended by a machine.
+
+Importing this package stays cheap; the codemods are loaded for the first file that has something to mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tclint.core.finding import Finding
+
+__all__ = ["with_fixes"]
+
+
+def with_fixes(path: str, text: str, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings of one file, with the edits that would mend them where a machine can make them."""
+    from tclint.edits.registry import with_fixes as propose
+
+    return propose(path, text, findings)

@@ -1,0 +1,256 @@
+"""Known findings that a project accepts for now: reported no more, and forgotten once they are mended.
+
+The file is JSON, one finding per line in a fixed order, so that branches merge. A finding is known by its
+fingerprint (rule, path from the file's folder, what tells it from its like) and never by its line; several
+that look alike are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tclint.core.errors import UsageError
+from tclint.core.finding import Finding
+from tclint.core.rule import CRASH_CODE
+from tclint.core.terminal import printable, write_atomically
+
+if TYPE_CHECKING:
+    from tclint.config.settings import Settings
+    from tclint.engine.report import Report
+
+DEFAULT_FILE = "tclint-baseline.json"
+_VERSION = 1
+
+
+class Known(NamedTuple):
+    """What tells accepted findings from others; also a line of the file, which is sorted by it."""
+
+    path: str
+    """From the baseline's folder, POSIX."""
+    code: str
+    name: str
+    fingerprint: str
+    target: str
+    """Of a traced model, from the baseline's folder; '' for a finding of the source rules."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The accepted findings of one file, and how many of each."""
+
+    file: str
+    counts: Mapping[Known, int] = field(default_factory=dict)
+    scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The settings that the findings of each traced model hang on, by its target in this file."""
+
+    @classmethod
+    def load(cls, file: str) -> Baseline:
+        """Read a baseline.
+
+        Raises:
+            UsageError: it is missing, or no baseline.
+        """
+        shown = printable(file)
+        try:
+            with open(file, encoding="utf-8") as stream:
+                data = json.load(stream)
+        except FileNotFoundError:
+            raise UsageError(
+                f"There is no baseline {shown!r}; 'tclint baseline write --baseline {shown} PATHS' makes it."
+            ) from None
+        except OSError as error:
+            raise UsageError(f"Cannot read the baseline {shown!r}: {error.strerror or error}.") from error
+        except ValueError as error:
+            raise UsageError(f"The baseline {shown!r} is not JSON: {printable(str(error))}.") from error
+        if not isinstance(data, dict) or data.get("version") != _VERSION:
+            raise UsageError(
+                f"{shown!r} is no baseline of version {_VERSION}; write it anew with 'tclint baseline write'."
+            )
+        counts: Counter[Known] = Counter()
+        try:
+            for item in data["findings"]:
+                known = Known(
+                    str(item["path"]),
+                    str(item["code"]),
+                    str(item["name"]),
+                    str(item["fingerprint"]),
+                    str(item["target"] or ""),
+                )
+                counts[known] += int(item["count"])
+            scenarios = {str(target): dict(scenario) for target, scenario in data["scenarios"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"The baseline {shown!r} lacks something ({error}); 'tclint baseline write' writes it anew."
+            ) from None
+        return cls(file, counts, scenarios)
+
+    @property
+    def total(self) -> int:
+        """How many findings it accepts."""
+        return sum(self.counts.values())
+
+    def known(self, finding: Finding) -> Known:
+        """What a finding is in this file."""
+        path = self._path(finding.location.path)
+        located = replace(finding, location=replace(finding.location, path=path))
+        target = self._target(finding.target) if finding.target is not None else ""
+        return Known(path, finding.code, finding.name, located.fingerprint, target)
+
+    def _path(self, path: str) -> str:
+        folder = os.path.dirname(os.path.abspath(self.file))
+        try:
+            return os.path.relpath(os.path.abspath(path), folder).replace(os.sep, "/")
+        except ValueError:  # another drive
+            return path.replace(os.sep, "/")
+
+    def _target(self, target: str) -> str:
+        file, colon, name = target.rpartition(":")
+        return f"{self._path(file)}:{name}" if colon and os.path.exists(file) else target
+
+    def split(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+        """(new, known) findings. Of several that look alike, the first in the file are the known ones."""
+        left = Counter(self.counts)
+        known: set[int] = set()
+        for finding in sorted(findings, key=lambda item: (item.location.line, item.location.column)):
+            key = self.known(finding)
+            if finding.code != CRASH_CODE and left[key] > 0:
+                left[key] -= 1
+                known.add(id(finding))
+        new = [finding for finding in findings if id(finding) not in known]
+        return new, [finding for finding in findings if id(finding) in known]
+
+    # -- renewal
+
+    def shrunk(self, report: Report) -> Baseline:
+        """Without what a run would have found again and did not; nothing is added.
+
+        What the run did not look at stays: other files and models, rules that did not run, files that could
+        not be read. Findings of a model stay where the settings that they hang on are others.
+        """
+        if report.errors or any(finding.code == CRASH_CODE for finding in report.findings):
+            return self
+        found = Counter(self.known(finding) for finding in report.baselined)
+        looked_at = self._looked_at(report, check_scenario=True)
+        counts = {known: found[known] if looked_at(known) else count for known, count in self.counts.items()}
+        return replace(self, counts={known: count for known, count in counts.items() if count})
+
+    def renewed(self, report: Report) -> Baseline:
+        """With every finding of a run accepted; what the run did not look at stays as it was.
+
+        Args:
+            report: of a run without a baseline.
+        """
+        looked_at = self._looked_at(report, check_scenario=False)
+        counts = {known: count for known, count in self.counts.items() if not looked_at(known)}
+        accepted = (finding for finding in report.findings if finding.code != CRASH_CODE)
+        for known, count in Counter(self.known(finding) for finding in accepted).items():
+            counts[known] = count
+        left = {known.target for known in counts}
+        scenarios = {**self.scenarios, **self._scenarios(report)}
+        return replace(
+            self,
+            counts=counts,
+            scenarios={target: scenario for target, scenario in scenarios.items() if target in left},
+        )
+
+    def _looked_at(self, report: Report, *, check_scenario: bool) -> _LookedAt:
+        paths = {self._path(path) for path in report.paths}
+        targets = {
+            target
+            for target, scenario in self._scenarios(report).items()
+            if not check_scenario or self.scenarios.get(target) == scenario
+        }
+        folder = os.path.dirname(os.path.abspath(self.file))
+        return _LookedAt(folder, frozenset(paths), frozenset(targets), report.settings)
+
+    def _scenarios(self, report: Report) -> dict[str, dict[str, Any]]:
+        """By the targets of a run."""
+        return {
+            self._target(entry.target): scenario_of(entry.settings or report.settings)
+            for entry in report.entries
+        }
+
+    def write(self) -> None:
+        """Replace the file.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        write_atomically(self.file, self.to_json())
+
+    def to_json(self) -> str:
+        """One finding per line, sorted."""
+        lines = ",\n".join(_lines(self.counts))
+        findings = f"[\n{lines}\n  ]" if lines else "[]"
+        scenarios = ",\n".join(
+            f"    {json.dumps(target)}: {json.dumps(scenario, sort_keys=True)}"
+            for target, scenario in sorted(self.scenarios.items())
+        )
+        listed = f"{{\n{scenarios}\n  }}" if scenarios else "{}"
+        return f'{{\n  "version": {_VERSION},\n  "scenarios": {listed},\n  "findings": {findings}\n}}\n'
+
+
+class _LookedAt:
+    """Whether a run would have found an accepted finding again."""
+
+    def __init__(
+        self, folder: str, paths: frozenset[str], targets: frozenset[str], settings: Settings
+    ) -> None:
+        from tclint.core.finding import Location
+        from tclint.engine.rule_registry import Selection
+
+        self._folder, self._paths, self._targets = folder, paths, targets
+        self._selection = Selection(settings)
+        self._codes = {rule.code for rule in self._selection.rules}
+        self._location = Location
+
+    def __call__(self, known: Known) -> bool:
+        path = os.path.normpath(os.path.join(self._folder, known.path))
+        if not known.target and not os.path.exists(path):
+            return True
+        if known.target:
+            if known.target not in self._targets:
+                return False
+        elif known.path not in self._paths:
+            return False
+        if known.code.startswith("TCL"):
+            return True
+        location = self._location(path, 1)
+        sample = Finding(known.code, known.name, "info", "high", "", location, target=known.target or None)
+        return known.code in self._codes and self._selection.allows(sample)
+
+
+_SCENARIO = (
+    "gpus",
+    "precision",
+    "mode",
+    "layout",
+    "compiled",
+    "quantized",
+    "tensor_parallel",
+    "cuda",
+    "cudnn",
+    "optimizer",
+    "accumulation",
+    "batch",
+    "inputs",
+    "arguments",
+    "min_gain_percent",
+)
+
+
+def scenario_of(settings: Settings) -> dict[str, Any]:
+    """The settings that findings of a traced model hang on, as JSON has them."""
+    values = {name: getattr(settings, name) for name in _SCENARIO}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _lines(counts: Mapping[Known, int]) -> Iterable[str]:
+    for known, count in sorted(counts.items()):
+        item = {**known._asdict(), "target": known.target or None, "count": count}
+        yield "    " + json.dumps(item)

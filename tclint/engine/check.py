@@ -1,0 +1,288 @@
+"""The pipeline: targets -> graphs and sources -> rules -> findings -> a ranked report.
+
+Read this file first: it is the whole of tclint in one page. It imports torch never (models are traced in
+worker processes) and libcst, NumPy and the rules only when there is something for them to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tclint.analysis.graph_rule import GraphRule
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError, UsageError
+from tclint.core.finding import LEVEL_ORDER, Finding, Location
+from tclint.core.garbage import without_garbage_collection
+from tclint.core.rule import Rule
+from tclint.core.target import is_model_target
+from tclint.engine.baseline import Baseline
+from tclint.engine.input_sets import with_worst_marked, worst_of_sets
+from tclint.engine.report import Entry, EntryError, Metrics, Report
+from tclint.engine.rule_registry import Selection
+from tclint.engine.suppressions import apply_suppressions
+from tclint.source.source_rule import SourceRule
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.engine.trace_cache import TraceCache
+    from tclint.graph.ops import Assumption
+    from tclint.source.syntax.discovery import Skipped
+    from tclint.tracing import TraceResult
+
+__all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
+
+Progress = Callable[[str], None]
+
+
+def check(
+    targets: Sequence[str],
+    settings: Settings | None = None,
+    on_progress: Progress | None = None,
+    *,
+    contents: Mapping[str, bytes] | None = None,
+    cache: TraceCache | None = None,
+) -> Report:
+    """Lint models and sources.
+
+    Args:
+        targets: 'path/file.py:callable' and 'package.module:callable' are built and traced; files and
+            folders are read, never run.
+        settings: None: the defaults.
+        on_progress: called with one line about what is being done.
+        contents: by absolute path, bytes that stand for source files on the disk.
+        cache: where traced models are kept; None: trace every model.
+
+    Raises:
+        UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
+    """
+    settings = settings or Settings()
+    baseline = Baseline.load(settings.baseline) if settings.baseline else None
+    selection = Selection(settings)
+    rules = selection.rules
+    settings = _with_known_gpus(settings)
+    # The same target twice is one entry: findings would only repeat.
+    unique = list(dict.fromkeys(targets))
+    models = [target for target in unique if is_model_target(target)]
+    paths = [target for target in unique if not is_model_target(target)]
+
+    settings, stated = _joined(models, paths, settings)
+    findings: list[Finding] = []
+    entries: list[Entry] = []
+    contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
+    errors: list[EntryError] = []
+    graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
+    if models:
+        from tclint.engine.model_pass import check_graph, with_fixes_made
+    for result in _trace(models, settings, on_progress, cache):
+        if result.graph is None:
+            errors.append(_entry_error(result))
+            continue
+        with without_garbage_collection():
+            entry, found, context = check_graph(result, graph_rules, settings)
+        entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
+        findings.extend(found)
+        changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
+        if changes:
+            contexts[len(entries) - 1] = context, changes
+
+    source = _check_sources(paths, rules, settings, on_progress, errors, contents)
+    findings.extend(_without_priced(source.findings, findings, rules))
+    findings = [finding for finding in findings if selection.allows(finding)]
+
+    findings, suppressed = apply_suppressions(
+        findings,
+        source_paths=source.paths,
+        source_rules=[rule for rule in rules if isinstance(rule, SourceRule)],
+        graph_rules=graph_rules,
+        marked=source.marked,
+        allows=selection.allows,
+    )
+    listed, below = _split_by_gain(findings, settings)
+    listed, known = baseline.split(listed) if baseline is not None else (listed, [])
+    return Report(
+        settings=settings,
+        entries=tuple(
+            with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
+            for index, entry in enumerate(with_worst_marked(entries))
+        ),
+        findings=tuple(_relative(finding) for finding in rank(worst_of_sets(listed, entries))),
+        below_min_gain=tuple(
+            _relative(finding) for finding in rank(worst_of_sets(below, entries, besides=listed))
+        ),
+        suppressed=tuple(_relative(finding) for finding in suppressed),
+        skipped=source.skipped,
+        errors=tuple(errors),
+        source_files=source.files,
+        baselined=tuple(_relative(finding) for finding in known),
+        paths=source.paths,
+        digests=source.digests,
+    )
+
+
+def _without_priced(
+    read: Sequence[Finding], traced: Sequence[Finding], rules: Sequence[Rule]
+) -> Iterator[Finding]:
+    """Source findings less those whose problem a traced finding reports: it knows the price of the same line,
+    or of several together."""
+    priced = {(finding.code, place) for finding in traced for place in _places(finding)}
+    others = {rule.code: rule.priced_as for rule in rules if isinstance(rule, SourceRule)}
+    for finding in read:
+        same = {(code, place) for code in others.get(finding.code, ()) for place in _places(finding)}
+        location = finding.location
+        if (finding.code, (location.path, location.line)) not in priced and not same & priced:
+            yield finding
+
+
+def _places(finding: Finding) -> Iterator[tuple[str, int]]:
+    for place in (finding.location, *(related.location for related in finding.related)):
+        yield place.path, place.line
+
+
+def rank(findings: Sequence[Finding]) -> list[Finding]:
+    """Errors first, then by the largest predicted gain on any of the GPUs, then unpriced ones by level."""
+
+    def key(finding: Finding) -> tuple[bool, bool, float, int, str, int, str]:
+        gain_percent = finding.effect.best_gain_percent
+        return (
+            finding.level != "error",
+            gain_percent is None,
+            -(gain_percent or 0.0),
+            LEVEL_ORDER[finding.level],
+            finding.location.path,
+            finding.location.line,
+            finding.code,
+        )
+
+    return sorted(findings, key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    findings: list[Finding]
+    paths: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    files: int
+    marked: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def _with_known_gpus(settings: Settings) -> Settings:
+    from tclint.cost.gpu import load_gpu
+    from tclint.cost.scenario import Scenario
+
+    Scenario(precision=settings.precision, mode=settings.mode)  # refused before anything is traced
+    return replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
+
+
+def _trace(
+    models: Sequence[str], settings: Settings, on_progress: Progress | None, cache: TraceCache | None
+) -> Iterable[TraceResult]:
+    if not models:
+        return ()
+    if cache is not None:
+        return cache.trace(models, settings, on_progress)
+    from tclint.tracing import trace_targets
+
+    return trace_targets(models, settings, on_progress=on_progress)
+
+
+def _entry_error(result: TraceResult) -> EntryError:
+    error = result.error
+    if error is None:
+        return EntryError(result.entry, f"{result.entry} was not traced, for a reason that was lost.")
+    return EntryError(result.entry, str(error), error.details, error.captured_output)
+
+
+def _joined(
+    models: Sequence[str], paths: Sequence[str], settings: Settings
+) -> tuple[Settings, tuple[Assumption, ...]]:
+    """The settings as the training script given beside a model has them, and where it says so."""
+    existing = [path for path in paths if os.path.exists(path)]
+    if not models or not existing:
+        return settings, ()
+    from tclint.engine.script.settings import join
+
+    return join(existing, models, settings)
+
+
+def _check_sources(
+    paths: Sequence[str],
+    rules: Sequence[Rule],
+    settings: Settings,
+    on_progress: Progress | None,
+    errors: list[EntryError],
+    contents: Mapping[str, bytes] | None,
+) -> _Sources:
+    existing = []
+    for path in paths:
+        if os.path.exists(path):
+            existing.append(path)
+        else:
+            errors.append(EntryError(path, _missing(path)))
+    if not existing:
+        return _Sources([], (), (), 0)
+    from tclint.edits import with_fixes
+    from tclint.engine.source_pass import lint
+
+    if on_progress:
+        on_progress(f"reading {', '.join(existing)}")
+    try:
+        result = lint(
+            existing,
+            [rule for rule in rules if isinstance(rule, SourceRule)],
+            settings,
+            contents=contents,
+            finish=with_fixes,
+        )
+    except (TargetError, UsageError) as error:
+        errors.append(EntryError(", ".join(existing), str(error)))
+        return _Sources([], (), (), 0)
+    skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
+    unread = {item.path for item in result.skipped}
+    paths = tuple(path for path in result.paths if path not in unread)
+    return _Sources(result.findings, paths, skipped, result.files, result.marked, result.digests)
+
+
+def _missing(path: str) -> str:
+    if ":" in os.path.basename(path):
+        return (
+            f"There is no file or folder {path!r}; a model target is written 'path/file.py:callable' "
+            "or 'package.module:callable'."
+        )
+    return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
+
+
+def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:
+    listed: list[Finding] = []
+    below: list[Finding] = []
+    for finding in findings:
+        gain_percent = finding.effect.best_gain_percent
+        pays = gain_percent is None or gain_percent >= settings.min_gain_percent
+        (listed if pays or finding.level == "error" else below).append(finding)
+    return listed, below
+
+
+def relative_path(path: str) -> str:
+    """`path` from the working directory with forward slashes; unchanged where that is impossible."""
+    if not os.path.isabs(path):
+        return os.path.normpath(path).replace(os.sep, "/")
+    try:
+        return os.path.relpath(path).replace(os.sep, "/")
+    except ValueError:  # another drive
+        return path.replace(os.sep, "/")
+
+
+def _relative(finding: Finding) -> Finding:
+    def at(location: Location) -> Location:
+        return replace(location, path=relative_path(location.path))
+
+    related = tuple(replace(item, location=at(item.location)) for item in finding.related)
+    fix = finding.fix
+    if fix is not None and fix.edits:
+        edits = tuple(replace(edit, path=relative_path(edit.path)) for edit in fix.edits)
+        fix = replace(fix, edits=edits)
+    # A change holds the graph; a report is plain data.
+    return replace(finding, location=at(finding.location), related=related, fix=fix, change=None)

@@ -1,0 +1,159 @@
+"""Models that `[tool.tclint] models` declares: read, and linted each under its own settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tclint.config.keys import KEYS_BY_NAME
+from tclint.config.settings import DeclaredModel, Settings
+from tclint.core.errors import UsageError, closest
+from tclint.core.target import is_model_target
+
+if TYPE_CHECKING:
+    from tclint.engine.check import Progress
+    from tclint.engine.report import Report
+    from tclint.engine.trace_cache import TraceCache
+
+ENTRY_KEYS = (
+    "input",
+    "input-set",
+    "arg",
+    "batch",
+    "gpu",
+    "precision",
+    "mode",
+    "layout",
+    "compiled",
+    "quantized",
+    "optimizer",
+    "accumulation",
+    "network",
+)
+"""Keys of `[tool.tclint]` that an entry may set for itself."""
+
+
+def parse_models(value: object, root: str) -> tuple[DeclaredModel, ...]:
+    """The entries of `models`; files are relative to `root`.
+
+    Raises:
+        ValueError: one is not a model, or has a key or value that it cannot have.
+    """
+    if not isinstance(value, list):
+        raise ValueError('expects an array such as ["model.py:build_model"]')
+    return tuple(_parse_model(item, root) for item in value)
+
+
+def _parse_model(item: object, root: str) -> DeclaredModel:
+    table = {"target": item} if isinstance(item, str) else item
+    if not isinstance(table, dict) or not isinstance(table.get("target"), str):
+        raise ValueError("expects texts such as 'model.py:build_model', or tables with a 'target'")
+    target: str = table["target"]
+    if not is_model_target(target):
+        raise ValueError(f"names {target!r}, where it expects a model such as 'model.py:build_model'")
+    values = []
+    for name, given in table.items():
+        if name == "target":
+            continue
+        if name not in ENTRY_KEYS:
+            hint = closest(name.replace("_", "-"), ENTRY_KEYS) or f" Its keys are {', '.join(ENTRY_KEYS)}."
+            raise ValueError(f"has the entry {target!r}, which cannot set {name!r}.{hint}")
+        try:
+            values.append((KEYS_BY_NAME[name].field, KEYS_BY_NAME[name].parse(given)))
+        except ValueError as error:
+            raise ValueError(f"has the entry {target!r}, whose {name!r} {error}") from None
+    return DeclaredModel(target, tuple(values), root)
+
+
+def settings_of(model: DeclaredModel, settings: Settings, flags: Collection[str] = ()) -> Settings:
+    """The settings that an entry is linted under; fields that `flags` set on the command line win."""
+    values = {name: value for name, value in model.values if name not in flags}
+    # A list of inputs and sets of inputs exclude each other: the entry's own word replaces the file's.
+    if "inputs" in values and "input_sets" not in flags:
+        values.setdefault("input_sets", ())
+    if "input_sets" in values and "inputs" not in flags:
+        values.setdefault("inputs", ())
+    return replace(settings, **values, explicit=settings.explicit | frozenset(values))  # type: ignore[arg-type]
+
+
+def target_of(model: DeclaredModel) -> str:
+    """The target as it would be typed in the working directory."""
+    path, colon, attribute = model.target.rpartition(":")
+    if not path.endswith(".py"):
+        return model.target
+    path = os.path.join(model.root, os.path.expanduser(path))
+    try:
+        return os.path.relpath(path) + colon + attribute
+    except ValueError:  # another drive
+        return path + colon + attribute
+
+
+def check_declared(
+    settings: Settings,
+    more: Sequence[str] = (),
+    *,
+    flags: Collection[str] = (),
+    cache: TraceCache | None = None,
+    on_progress: Progress | None = None,
+) -> Report:
+    """Lint every declared model under its own settings; one report for all.
+
+    Args:
+        more: other targets, linted under `settings`; training scripts among them say nothing of the models.
+
+    Raises:
+        UsageError: a model is given twice with different settings, or a setting is wrong.
+    """
+    from tclint.engine.check import check
+
+    groups: dict[Settings, list[str]] = {}
+    owners: dict[str, Settings] = {}
+    given = [
+        (target_of(model), settings_of(model, settings, flags), model.target) for model in settings.models
+    ]
+    given += [(target, settings, target) for target in more if is_model_target(target)]
+    for target, own, name in given:
+        if owners.setdefault(target, own) != own:
+            raise UsageError(
+                f"The model {name!r} is declared or given twice with different settings; give it once, with "
+                "'input-set' for several inputs, or add a second callable."
+            )
+        if target not in groups.setdefault(own, []):
+            groups[own].append(target)
+    paths = [target for target in more if not is_model_target(target)]
+    reports = [check(targets, own, on_progress, cache=cache) for own, targets in groups.items()]
+    if paths:
+        reports.append(check(paths, settings, on_progress))
+    return merged(reports, settings) if reports else check((), settings)
+
+
+def merged(reports: list[Report], settings: Settings) -> Report:
+    """One report of several that were made from different targets; ranked afresh, entries as declared."""
+    from tclint.engine.check import rank
+
+    order = {target_of(model): index for index, model in reversed(list(enumerate(settings.models)))}
+
+    def position(target: str) -> int:
+        return order.get(target.partition(" [")[0], len(order))
+
+    gpus = dict.fromkeys(gpu for report in reports for gpu in report.settings.gpus)
+    return replace(
+        reports[0],
+        settings=replace(settings, gpus=tuple(gpus)),
+        entries=tuple(
+            sorted((x for report in reports for x in report.entries), key=lambda x: position(x.target))
+        ),
+        findings=tuple(rank([x for report in reports for x in report.findings])),
+        below_min_gain=tuple(rank([x for report in reports for x in report.below_min_gain])),
+        suppressed=tuple(x for report in reports for x in report.suppressed),
+        skipped=tuple(x for report in reports for x in report.skipped),
+        errors=tuple(
+            sorted((x for report in reports for x in report.errors), key=lambda x: position(x.target))
+        ),
+        source_files=sum(report.source_files for report in reports),
+        baselined=tuple(x for report in reports for x in report.baselined),
+        paths=tuple(path for report in reports for path in report.paths),
+        digests={path: digest for report in reports for path, digest in report.digests.items()},
+    )

@@ -1,0 +1,280 @@
+"""`tclint fix`: rounds of linting and editing in memory until nothing is left to fix, then one write each."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tclint.core.errors import UsageError
+from tclint.core.finding import Finding
+from tclint.core.terminal import printable
+from tclint.core.units import plural
+from tclint.edits.apply import apply_edits
+from tclint.engine.report import Report
+
+_ROUNDS = 50
+"""Fixes make way for other fixes; more than a few rounds are needed only where a fix is of no use."""
+_BOM = b"\xef\xbb\xbf"
+
+Relint = Callable[[Mapping[str, bytes]], Report]
+"""Lints the sources again, with other bytes for some absolute paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedFile:
+    """One file whose text fixes change."""
+
+    path: str
+    """Absolute."""
+    before: bytes
+    after: bytes
+    fixed: int
+    """Findings mended."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What fixing came to."""
+
+    report: Report
+    """What is left, as a run after the fixes would report it."""
+    files: list[FixedFile] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """Why a file was not written, a sentence each."""
+
+    @property
+    def fixed(self) -> int:
+        return sum(file.fixed for file in self.files)
+
+    @property
+    def unsafe(self) -> int:
+        """Findings left that an unsafe fix would mend."""
+        return sum(
+            finding.fix is not None and finding.fix.safety == "unsafe" and bool(finding.fix.edits)
+            for finding in self.report.findings
+        )
+
+    def exit_code(self, *, diff: bool) -> int:
+        """2 where a file was refused; 1 where a diff shows something; else 0."""
+        return 2 if self.refused else int(diff and bool(self.files))
+
+    def summary(self, *, unsafe_fixes: bool, diff: bool = False) -> str:
+        """'fixed 3 findings in 2 files, 1 needs --unsafe-fixes'."""
+        verb = "would fix" if diff else "fixed"
+        text = f"{verb} {plural(self.fixed, 'finding')}"
+        if self.files:
+            text += f" in {plural(len(self.files), 'file')}"
+        if self.unsafe and not unsafe_fixes:
+            text += f", {self.unsafe} {'needs' if self.unsafe == 1 else 'need'} --unsafe-fixes"
+        return text
+
+
+def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
+    """Make the fixes of a report's source findings in memory; nothing is written.
+
+    Args:
+        report: of a run just made.
+        relint: lints the same sources again; its report replaces the source findings of `report`.
+        unsafe: unsafe fixes as well.
+    """
+    outcome = Outcome(report)
+    originals: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
+    unreadable: set[str] = set()
+    barred: set[_Key] = set()
+    history: dict[str, list[_Step]] = {}
+    current = report
+    for _ in range(_ROUNDS):
+        wanted = _wanted(current, unsafe, unreadable, barred)
+        for path in [path for path in wanted if path not in originals]:
+            data = _read_as_linted(path, current, outcome)
+            if data is None:
+                wanted.pop(path)
+                unreadable.add(path)
+            else:
+                originals[path] = contents[path] = data
+        before = dict(contents)
+        made: dict[str, list[Finding]] = {}
+        for path, findings in wanted.items():
+            data, mended = _fixed(contents[path], findings)
+            if mended:
+                contents[path], made[path] = data, mended
+        if not made:
+            break
+        changed = {path: data for path, data in contents.items() if data != originals[path]}
+        following = relint(changed)
+        # A fix that its rule does not take for one would be made again and again.
+        useless = _useless(current, following, made)
+        if useless:
+            barred |= useless
+            contents = before
+            continue
+        for path, mended in made.items():
+            steps = history.setdefault(path, [])
+            steps.append(_Step(before[path], [_key(finding) for finding in mended]))
+            barred |= _going_in_circles(steps, contents[path])
+        current = following
+    outcome.files = [
+        FixedFile(path, originals[path], data, sum(len(step.mended) for step in history[path]))
+        for path, data in sorted(contents.items())
+        if data != originals[path]
+    ]
+    outcome.report = _joined(report, current)
+    return outcome
+
+
+class _Key(NamedTuple):
+    """What stays of a finding while lines move."""
+
+    path: str
+    """Absolute."""
+    fingerprint: str
+    message: str
+
+
+def _key(finding: Finding) -> _Key:
+    path = os.path.abspath(finding.location.path)
+    return _Key(path, finding.fingerprint, re.sub(r"\d+", "#", finding.message))
+
+
+class _Step(NamedTuple):
+    """One round of fixing a file."""
+
+    before: bytes
+    mended: list[_Key]
+
+
+def _going_in_circles(steps: list[_Step], now: bytes) -> set[_Key]:
+    """What the fixes mended that led back to a text that was there before; those steps are dropped."""
+    for index, step in enumerate(steps):
+        if step.before == now:
+            circle = {key for later in steps[index:] for key in later.mended}
+            del steps[index:]
+            return circle
+    return set()
+
+
+def _wanted(
+    report: Report, unsafe: bool, unreadable: set[str], barred: set[_Key]
+) -> dict[str, list[Finding]]:
+    """Source findings to fix, by absolute path, in the order of the text."""
+    found: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        fix = finding.fix
+        if fix is None or not fix.edits or finding.target is not None:
+            continue
+        if fix.safety == "safe" or (unsafe and fix.safety == "unsafe"):
+            path = os.path.abspath(finding.location.path)
+            if path not in unreadable and _key(finding) not in barred:
+                found.setdefault(path, []).append(finding)
+    for findings in found.values():
+        findings.sort(key=lambda finding: (finding.location.line, finding.location.column, finding.code))
+    return found
+
+
+def _read_as_linted(path: str, report: Report, outcome: Outcome) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        outcome.refused.append(f"{_shown(path)} cannot be read ({error.strerror or error}); left as it is.")
+        return None
+    known = report.digests.get(path)
+    if known is not None and known != hashlib.sha256(data).digest():
+        outcome.refused.append(
+            f"{_shown(path)} changed while it was linted; left as it is, run tclint again."
+        )
+        return None
+    return data
+
+
+def _fixed(data: bytes, findings: Sequence[Finding]) -> tuple[bytes, list[Finding]]:
+    """New bytes, and the findings that were fixed."""
+    bom = _BOM if data.startswith(_BOM) else b""
+    text = data[len(bom) :].decode("utf-8")
+    new, made = apply_edits(text, [finding.fix.edits for finding in findings if finding.fix is not None])
+    return bom + new.encode("utf-8"), [findings[index] for index in made]
+
+
+def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]]) -> set[_Key]:
+    """Findings that are still there after they were fixed, or whose file can be read no more."""
+    was = Counter(_key(finding) for finding in before.findings)
+    now = Counter(_key(finding) for finding in after.findings)
+    skipped = {os.path.abspath(item.path) for item in after.skipped}
+    keys = {_key(finding) for findings in made.values() for finding in findings}
+    return {key for key in keys if now[key] >= was[key] or key.path in skipped}
+
+
+def _joined(first: Report, last: Report) -> Report:
+    """Models from the run before the fixes, sources from the one after."""
+    if first is last:
+        return first
+    traced = [finding for finding in first.findings if finding.target is not None]
+    read = [finding for finding in last.findings if finding.target is None]
+    return replace(
+        first,
+        findings=tuple(traced + read),
+        suppressed=tuple(item for item in first.suppressed if item.target is not None)
+        + tuple(item for item in last.suppressed if item.target is None),
+        baselined=tuple(item for item in first.baselined if item.target is not None)
+        + tuple(item for item in last.baselined if item.target is None),
+        skipped=last.skipped,
+        paths=last.paths,
+        digests=last.digests,
+    )
+
+
+def write(outcome: Outcome) -> None:
+    """Write the fixed files, each wholly or not at all; one that has changed meanwhile is left alone."""
+    from tclint.core.terminal import write_bytes_atomically
+
+    written = []
+    for file in outcome.files:
+        try:
+            with open(file.path, "rb") as stream:
+                unchanged = stream.read() == file.before
+            if unchanged:
+                write_bytes_atomically(file.path, file.after)
+        except (OSError, UsageError) as error:
+            outcome.refused.append(
+                f"{error}" if isinstance(error, UsageError) else f"{_shown(file.path)}: {error}"
+            )
+            continue
+        if unchanged:
+            written.append(file)
+        else:
+            outcome.refused.append(
+                f"{_shown(file.path)} changed while it was being fixed; left as it is, run tclint again."
+            )
+    outcome.files = written
+
+
+def unified_diff(files: Sequence[FixedFile]) -> bytes:
+    """What would change, as `patch -p0` and `git apply -p0` read it."""
+    parts: list[bytes] = []
+    for file in files:
+        name = os.fsencode(_shown(file.path))
+        before, after = (_lines(data) for data in (file.before, file.after))
+        for line in difflib.diff_bytes(difflib.unified_diff, before, after, name, name, n=3, lineterm=b"\n"):
+            parts.append(line)
+            if not line.endswith(b"\n"):
+                parts.append(b"\n\\ No newline at end of file\n")
+    return b"".join(parts)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines as diff counts them: ended by a line feed and nothing else."""
+    parts = data.split(b"\n")
+    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def _shown(path: str) -> str:
+    from tclint.engine.check import relative_path
+
+    return printable(relative_path(path))

@@ -1,0 +1,148 @@
+"""One traced model: priced on every GPU, checked by the graph rules, priced again with its fixes made."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tclint.analysis.graph_rule import GraphRule
+from tclint.config.settings import REPORTED_PRECISIONS, Settings
+from tclint.core.finding import Finding
+from tclint.core.rule import apply_rule
+from tclint.engine.report import Entry, Metrics
+from tclint.graph.ops import Assumption
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.graph.lowering.work import Gap
+    from tclint.tracing import TraceResult
+
+
+def check_graph(
+    result: TraceResult, rules: Sequence[GraphRule], settings: Settings
+) -> tuple[Entry, list[Finding], GraphContext]:
+    """The entry of a traced model, its findings, and the context that priced them."""
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.analysis.what_if.circumstances import WhatIf, batch_limits
+    from tclint.engine.model_facts import aligned_flops_percent, graph_hash
+
+    graph = result.graph
+    assert graph is not None
+    started = time.perf_counter()
+    context = GraphContext(graph, settings, result.entry)
+    for scenario in context.scenarios:
+        context.estimate(scenario)  # remembered; the rules ask for it
+    priced = time.perf_counter()
+    found = [
+        replace(finding, target=result.entry)
+        for rule in rules
+        for finding in apply_rule(rule, context, context.root_location())
+    ]
+    ruled = time.perf_counter()
+    metrics = {}
+    for scenario in context.scenarios:
+        estimate = context.estimate(scenario)
+        metrics[estimate.gpu.id] = Metrics(
+            gpu=estimate.gpu.id,
+            step_time_us=estimate.step_time_us,
+            forward_time_us=estimate.forward_time_us,
+            backward_time_us=estimate.backward_time_us,
+            optimizer_time_us=estimate.optimizer_time_us,
+            readiness_percent=estimate.readiness_percent,
+            tensor_core_time_percent=estimate.tensor_core_time_percent,
+            amdahl_ceiling=estimate.amdahl_ceiling,
+            uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
+            calibrated=estimate.products_calibrated,
+            step_flops=estimate.flops,
+            aligned_flops_percent=aligned_flops_percent(estimate),
+            memory_bytes=estimate.memory.total_bytes,
+            memory=estimate.memory,
+            batch_limits=batch_limits(context, scenario),
+            launch_count=estimate.launch_count,
+            launch_time_us=estimate.launch_time_us,
+            step_time_us_by_precision={
+                precision: context.estimate(replace(scenario, precision=precision)).step_time_us
+                for precision in REPORTED_PRECISIONS
+                if estimate.gpu.supports(precision)
+            },
+        )
+        if estimate.gaps and not estimate.kernels:
+            metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
+    comparisons = WhatIf(context).compare(settings.compare)
+    cost_s = priced - started + time.perf_counter() - ruled
+    entry = Entry(
+        target=result.entry,
+        model=str(graph.metadata.get("model", "")),
+        mode=settings.mode,
+        precision=settings.precision,
+        parameters=graph.parameter_count,
+        flops=graph.flops,
+        op_count=len(graph.ops),
+        metrics=metrics,
+        assumptions=(*graph.assumptions, *_priced_as(context)),
+        not_analysed=_gaps(context),
+        seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
+        inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
+        graph_hash=graph_hash(graph),
+        torch_version=str(graph.metadata.get("torch", "")),
+        comparisons=comparisons,
+        input_set=result.input_set,
+        captured_output=result.captured_output,
+        settings=settings,
+        graph=graph,
+    )
+    return entry, found, context
+
+
+def _unknown(metrics: Metrics) -> Metrics:
+    """Metrics where no operator has a formula: the time is unknown, and not zero."""
+    nan = math.nan
+    return replace(
+        metrics,
+        step_time_us=nan,
+        forward_time_us=nan,
+        backward_time_us=nan,
+        readiness_percent=nan,
+        tensor_core_time_percent=nan,
+        amdahl_ceiling=nan,
+        uncertainty_percent=nan,
+        step_time_us_by_precision=dict.fromkeys(metrics.step_time_us_by_precision, nan),
+    )
+
+
+def _priced_as(context: GraphContext) -> Iterator[Assumption]:
+    """What the prices rest on; a GPU's own are named once each."""
+    estimates = [context.estimate(scenario) for scenario in context.scenarios]
+    for what in dict.fromkeys(what for estimate in estimates for what in estimate.assumptions):
+        yield Assumption(what)
+
+
+def _gaps(context: GraphContext) -> tuple[Gap, ...]:
+    """Of all GPUs: what one has no formula for, another may have."""
+    from tclint.cost.gaps import with_flops
+
+    found = (gap for scenario in context.scenarios for gap in context.estimate(scenario).gaps)
+    return with_flops(dict.fromkeys(found), context.graph)
+
+
+def with_fixes_made(
+    entry: Entry, context: GraphContext, changes: frozenset[int], listed: Sequence[Finding]
+) -> Entry:
+    """The entry with the step that its listed fixes together would give; `changes` by identity."""
+    from tclint.analysis.what_if.combined import all_fixes
+
+    fixed = all_fixes(context, [finding for finding in listed if id(finding.change) in changes])
+    if fixed is None:
+        return entry
+    metrics = {
+        gpu: replace(
+            found,
+            step_time_fixed_us=fixed.step_time_us[gpu],
+            readiness_fixed_percent=fixed.readiness_percent[gpu],
+        )
+        for gpu, found in entry.metrics.items()
+    }
+    return replace(entry, metrics=metrics, fixes_made=len(fixed.made))

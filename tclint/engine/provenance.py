@@ -1,0 +1,104 @@
+"""What a report was made with: tclint, torch, Python and commit, so that reports can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Report
+
+GIT_TIMEOUT_S = 5.0
+
+_PACKAGES = ("tclint", "tclint_rules")
+_CONTENT = (".py", ".toml")
+
+
+@lru_cache(maxsize=1)
+def tool_hash() -> str:
+    """16 hex digits of tclint's own code, rules and calibrations: equal ones predict the same."""
+    digest = hashlib.sha256()
+    for package in _PACKAGES:
+        for name, file in _files(package):
+            digest.update(f"{package}/{name}\0".encode())
+            digest.update(file.read_bytes())
+            digest.update(b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _files(package: str) -> Iterator[tuple[str, Path]]:
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        root = Path(folder)
+        for file in sorted(root.rglob("*")):
+            if file.suffix in _CONTENT and file.is_file():
+                yield file.relative_to(root).as_posix(), file
+
+
+def provenance(report: Report) -> dict[str, Any]:
+    """Versions that a prediction can depend on; None where there is none.
+
+    `torch` is the version that traced the entries, else the one that is installed here.
+    """
+    traced = sorted({entry.torch_version for entry in report.entries if entry.torch_version})
+    return {
+        "python": platform.python_version(),
+        "torch": ", ".join(traced) or _installed("torch"),
+        "git": git_state(Path.cwd()),
+    }
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def git_state(folder: Path) -> dict[str, Any]:
+    """Commit, its time and whether tracked files differ from it; or `{"unavailable": why}`."""
+    if git_root(folder) is None:
+        return {"unavailable": "not a git repository"}
+    try:
+        commit, commit_time = _git(folder, "log", "-1", "--format=%H%n%cI").split("\n")[:2]
+        dirty = bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except FileNotFoundError:
+        return {"unavailable": "git is not installed"}
+    except subprocess.TimeoutExpired:
+        return {"unavailable": f"git took longer than {GIT_TIMEOUT_S:g} s"}
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {"unavailable": "git could not read the repository (no commit yet, or another owner)"}
+    return {"commit": commit, "commit_time": commit_time, "dirty": dirty}
+
+
+def git_root(folder: Path) -> Path | None:
+    """The nearest folder upwards that holds a `.git`."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    # A repository's own configuration must not make looking at it run programs.
+    safe = ("-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
+    completed = subprocess.run(
+        ["git", *safe, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=GIT_TIMEOUT_S,
+        check=True,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+    )
+    return completed.stdout

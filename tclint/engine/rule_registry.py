@@ -1,0 +1,210 @@
+"""How rules are found (entry points, local folders) and selected."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+
+from tclint.analysis.graph_rule import GraphRule
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError, closest
+from tclint.core.finding import Finding
+from tclint.core.rule import CODE_PATTERN, NAME_PATTERN, Rule
+from tclint.engine.rule_index import PACKAGE, indexed_rules
+from tclint.source.source_rule import SourceRule
+
+ENTRY_POINT_GROUP = "tclint.rules"
+
+
+def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
+    """Every rule class: of installed packages that register in the entry-point group, then local ones,
+    sorted by code.
+
+    Args:
+        local: files or folders with modules that list rule classes in `RULES`.
+
+    Raises:
+        UsageError: a rule module cannot be imported, or two rules share a code or a name and are not the
+            two sides of one rule: a GraphRule for traced models and a SourceRule for what is only read.
+    """
+    return _found(local, indexed=False)
+
+
+def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
+    """As `all_rules`; with `indexed`, tclint's own are stand-ins that import their rule when it runs."""
+    found: list[type[Rule]] = []
+    # An editable install can show one entry point twice, through its finder and its dist-info.
+    points = {point.value: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    for value in sorted(points):
+        try:
+            own = indexed_rules() if indexed and value == PACKAGE else None
+            module = points[value].load() if own is None else None
+        except Exception as error:
+            raise UsageError(
+                f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
+                "reinstall or remove it."
+            ) from error
+        found.extend(own if own is not None else _rules_of(module, value))
+    for path in local:
+        for file in _python_files(path):
+            found.extend(_rules_of(_import_file(file), file))
+    _check_unique(found)
+    return sorted(found, key=_order)
+
+
+def _order(rule: type[Rule]) -> tuple[str, bool]:
+    """By code; of two sides the one for traced models comes first."""
+    return rule.code, issubclass(rule, SourceRule)
+
+
+def load_rules(settings: Settings) -> list[Rule]:
+    """Instances of the rules that the settings select, sorted by code.
+
+    Raises:
+        UsageError: a selector names no rule.
+    """
+    rules = _found(settings.rules, indexed=True)
+    if settings.select:
+        chosen = _matching(settings.select, rules)
+    else:
+        chosen = {rule for rule in rules if rule.enabled_by_default}
+    chosen |= _matching(settings.extend_select, rules)
+    chosen -= _matching(settings.ignore, rules)
+    return [rule() for rule in rules if rule in chosen]
+
+
+class Selection:
+    """The rules of a run: everything that the settings select anywhere, and which of it counts where.
+
+    Raises:
+        UsageError: a selector names no rule.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._sides_by_settings: dict[Settings, frozenset[tuple[str, bool]]] = {}
+        chosen = {_order(type(rule)): rule for rule in load_rules(settings)}
+        for override in settings.overrides:
+            on_path = settings.selecting(override.select, override.extend_select, override.ignore)
+            chosen.update((_order(type(rule)), rule) for rule in load_rules(on_path))
+        self.rules: list[Rule] = [chosen[order] for order in sorted(chosen)]
+        self._known = frozenset(code for code, _ in chosen)
+
+    def allows(self, finding: Finding) -> bool:
+        """True if the finding's rule is selected for the finding's path; tclint's own findings always are.
+
+        Of a rule's two sides, one may be off by default: a finding without a target is that for sources.
+        """
+        if finding.code not in self._known:
+            return True
+        on_path = self._settings.for_path(finding.location.path)
+        if on_path not in self._sides_by_settings:
+            rules = load_rules(on_path)
+            self._sides_by_settings[on_path] = frozenset(
+                (rule.code, isinstance(rule, SourceRule)) for rule in rules
+            )
+        return (finding.code, finding.target is None) in self._sides_by_settings[on_path]
+
+
+def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule], ...]:
+    """The rule of that code or name: one class, or the sides for traced models and for sources.
+
+    Raises:
+        UsageError: there is none; the message names the closest.
+    """
+    rules = all_rules(local)
+    code, name = code_or_name.upper(), code_or_name.lower()
+    found = tuple(rule for rule in rules if code == rule.code or name == rule.name)
+    if not found:
+        raise UsageError(_unknown(code_or_name, rules))
+    return found
+
+
+def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type[Rule]]:
+    chosen: set[type[Rule]] = set()
+    for selector in selectors:
+        if selector.upper() == "ALL":
+            chosen.update(rules)
+            continue
+        hits = {
+            rule
+            for rule in rules
+            if rule.name == selector.lower() or (selector and rule.code.startswith(selector.upper()))
+        }
+        if not hits:
+            raise UsageError(_unknown(selector, rules))
+        chosen |= hits
+    return chosen
+
+
+def _unknown(selector: str, rules: Sequence[type[Rule]]) -> str:
+    known = [rule.code for rule in rules] + [rule.name for rule in rules]
+    guess = closest(selector.upper(), known) or closest(selector.lower(), known)
+    return f"No rule is called {selector!r}.{guess} `tclint rules` lists them."
+
+
+def _rules_of(module: ModuleType | None, origin: str) -> list[type[Rule]]:
+    listed = getattr(module, "RULES", None)
+    if listed is None:
+        raise UsageError(f"The rule module {origin!r} defines no RULES tuple.")
+    for rule in listed:
+        if not (isinstance(rule, type) and issubclass(rule, GraphRule | SourceRule)):
+            raise UsageError(f"{rule!r} in RULES of {origin!r} is not a GraphRule or SourceRule class.")
+        if not CODE_PATTERN.fullmatch(rule.code) or not NAME_PATTERN.fullmatch(rule.name):
+            raise UsageError(
+                f"Rule {rule.__name__} of {origin!r} needs a code such as 'ABC001' and a kebab-case name; "
+                f"it has {rule.code!r} and {rule.name!r}."
+            )
+    return list(listed)
+
+
+def _python_files(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        names = sorted(os.listdir(path))
+        return [
+            os.path.join(path, name) for name in names if name.endswith(".py") and not name.startswith("_")
+        ]
+    raise UsageError(f"The local rules path {path!r} does not exist; mend `rules` in [tool.tclint].")
+
+
+def _import_file(path: str) -> ModuleType:
+    absolute = os.path.abspath(path)
+    name = "tclint_local_rules." + os.path.splitext(os.path.basename(absolute))[0]
+    spec = importlib.util.spec_from_file_location(name, absolute)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"The local rule file {path!r} cannot be imported.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(
+            f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+        ) from error
+    return module
+
+
+def _check_unique(rules: Sequence[type[Rule]]) -> None:
+    seen: dict[tuple[str, bool], type[Rule]] = {}
+    names: dict[str, str] = {}
+    for rule in rules:
+        side = issubclass(rule, SourceRule)
+        for key in (rule.code, rule.name):
+            other = seen.setdefault((key, side), rule)
+            if other is not rule:
+                raise _both_claim(key, other, rule)
+        for key, value in ((rule.code, rule.name), (rule.name, rule.code)):
+            if names.setdefault(key, value) != value:
+                raise _both_claim(key, seen[key, not side], rule)
+
+
+def _both_claim(key: str, one: type[Rule], other: type[Rule]) -> UsageError:
+    return UsageError(
+        f"Rules {one.__module__}.{one.__name__} and {other.__module__}.{other.__name__} both claim {key!r}."
+    )

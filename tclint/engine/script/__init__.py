@@ -1,0 +1,1 @@
+"""What a training script given beside a model says about how the model runs."""

@@ -1,0 +1,122 @@
+"""What scripts say to frameworks that own the training loop: Accelerate, Fabric, Lightning, transformers.
+
+Only what is written as an argument, and known without running, counts: a framework's own defaults differ
+from version to version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tclint.config.settings import OPTIMIZERS, Precision
+from tclint.source.syntax.tables import Call, Expression
+
+MARKERS = (b"TrainingArguments(", b"training_step", b"Trainer(")
+"""Bytes of a script that trains without a backward() of its own."""
+
+_ACCELERATE: Mapping[object, Precision] = {"fp16": "fp16", "bf16": "bf16", "no": "tf32-cudnn"}
+"""fp32 is torch's own: TF32 in cuDNN, unless the script switches it."""
+# lightning/fabric/connector.py, _PRECISION_INPUT_STR; what is not here runs in something that has no price.
+_LIGHTNING: Mapping[object, Precision] = {
+    "16-mixed": "fp16",
+    "bf16-mixed": "bf16",
+    "16-true": "pure-fp16",
+    "bf16-true": "pure-bf16",
+    "32-true": "tf32-cudnn",
+    "64-true": "fp64",
+    16: "fp16",
+    "16": "fp16",
+    "bf16": "bf16",
+    32: "tf32-cudnn",
+    "32": "tf32-cudnn",
+    64: "fp64",
+    "64": "fp64",
+}
+# transformers/training_args.py, OptimizerNames.
+_TRANSFORMERS_OPTIMIZERS: Mapping[object, str] = {
+    "adamw_torch": "adamw",
+    "adamw_torch_fused": "adamw-fused",
+    "adamw_bnb_8bit": "adamw-8bit",
+    "adamw_8bit": "adamw-8bit",
+    "sgd": "sgd",
+    "adagrad": "adagrad",
+    "rmsprop": "rmsprop",
+}
+
+Known = Callable[[Expression | None], object]
+"""The value of an argument that is known without running; None where it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One setting that a call states."""
+
+    setting: str
+    value: object
+    words: str
+
+
+def said(qualified: str, call: Call, known: Known) -> Iterator[Said]:
+    """What a call of a framework's own name says.
+
+    Args:
+        qualified: 'accelerate.Accelerator', ...
+        call: the call.
+        known: evaluates an argument.
+    """
+    given = {argument.keyword: known(argument.value) for argument in call.arguments if argument.keyword}
+    package, _, name = qualified.rpartition(".")
+    root = package.partition(".")[0]
+    if root == "accelerate":
+        yield from _of_accelerate(name, given)
+    elif root in ("lightning", "pytorch_lightning", "lightning_fabric") and name in ("Trainer", "Fabric"):
+        yield from _of_lightning(name, given)
+    elif root == "transformers" and name.endswith("TrainingArguments"):
+        yield from _of_transformers(given)
+    elif qualified == "torch.nn.parallel.DistributedDataParallel" and given.get("find_unused_parameters"):
+        yield Said("find_unused_parameters", True, "DistributedDataParallel with find_unused_parameters=True")
+
+
+def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[Said]:
+    if name == "Accelerator":
+        mixed = given.get("mixed_precision")
+        if mixed in _ACCELERATE:
+            yield Said("precision", _ACCELERATE[mixed], f"Accelerator with mixed_precision={mixed!r}")
+        yield from _accumulation(name, "gradient_accumulation_steps", given)
+    elif name == "DistributedDataParallelKwargs" and given.get("find_unused_parameters"):
+        yield Said("find_unused_parameters", True, f"{name} with find_unused_parameters=True")
+
+
+def _of_lightning(name: str, given: Mapping[str, object]) -> Iterator[Said]:
+    precision = given.get("precision")
+    if precision in _LIGHTNING and not isinstance(precision, bool):
+        yield Said("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
+    yield from _accumulation(name, "accumulate_grad_batches", given)
+    strategy = given.get("strategy")
+    if isinstance(strategy, str) and strategy.endswith("find_unused_parameters_true"):
+        yield Said("find_unused_parameters", True, f"{name} with strategy={strategy!r}")
+
+
+def _of_transformers(given: Mapping[str, object]) -> Iterator[Said]:
+    for flag, precision in (("bf16", "bf16"), ("fp16", "fp16")):
+        if given.get(flag) is True:
+            yield Said("precision", precision, f"TrainingArguments with {flag}=True")
+    batch = given.get("per_device_train_batch_size")
+    if isinstance(batch, int) and batch > 0:
+        yield Said("batch", batch, f"TrainingArguments with per_device_train_batch_size={batch}")
+    yield from _accumulation("TrainingArguments", "gradient_accumulation_steps", given)
+    if given.get("torch_compile") is True:
+        yield Said("compiled", True, "TrainingArguments with torch_compile=True")
+    optimizer = _TRANSFORMERS_OPTIMIZERS.get(given.get("optim"))
+    if optimizer in OPTIMIZERS:
+        yield Said("optimizer", optimizer, f"TrainingArguments with optim={given['optim']!r}")
+    if given.get("ddp_find_unused_parameters") is True:
+        words = "TrainingArguments with ddp_find_unused_parameters=True"
+        yield Said("find_unused_parameters", True, words)
+
+
+def _accumulation(name: str, keyword: str, given: Mapping[str, object]) -> Iterator[Said]:
+    batches = given.get(keyword)
+    if isinstance(batches, int) and batches > 1:
+        yield Said("accumulation", batches, f"{name} with {keyword}={batches}")

@@ -1,0 +1,114 @@
+"""The precision that a training script runs in: its autocast regions and its TF32 switches."""
+
+from __future__ import annotations
+
+from tclint.config.settings import Precision
+from tclint.engine.script.reading import (
+    Stated,
+    agreed,
+    argument_of,
+    assignments,
+    calls,
+    certain,
+    holds_on_gpu,
+    runs_always,
+    stated_at,
+    with_default,
+)
+from tclint.source.context import SourceContext
+from tclint.source.names.frameworks import names
+from tclint.source.syntax.tables import method_of
+
+_PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def precision_of_autocast(context: SourceContext) -> Stated | None:
+    found = []
+    for function in context.tables.functions:
+        for region in context.amp.autocasts.regions(function):
+            autocast = region.autocast
+            on_gpu = autocast.devices is None or "cuda" in autocast.devices
+            if (
+                autocast.enabled is False
+                or not on_gpu
+                or not context.amp.gradients_on(function, region.block)
+            ):
+                continue
+            precision = _PRECISIONS.get(autocast.dtype or "")
+            words = f"autocast in {autocast.dtype or 'a dtype known at run time only'}"
+            if autocast.enabled is None:
+                call = next((e.call for _, e in calls(context) if e.call.site == autocast.site), None)
+                enabled = call and argument_of(call, "enabled")
+                on, default = with_default(context, function, enabled)
+                if on is not True and not (enabled and holds_on_gpu(context, function, enabled)):
+                    continue  # switched on or off at run time, or off by default
+                words += default
+            found.append(stated_at(context, "precision", precision, region.site, words))
+    same = agreed(found)
+    return same if same is not None and same.value is not None else None
+
+
+_MATMUL_PRECISIONS = {"highest": False, "high": True, "medium": True}
+_TF32_SWITCHES = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
+_FP32_PRECISIONS: dict[tuple[bool, bool], Precision] = {
+    (False, False): "fp32",
+    (False, True): "tf32-cudnn",
+    (True, False): "tf32-matmul",
+    (True, True): "tf32",
+}
+"""By the two TF32 switches, of matrix products and of cuDNN; torch's defaults are off and on."""
+_OTHER_PRECISIONS = (
+    "half",
+    "bfloat16",
+    "float16",
+    "autocast",
+    "fp16",
+    "bf16",
+    "deepspeed",
+    "mixed_precision",
+)
+
+
+def precision_without_autocast(context: SourceContext) -> Stated | None:
+    """fp32 and the TF32 switches; only where the file trains by itself, in no other precision."""
+    tables = context.tables
+    imports = (item.qualified for function in tables.functions for item in function.imports)
+    if any(names().framework_of(qualified) for qualified in imports):
+        return None
+    if any(word in identifier.lower() for identifier in tables.identifiers for word in _OTHER_PRECISIONS):
+        return None
+    backward = next((e for _, e in calls(context) if method_of(e.call)[1] == "backward"), None)
+    if backward is None:
+        return None
+    switches = tf32_switches(context)
+    if switches is None:
+        return None
+    precision, words, site = switches
+    if site is None:
+        words, site = "a backward pass, and no autocast or TF32 switch in this script", backward.call.site
+    return stated_at(
+        context, "precision", precision, site, f"no autocast, and {words}" if switches[2] else words
+    )
+
+
+def tf32_switches(context: SourceContext) -> tuple[Precision, str, int | None] | None:
+    """What float32 is under the script's TF32 switches, and the last of them; None where it is not known."""
+    switches: dict[str, bool] = {}
+    words, site = "", None
+    for function, event in calls(context):
+        if "torch.set_float32_matmul_precision" in context.resolver.called(function, event.call):
+            level = certain(context, function, argument_of(event.call, "precision", 0))
+            if level not in _MATMUL_PRECISIONS or not runs_always(function, event.block, context):
+                return None
+            switches[_TF32_SWITCHES[0]] = _MATMUL_PRECISIONS[str(level)]
+            words, site = f"float32 matrix products in {level!r} precision", event.call.site
+    for function, assignment in assignments(context):
+        symbols = {name for t in assignment.targets for name in context.resolver.qualified(function, t)}
+        for switch in symbols & set(_TF32_SWITCHES):
+            on = certain(context, function, assignment.value)
+            if not isinstance(on, bool) or not runs_always(function, assignment.block, context):
+                return None
+            switches[switch] = on
+            words, site = f"{switch.removeprefix('torch.backends.')} = {on}", assignment.site
+    matmul, cudnn = (switches.get(name, name == _TF32_SWITCHES[1]) for name in _TF32_SWITCHES)
+    return _FP32_PRECISIONS[matmul, cudnn], words, site

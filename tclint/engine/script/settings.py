@@ -1,0 +1,253 @@
+"""What a training script given beside a model says about how the model runs.
+
+`tclint model.py:build_model train.py` prices the step that train.py runs: its autocast dtype and TF32
+switches, torch.compile, channels_last, the DataLoader's batch and the optimizer, whether it says so to torch
+or to a framework. Flags and configuration win over the script. An option (`args.batch_size`, a field of a
+configuration class) counts with its default, and is called one; what cannot be decided without running the
+script is left as it was set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tclint.config.settings import OPTIMIZERS, Settings
+from tclint.engine.script.frameworks import MARKERS, said
+from tclint.engine.script.precision import precision_of_autocast, precision_without_autocast, tf32_switches
+from tclint.engine.script.reading import (
+    Stated,
+    agreed,
+    argument_of,
+    calls,
+    certain,
+    options_above,
+    runs_always,
+    stated_at,
+    with_default,
+)
+from tclint.graph.ops.graph import Assumption
+from tclint.graph.ops.spec import Site
+from tclint.source.context import SourceContext
+from tclint.source.names.resolve import Symbol
+from tclint.source.syntax.discovery import discover
+from tclint.source.syntax.parse import NotPython, decode, parse
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
+from tclint.source.syntax.tables import Assignment, CallEvent, Function, method_of
+
+MOST_SCRIPTS = 20
+"""More files with a training loop than this are a library of examples, none of which is the model's."""
+
+
+def join(
+    paths: Sequence[str], targets: Sequence[str], settings: Settings
+) -> tuple[Settings, tuple[Assumption, ...]]:
+    """The settings with what the scripts say, and one assumption for each thing taken from them.
+
+    Args:
+        paths: existing files and folders of the source pass.
+        targets: the models; their own files may hold the autocast region, so that its absence elsewhere
+            means nothing.
+        settings: what the user set; `settings.explicit` names what no script overrides.
+    """
+    scripts = [context for path in discover(paths, settings)[0] if (context := _script(path)) is not None]
+    if len(scripts) > MOST_SCRIPTS:
+        return settings, ()
+    by_setting: dict[str, list[Stated]] = {}
+    for context in scripts:
+        for stated in statements(context, autocast_elsewhere=_mentions_autocast(targets)):
+            by_setting.setdefault(stated.setting, []).append(stated)
+    changes: dict[str, Any] = {}
+    notes: list[Assumption] = []
+    for name, same in by_setting.items():
+        first = same[0]
+        site = Site(first.path, first.line)
+        if len({stated.value for stated in same}) > 1:
+            words = " and ".join(dict.fromkeys(stated.words for stated in same))
+            notes.append(Assumption(f"{_kept(name, settings)}: the scripts say {words}", site))
+        elif _is_explicit(name, settings):
+            if getattr(settings, name) != first.value:
+                notes.append(
+                    Assumption(f"{_kept(name, settings)} as set; the script says {first.words}", site)
+                )
+        else:
+            changes[name] = first.value
+            notes.append(Assumption(f"{_LABELS[name]} {_shown(first.value)}: {first.words}", site))
+    return replace(settings, **changes), tuple(notes)
+
+
+def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> Iterator[Stated]:
+    """What one script says with certainty, at most one statement for each setting."""
+    told = _told_frameworks(context)
+    if "precision" in told:
+        autocast_elsewhere = True  # the framework's own
+        if told["precision"].value == "tf32-cudnn":
+            switches = tf32_switches(context)
+            told["precision"] = replace(told["precision"], value=switches[0] if switches else None)
+    yield from (stated for stated in told.values() if stated.value is not None)
+    for find in (precision_of_autocast, _compiled, _layout, _batch, _optimizer):
+        found = find(context)
+        if found is not None and found.setting not in told:
+            yield found
+    if not autocast_elsewhere and precision_of_autocast(context) is None:
+        found = precision_without_autocast(context)
+        if found is not None:
+            yield found
+
+
+_LABELS = {
+    "precision": "precision",
+    "compiled": "compiled:",
+    "layout": "memory format",
+    "batch": "batch",
+    "accumulation": "accumulation",
+    "optimizer": "optimizer",
+    "find_unused_parameters": "gradients sent in order of registration:",
+}
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _kept(name: str, settings: Settings) -> str:
+    value = getattr(settings, name)
+    return f"{_LABELS[name]} {'as the inputs have it' if value is None else _shown(value)}"
+
+
+def _is_explicit(name: str, settings: Settings) -> bool:
+    return name in settings.explicit or getattr(settings, name) != getattr(Settings(), name)
+
+
+# --- finding scripts
+
+
+def _script(path: str) -> SourceContext | None:
+    """The file, if it has a training loop."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_SOURCE_BYTES + 1)
+        if len(data) > MAX_SOURCE_BYTES or not any(mark in data for mark in (b"backward(", *MARKERS)):
+            return None
+        return SourceContext.of(path, parse(decode(data)), Settings())
+    except (OSError, NotPython):
+        # The source pass reports what cannot be read; it is not this one's business to fail.
+        return None
+
+
+def _mentions_autocast(targets: Sequence[str]) -> bool:
+    for target in targets:
+        try:
+            with open(target.rsplit(":", 1)[0], "rb") as file:
+                if b"autocast" in file.read():
+                    return True
+        except OSError:
+            return True  # a module by its import name: its file is not known here
+    return False
+
+
+# --- what is said
+
+
+def _told_frameworks(context: SourceContext) -> dict[str, Stated]:
+    """By setting: what calls of frameworks say, where all of them agree."""
+    found: dict[str, list[Stated]] = {}
+    for function, event in calls(context):
+        for qualified in context.resolver.called(function, event.call):
+            for item in said(qualified, event.call, lambda value: certain(context, function, value)):  # noqa: B023
+                stated = stated_at(context, item.setting, item.value, event.call.site, item.words)
+                found.setdefault(item.setting, []).append(stated)
+    return {setting: same[0] for setting, same in found.items() if agreed(same) is not None}
+
+
+def _compiled(context: SourceContext) -> Stated | None:
+    for function, event in calls(context):
+        if "torch.compile" not in context.resolver.called(function, event.call):
+            continue
+        disabled = certain(context, function, argument_of(event.call, "disable"))
+        if not disabled and runs_always(function, event.block, context):
+            words = "torch.compile" + options_above(context, function, event.block)
+            return stated_at(context, "compiled", True, event.call.site, words)
+    return None
+
+
+_LAYOUTS = ("torch.channels_last", "torch.channels_last_3d")
+
+
+def _layout(context: SourceContext) -> Stated | None:
+    """Weights or images in channels_last: torch then runs its convolutions in it."""
+    for function, event in calls(context):
+        if method_of(event.call)[1] not in ("to", "cuda", "contiguous"):
+            continue
+        value = certain(context, function, argument_of(event.call, "memory_format"))
+        if not isinstance(value, Symbol) or value.qualified not in _LAYOUTS:
+            continue
+        if runs_always(function, event.block, context):
+            words = value.qualified.rpartition(".")[2] + options_above(context, function, event.block)
+            return stated_at(context, "layout", "channels_last", event.call.site, words)
+    return None
+
+
+_NOT_TRAINING = ("val", "test", "eval", "valid")
+
+
+def _batch(context: SourceContext) -> Stated | None:
+    """The batch of the loaders that training uses: those that shuffle, else those not named after tests."""
+    shuffling, others = [], []
+    for function, event in calls(context):
+        called = context.resolver.called(function, event.call)
+        if not any(name.endswith(".DataLoader") and name.startswith("torch.") for name in called):
+            continue
+        size, default = with_default(context, function, argument_of(event.call, "batch_size", 1))
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            return None
+        words = f"DataLoader with batch_size={size}{default}"
+        stated = stated_at(context, "batch", size, event.call.site, words)
+        shuffle = argument_of(event.call, "shuffle", 2)
+        if shuffle is not None and certain(context, function, shuffle) is not False:
+            shuffling.append(stated)
+        elif not any(word in name for name in _target(function, event) for word in _NOT_TRAINING):
+            others.append(stated)
+    return agreed(shuffling or others)
+
+
+def _target(function: Function, event: CallEvent) -> tuple[str, ...]:
+    """The names that the call's value is assigned to."""
+    for other in function.events:
+        if isinstance(other, Assignment) and other.value == event.call:
+            return tuple(target.lower() for target in other.targets)
+    return ()
+
+
+_OPTIMIZER_NAMES = {
+    "torch.optim.AdamW": "adamw",
+    "torch.optim.Adam": "adam",
+    "torch.optim.SGD": "sgd",
+    "torch.optim.RMSprop": "rmsprop",
+    "torch.optim.Adagrad": "adagrad",
+    "bitsandbytes.optim.AdamW8bit": "adamw-8bit",
+}
+
+
+def _optimizer(context: SourceContext) -> Stated | None:
+    found = []
+    for function, event in calls(context):
+        called = context.resolver.called(function, event.call)
+        base: str | None = next((_OPTIMIZER_NAMES[name] for name in called if name in _OPTIMIZER_NAMES), None)
+        if base is None:
+            continue
+        if any(argument.star for argument in event.call.arguments):
+            return None
+        # momentum is SGD's third parameter.
+        momentum = certain(context, function, argument_of(event.call, "momentum", 2))
+        name = f"{base}-momentum" if base == "sgd" and momentum else base
+        fused = argument_of(event.call, "fused")
+        if fused is not None and context.resolver.evaluate(function, fused).values != (False,):
+            # `fused=on_gpu`: on a GPU, it is.
+            name += "-fused"
+        if name in OPTIMIZERS:
+            words = f"torch.optim.{called[0].rpartition('.')[2]}" + (" (fused)" if "-fused" in name else "")
+            words = called[0] if base == "adamw-8bit" else words
+            found.append(stated_at(context, "optimizer", name, event.call.site, words))
+    return agreed(found)

@@ -1,0 +1,179 @@
+"""Lint source files: find them, filter them by their bytes, parse what is left, run the rules."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding, Location
+from tclint.core.garbage import without_garbage_collection
+from tclint.core.rule import apply_rule
+from tclint.source.names.frameworks import extended, names
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.discovery import Skipped, discover
+from tclint.source.syntax.outlines import plausible
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
+
+if TYPE_CHECKING:
+    from tclint.source.syntax.cache import TablesCache
+
+_RECURSION_LIMIT = 6_000
+"""A sum of a thousand terms nests a thousand levels, at up to five frames each."""
+
+Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
+"""Makes something more of one file's findings: path, text, findings -> findings."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceResult:
+    """What the source pass found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    files: int = 0
+    """Python files looked at, those that no rule concerns included."""
+    parsed: int = 0
+    """Files whose tables were needed, parsed now or in an earlier run."""
+    paths: tuple[str, ...] = ()
+    """The files looked at, absolute."""
+    marked: Mapping[str, str] = field(default_factory=dict)
+    """Those that say `tclint:` somewhere, with their text: only they can hold suppressions."""
+    digests: Mapping[str, bytes] = field(default_factory=dict)
+    """SHA-256 of those with findings or marks, as they were read."""
+
+
+def lint(
+    paths: Sequence[str],
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    *,
+    contents: Mapping[str, bytes] | None = None,
+    finish: Finish | None = None,
+) -> SourceResult:
+    """Run source rules over files and folders, executing none of them.
+
+    A file that cannot be read or parsed is listed in `skipped`; the others go on. Findings come in the
+    order of the paths, files sorted within a folder, then by position.
+
+    Args:
+        contents: by absolute path, bytes that stand for those on the disk: files that are being edited.
+        finish: called with the path, text and findings of every file that has some.
+
+    Raises:
+        TargetError: a path does not exist, or is neither a folder nor a Python file.
+    """
+    with extended(settings.frameworks):
+        names()  # what is wrong with the user's files is said before anything is read
+    files, skipped = discover(paths, settings)
+    contents = contents or {}
+    prefilter = Prefilter.of(rules)
+    # Rules are asked about the settings when a file could concern them: some have to read data for it.
+    applies = cache(lambda rule: rule.applies(settings))
+    open_cache = cache(lambda: _cache_of(settings))
+    tables_cache: TablesCache | None = None
+    findings: list[Finding] = []
+    parsed_files = 0
+    marked: dict[str, str] = {}
+    digests: dict[str, bytes] = {}
+    for path in files:
+        try:
+            data = contents[path] if path in contents else _read(path)
+        except OSError as error:
+            skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
+            continue
+        if b"tclint:" in data.lower():
+            marked[path] = data.decode("utf-8-sig", "replace")
+            digests[path] = hashlib.sha256(data).digest()
+        concerned = (
+            [rule for rule in applicable(rules, data) if applies(rule)] if prefilter.passes(data) else ()
+        )
+        if not concerned:
+            continue
+        tables_cache = open_cache()
+        concerned = (tables_cache.plausible if tables_cache is not None else plausible)(concerned, data)
+        if not concerned:
+            continue
+        outcome = _lint_file(path, data, concerned, settings, finish, tables_cache)
+        if isinstance(outcome, Skipped):
+            skipped.append(outcome)
+        else:
+            parsed_files += 1
+            findings.extend(outcome)
+            if outcome:
+                digests[path] = hashlib.sha256(data).digest()
+    if tables_cache is not None:
+        tables_cache.limit()
+    return SourceResult(findings, skipped, len(files), parsed_files, tuple(files), marked, digests)
+
+
+def _cache_of(settings: Settings) -> TablesCache | None:
+    from tclint.source.syntax.cache import TablesCache
+
+    return TablesCache.of(settings)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def lint_text(
+    text: str,
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    path: str = "<text>",
+    cache: TablesCache | None = None,
+) -> list[Finding]:
+    """Findings of one program given as text.
+
+    Args:
+        cache: where its tables may be kept; None: nowhere.
+
+    Raises:
+        NotPython: it cannot be parsed.
+    """
+    from tclint.source.context import SourceContext
+    from tclint.source.syntax.parse import parse
+
+    parse_text = cache.parse if cache is not None else parse
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    try:
+        with extended(settings.frameworks), without_garbage_collection():
+            context = SourceContext.of(path, parse_text(text), settings)
+            found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+    finally:
+        sys.setrecursionlimit(limit)
+    return sorted(found, key=_position)
+
+
+def _lint_file(
+    path: str,
+    data: bytes,
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    finish: Finish | None,
+    cache: TablesCache | None,
+) -> list[Finding] | Skipped:
+    from tclint.source.syntax.parse import NotPython, decode
+
+    if len(data) > MAX_SOURCE_BYTES:
+        return Skipped(path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed")
+    try:
+        text = decode(data)
+        found = lint_text(text, rules, settings, path, cache)
+        return finish(path, text, found) if finish is not None and found else found
+    except NotPython as error:
+        return Skipped(path, str(error))
+    except Exception as error:
+        # One strange file must not end the run; the user sees which one it was.
+        return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
+
+
+def _position(finding: Finding) -> tuple[int, int, str]:
+    return finding.location.line, finding.location.column, finding.code

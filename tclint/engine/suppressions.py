@@ -1,0 +1,248 @@
+"""`# tclint: ignore[rule] reason` and `# tclint: file-ignore[rule]` comments."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tclint.analysis.graph_rule import GraphRule
+from tclint.core.finding import Edit, Effect, Finding, Fix, Location
+from tclint.core.rule import CRASH_CODE, Rule
+
+_DIRECTIVE = re.compile(
+    r"#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*(?:\[(?P<rules>[^\]]*)\])?", re.IGNORECASE
+)
+_LAYOUT_TOKENS = frozenset(
+    {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+)
+
+
+@dataclass(slots=True)
+class Suppression:
+    """One directive and the lines it speaks for."""
+
+    line: int
+    """Where the comment stands, from 1."""
+    rules: tuple[str, ...]
+    """Codes, code prefixes or names as written; empty: every rule."""
+    first_line: int
+    last_line: int
+    whole_file: bool = False
+    used: set[str] = field(default_factory=set)
+    """Those of `rules` that silenced a finding ('' for a bare directive)."""
+    column: int = 1
+    """Where the comment begins, from 1."""
+    comment: str = ""
+    """As written; '' where the text cannot be tokenized."""
+    line_text: str = ""
+    """The line that the comment stands on, without its end."""
+
+    def matches(self, finding: Finding) -> bool:
+        """True, and remembered as used, if it silences the finding."""
+        if not self.whole_file:
+            end_line = finding.location.end_line or finding.location.line
+            if end_line < self.first_line or finding.location.line > self.last_line:
+                return False
+        if not self.rules:
+            self.used.add("")
+            return True
+        for rule in self.rules:
+            if rule.lower() == finding.name or finding.code.startswith(rule.upper()):
+                self.used.add(rule)
+                return True
+        return False
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Rules named that silenced nothing; ('',) for a bare directive that did not."""
+        return tuple(rule for rule in (self.rules or ("",)) if rule not in self.used)
+
+
+def parse_suppressions(text: str) -> list[Suppression]:
+    """All directives of a Python source, in order.
+
+    A directive at the end of a statement's first or last line, or alone above it, speaks for the whole
+    statement; inside brackets it speaks for its own line, or alone on a line for the next one. A text
+    that cannot be tokenized is searched line by line, each directive speaking for its own line.
+    """
+    if "tclint:" not in text.lower():
+        return []
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        return _from_tokens(tokens, text.split("\n"))
+    except (tokenize.TokenError, SyntaxError, IndentationError):
+        found = (
+            _directive(match, number)
+            for number, line in enumerate(text.splitlines(), start=1)
+            if (match := _DIRECTIVE.search(line))
+        )
+        return list(found)
+
+
+def _directive(match: re.Match[str], line: int) -> Suppression:
+    listed = match["rules"] or ""
+    rules = tuple(rule.strip() for rule in listed.split(",") if rule.strip())
+    return Suppression(line, rules, line, line, whole_file=match["verb"].lower() == "file-ignore")
+
+
+def _from_tokens(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> list[Suppression]:
+    statements = _statement_ranges(tokens)
+    code_lines = sorted(
+        {token.start[0] for token in tokens if token.type not in _LAYOUT_TOKENS and token.string.strip()}
+    )
+    found = []
+    for token in tokens:
+        match = _DIRECTIVE.match(token.string) if token.type == tokenize.COMMENT else None
+        if match is None:
+            continue
+        suppression = _directive(match, token.start[0])
+        suppression.column, suppression.comment = token.start[1] + 1, token.string
+        suppression.line_text = lines[token.start[0] - 1]
+        alone = not suppression.line_text[: token.start[1]].strip()
+        anchor = suppression.line
+        if alone:
+            anchor = next((line for line in code_lines if line > anchor), anchor)
+        first, last = next(
+            ((first, last) for first, last in statements if first <= anchor <= last), (anchor, anchor)
+        )
+        speaks_for_statement = anchor in (first, last) and (not alone or suppression.line < first)
+        if speaks_for_statement:
+            suppression.first_line, suppression.last_line = first, last
+        else:
+            suppression.first_line = suppression.last_line = anchor
+        found.append(suppression)
+    return found
+
+
+def _statement_ranges(tokens: Sequence[tokenize.TokenInfo]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    first: int | None = None
+    for token in tokens:
+        if token.type == tokenize.NEWLINE:
+            if first is not None:
+                ranges.append((first, token.start[0]))
+            first = None
+        elif token.type not in _LAYOUT_TOKENS and token.type != tokenize.ENDMARKER and first is None:
+            first = token.start[0]
+    return ranges
+
+
+UNUSED_CODE = "TCL002"
+UNUSED_NAME = "unused-suppression"
+
+
+Allows = Callable[[Finding], bool]
+
+
+def apply_suppressions(
+    findings: Sequence[Finding],
+    *,
+    source_paths: Sequence[str],
+    source_rules: Sequence[Rule],
+    graph_rules: Sequence[Rule],
+    marked: Mapping[str, str] | None = None,
+    allows: Allows = lambda _: True,
+) -> tuple[list[Finding], list[Finding]]:
+    """Split findings into those that stand and those that a comment in their file silences.
+
+    A directive that silenced nothing is itself reported, but only where this run could have made it
+    useful: for the rules that ran on that file.
+
+    Args:
+        source_paths: files that the source pass read and could parse.
+        source_rules: rules that ran on those files.
+        graph_rules: rules that ran on the traced models; they can report in any file.
+        marked: texts of the files among `source_paths` that can hold directives; None: read them all.
+        allows: whether a finding's rule is selected on the finding's path.
+    """
+    read = frozenset(source_paths)
+    texts = {path: _read(path) for path in source_paths} if marked is None else marked
+    by_path: dict[str, list[Finding]] = {path: [] for path in source_paths if path in texts}
+    standing: list[Finding] = []
+    silenced: list[Finding] = []
+    for finding in findings:
+        path = finding.location.path
+        if path in read and path not in texts:
+            standing.append(finding)
+        else:
+            by_path.setdefault(path, []).append(finding)
+    for path, found in by_path.items():
+        suppressions = parse_suppressions(texts[path] if path in texts else _read(path))
+        for finding in found:
+            # Every matching directive counts as used, hence no short circuit.
+            hits = [suppression.matches(finding) for suppression in suppressions]
+            (silenced if any(hits) else standing).append(finding)
+        if not suppressions:
+            continue
+        ran = list(source_rules) if path in read else []
+        if any(finding.target is not None for finding in found):
+            ran += graph_rules
+        crashed = {finding.identity for finding in found if finding.code == CRASH_CODE}
+        ran = [rule for rule in ran if rule.code not in crashed and allows(_at(rule, path))]
+        standing.extend(_unused(path, suppressions, ran))
+    return standing, silenced
+
+
+def _at(rule: Rule, path: str) -> Finding:
+    target = "" if isinstance(rule, GraphRule) else None
+    return Finding(rule.code, rule.name, "info", "high", "", Location(path, 1), target=target)
+
+
+def _read(path: str) -> str:
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ""
+
+
+def _unused(path: str, suppressions: Sequence[Suppression], ran: Sequence[Rule]) -> list[Finding]:
+    known = {key for rule in ran for key in (rule.code.lower(), rule.name)}
+    found = []
+    for suppression in suppressions:
+        idle = [rule for rule in suppression.unused if rule.lower() in known]
+        if not idle:
+            continue
+        found.append(
+            Finding(
+                code=UNUSED_CODE,
+                name=UNUSED_NAME,
+                level="info",
+                confidence="high",
+                message=f"This comment silences {', '.join(idle)}, which finds nothing here; remove it.",
+                location=Location(path, suppression.line),
+                effect=Effect(unknown="a suppression costs nothing"),
+                evidence={"rules": idle},
+                fix=_without(path, suppression, idle),
+                identity=",".join(idle),
+            )
+        )
+    return found
+
+
+def _without(path: str, suppression: Suppression, idle: Sequence[str]) -> Fix | None:
+    """Takes the idle rules out of a directive; the whole comment where none is left."""
+    match = _DIRECTIVE.match(suppression.comment)
+    if match is None:
+        return None
+    line, column = suppression.line, suppression.column
+    if len(idle) < len(suppression.rules):
+        start, end = (column + offset for offset in match.span("rules"))
+        kept = ", ".join(rule for rule in suppression.rules if rule not in idle)
+        advice = f"Take {', '.join(idle)} out of the comment."
+        return Fix(advice, "safe", (Edit(path, (line, start), (line, end), kept),))
+    # A comment for another tool may follow behind a second mark.
+    following = suppression.comment.find("#", match.end())
+    before = suppression.line_text[: column - 1]
+    code = before.rstrip(" \t\f")
+    if following >= 0:
+        edit = Edit(path, (line, column), (line, column + following), "")
+    elif code:
+        edit = Edit(path, (line, len(code) + 1), (line, column + len(suppression.comment)), "")
+    else:
+        edit = Edit(path, (line, 1), (line + 1, 1), "")
+    return Fix("Remove the comment.", "safe", (edit,))

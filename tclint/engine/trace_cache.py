@@ -1,0 +1,209 @@
+"""Graphs of declared models, kept between runs: nothing is traced again until a file it rests on changes.
+
+A record is gzipped JSON in `.tclint_cache/` beside the configuration file. It holds the traced graphs, and
+everything that tracing depends on: the trace settings, the versions of what traced, and a hash of every file
+that the model imported or opened. Pricing and rules are not part of it; they run afresh, without torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import sys
+import sysconfig
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.terminal import write_bytes_atomically
+from tclint.graph.ops import Graph
+from tclint.tracing import TraceResult, trace_targets
+
+FOLDER = ".tclint_cache"
+_SCHEMA = 1
+_KEPT = 64
+"""Records in a folder; the oldest go first."""
+_HASHED_BYTES = 64 * 2**20
+"""Of larger files (weights, data) the size and the time of change stand for the content."""
+_TRACE_FIELDS = ("inputs", "input_sets", "arguments", "batch", "network")
+
+
+class TraceCache:
+    """Looks traced models up, and traces those that it does not have."""
+
+    def __init__(self, root: str, say: Callable[[str], None] = lambda _: None) -> None:
+        """Args:
+        root: folder of the configuration file.
+        say: gets a line about every target: why it is traced, or that it is not.
+        """
+        self._folder = Path(root) / FOLDER
+        self._say = say
+
+    def trace(
+        self, targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
+    ) -> Iterator[TraceResult]:
+        """As `tclint.tracing.trace_targets`, which it calls for the targets that are not up to date."""
+        known: dict[str, list[TraceResult]] = {}
+        for target in targets:
+            found = self._load(target, settings)
+            if isinstance(found, str):
+                self._say(f"cache: {target} is traced: {found}")
+            else:
+                self._say(f"cache: {target} is unchanged")
+                known[target] = found
+        missing = [target for target in targets if target not in known]
+        started_ns = time.time_ns()
+        traced: dict[str, list[TraceResult]] = {target: [] for target in missing}
+        # Read to the end before the first is passed on: a target may have several results.
+        for result in trace_targets(missing, settings, on_progress=on_progress) if missing else ():
+            traced[result.target].append(result)
+        for target in missing:
+            self._store(target, settings, traced[target], started_ns)
+        for target in targets:
+            yield from known.get(target) or traced[target]
+
+    def _load(self, target: str, settings: Settings) -> list[TraceResult] | str:
+        """The results, or why there are none."""
+        file = self._file(target, settings)
+        started = time.perf_counter()
+        try:
+            record = json.loads(gzip.decompress(file.read_bytes()))
+        except FileNotFoundError:
+            others = self._folder.glob(f"{_digest(target)}-*.json.gz")
+            return "it was not traced with these settings yet" if any(others) else "it was not traced yet"
+        except (OSError, EOFError, ValueError, zlib.error):
+            return "its record is damaged"
+        try:
+            reason = _difference(record)
+            if reason:
+                return reason
+            return [
+                TraceResult(
+                    target,
+                    Graph.from_json(run["graph"]),
+                    seconds={"read": (time.perf_counter() - started) / len(record["runs"])},
+                    captured_output=str(run["captured_output"]),
+                    input_set=str(run["input_set"]),
+                )
+                for run in record["runs"]
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError):
+            return "its record is damaged"
+
+    def _store(self, target: str, settings: Settings, results: list[TraceResult], started_ns: int) -> None:
+        """Keep what was traced; a model that failed, or whose files changed meanwhile, is not kept."""
+        if not results or any(result.graph is None for result in results):
+            return
+        paths = sorted({path for result in results if result.graph for path in _sources(result.graph)})
+        try:
+            if not paths or any(os.stat(path).st_mtime_ns >= started_ns for path in paths):
+                return
+            files = {path: _content_hash(path) for path in paths}
+        except OSError:
+            return
+        record = {
+            **_environment(),
+            "files": files,
+            "runs": [
+                {
+                    "graph": result.graph.to_json(),
+                    "input_set": result.input_set,
+                    "captured_output": result.captured_output,
+                }
+                for result in results
+                if result.graph is not None
+            ],
+        }
+        # mtime=0: equal records are equal files.
+        data = gzip.compress(json.dumps(record).encode(), compresslevel=5, mtime=0)
+        try:
+            self._folder.mkdir(exist_ok=True)
+            ignore = self._folder / ".gitignore"
+            if not ignore.exists():
+                write_bytes_atomically(str(ignore), b"*\n")
+            write_bytes_atomically(str(self._file(target, settings)), data)
+        except (OSError, UsageError) as error:
+            self._say(f"cache: nothing is kept: {error}")
+            return
+        self._forget_oldest()
+
+    def _file(self, target: str, settings: Settings) -> Path:
+        options = [os.getcwd(), *(getattr(settings, name) for name in _TRACE_FIELDS)]
+        return self._folder / f"{_digest(target)}-{_digest(json.dumps(options))}.json.gz"
+
+    def _forget_oldest(self) -> None:
+        with contextlib.suppress(OSError):
+            records = sorted(self._folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
+            for file in records[_KEPT:]:
+                file.unlink()
+
+
+def _difference(record: dict[str, Any]) -> str:
+    """What changed since the record was made, or ''."""
+    for name, value in _environment().items():
+        if record[name] != value:
+            return _REASONS[name]
+    for path, known in record["files"].items():
+        shown = os.path.relpath(path)
+        try:
+            if _content_hash(path) != known:
+                return f"{shown} changed"
+        except OSError:
+            return f"{shown} is gone"
+    return ""
+
+
+_REASONS = {
+    "schema": "new tclint",
+    "tclint": "new tclint",
+    "torch": "another torch",
+    "python": "another Python",
+    "packages": "the installed packages changed",
+}
+
+
+def _environment() -> dict[str, Any]:
+    """What else a trace depends on; found without importing any of it."""
+    from importlib import metadata
+
+    from tclint.engine.provenance import tool_hash
+
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = ""
+    # Names of the metadata folders carry the versions; reading each of them would take seconds.
+    folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    installed: list[str] = []
+    for folder in sorted(folders):
+        with contextlib.suppress(OSError):
+            installed += sorted(name for name in os.listdir(folder) if name.endswith(("-info", ".pth")))
+    return {
+        "schema": _SCHEMA,
+        "tclint": tool_hash(),
+        "torch": torch,
+        "python": f"{sys.version} {sys.prefix}",
+        "packages": _digest("\n".join(installed)),
+    }
+
+
+def _sources(graph: Graph) -> list[str]:
+    return [str(path) for path in graph.metadata.get("source_files", ())]
+
+
+def _content_hash(path: str) -> str:
+    size = os.stat(path).st_size
+    if size > _HASHED_BYTES:
+        return f"{size} bytes at {os.stat(path).st_mtime_ns}"
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,7 +1,0 @@
-"""GPUs as data: one TOML file per GPU with its datasheet row and its calibration constants."""
-
-from tclint.gpu.calibration import Calibration
-from tclint.gpu.gpu import Gpu, GpuDataError
-from tclint.gpu.loader import all_gpus, load_gpu
-
-__all__ = ["Calibration", "Gpu", "GpuDataError", "all_gpus", "load_gpu"]

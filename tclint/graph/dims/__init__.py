@@ -1,0 +1,1 @@
+"""Coupled dims: which dims of a model must change together."""

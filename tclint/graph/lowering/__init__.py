@@ -1,0 +1,1 @@
+"""From operators to the kernels of a step, forward and backward."""

@@ -1,0 +1,182 @@
+"""A whole traced model: ops in the order they ran, parameters, inputs, and what had to be assumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tclint.graph.ops.op import Op
+from tclint.graph.ops.op_log import OpLog
+from tclint.graph.ops.spec import Site, TensorSpec, itemsize_bytes, numel
+
+if TYPE_CHECKING:
+    import torch
+
+GRAPH_SCHEMA_VERSION = "2"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter or buffer of the model; tied ones appear once, under their first name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool = True
+    """False for buffers and for parameters with requires_grad=False."""
+    is_buffer: bool = False
+    aliases: tuple[str, ...] = ()
+    """Other qualified names of the same tensor (tied weights)."""
+    construct_site: Site | None = None
+    """Where the module that owns it was constructed."""
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * itemsize_bytes(self.dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "trainable": self.trainable,
+            "is_buffer": self.is_buffer,
+            "aliases": list(self.aliases),
+            "construct_site": None if self.construct_site is None else self.construct_site.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Parameter:
+        return cls(
+            name=data["name"],
+            shape=tuple(data["shape"]),
+            dtype=data["dtype"],
+            trainable=data["trainable"],
+            is_buffer=data["is_buffer"],
+            aliases=tuple(data["aliases"]),
+            construct_site=Site.from_json(data["construct_site"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something the tracer could not know and had to guess; shown to the user with its line."""
+
+    what: str
+    site: Site | None = None
+    count: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "site": None if self.site is None else self.site.to_json(),
+            "count": self.count,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Assumption:
+        return cls(data["what"], Site.from_json(data["site"]), data["count"])
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A traced model; `ops[i].index == i`, in the order of execution.
+
+    `inputs` are the tensors the model was called with (with `input_name`), `outputs` what it returned,
+    flattened.
+    """
+
+    ops: Sequence[Op]
+    """A tuple, or the tracer's compact log of them, which is read as one."""
+    parameters: tuple[Parameter, ...] = ()
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    root_site: Site | None = None
+    """Where the user's callable or class is defined: the fallback location of a finding."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """JSON values: torch version, seconds spent building and tracing, the model's class name."""
+
+    def each_op(self) -> Iterator[Op]:
+        """The ops once, in order, in no more memory than they are kept in: `ops` makes all of them."""
+        return self.ops.each() if isinstance(self.ops, OpLog) else iter(self.ops)
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of parameter elements, buffers excluded, tied ones counted once."""
+        return sum(parameter.numel for parameter in self.parameters if not parameter.is_buffer)
+
+    @property
+    def flops(self) -> int:
+        """Forward FLOPs (2 per multiply-add) of all matrix products, attention and recurrent layers."""
+        from tclint.graph.lowering.step import forward_flops
+
+        return forward_flops(self)
+
+    def to_fx(self) -> torch.fx.Graph:
+        """The same operators as nodes of a torch.fx.Graph, for tools that work on those.
+
+        Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names,
+        call_function nodes the operators (OpOverload targets); of an operator written as its parts, the
+        parts. `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the
+        model made while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`,
+        their values are not known. Without such constants `torch.fx.GraphModule(model, graph.to_fx())`
+        computes what the model does, as a tuple.
+
+        Raises:
+            LookupError: an operator of a library that is not imported here, or a graph from before operators
+                were named in full.
+            ImportError: torch is not installed.
+        """
+        from tclint.tracing.record.fx_graph import to_fx
+
+        return to_fx(self)
+
+    def to_json(self) -> str:
+        """One JSON document; `Graph.from_json` gives an equal graph back.
+
+        Operators that repeat others are in it once (tclint.graph.ops.op_log): it is for tclint alone.
+        """
+        return json.dumps(
+            {
+                "schema": GRAPH_SCHEMA_VERSION,
+                "ops": OpLog.of(self.ops).to_json(),
+                "parameters": [parameter.to_json() for parameter in self.parameters],
+                "inputs": [spec.to_json() for spec in self.inputs],
+                "outputs": [spec.to_json() for spec in self.outputs],
+                "assumptions": [assumption.to_json() for assumption in self.assumptions],
+                "root_site": None if self.root_site is None else self.root_site.to_json(),
+                "metadata": self.metadata,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Graph:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: not a graph document, or of another schema version.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("schema") != GRAPH_SCHEMA_VERSION:
+            raise ValueError(f"not a tclint graph of schema version {GRAPH_SCHEMA_VERSION}")
+        try:
+            ops = tuple(OpLog.from_json(data["ops"]).each())
+        except (IndexError, OverflowError):
+            raise ValueError("not a tclint graph: its ops refer to what it does not have") from None
+        return cls(
+            ops=ops,
+            parameters=tuple(Parameter.from_json(parameter) for parameter in data["parameters"]),
+            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+            assumptions=tuple(Assumption.from_json(item) for item in data["assumptions"]),
+            root_site=Site.from_json(data["root_site"]),
+            metadata=data["metadata"],
+        )

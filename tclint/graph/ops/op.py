@@ -1,0 +1,120 @@
+"""One operator of a traced model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+from tclint.core.value_class import value_class
+from tclint.graph.ops.spec import Site, TensorSpec, numel
+
+OpKind = Literal[
+    "linear",
+    "matmul",
+    "conv",
+    "attention",
+    "norm",
+    "softmax",
+    "elementwise",
+    "reduction",
+    "pool",
+    "embedding",
+    "rnn",
+    "loss",
+    "copy",
+    "view",
+    "other",
+]
+OP_KINDS: frozenset[str] = frozenset(get_args(OpKind))
+
+GEMM_KINDS: frozenset[str] = frozenset({"linear", "matmul", "conv", "attention", "rnn"})
+"""Kinds whose work is matrix products, the only work that Tensor Cores do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A dtype conversion that autocast inserts before an op; it costs a read and a write of the tensor."""
+
+    shape: tuple[int, ...]
+    from_dtype: str
+    to_dtype: str
+    parameter: str | None = None
+    """Set for a weight: autocast caches that cast for the rest of the forward pass."""
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+
+class Checkpoint(NamedTuple):
+    """A call of torch.utils.checkpoint: what ran in it runs again in the backward pass."""
+
+    region: int
+    """Number of the call."""
+    is_reentrant: bool
+    """The older kind runs all of the region again; the other stops once it has what backward needs."""
+
+
+@value_class
+class Op:
+    """One operator call at functional granularity (linear, conv2d, scaled_dot_product_attention, add ...).
+
+    Attributes follow the ATen schema of the operator, so that lowering needs no torch: `inputs` are the
+    tensor arguments in schema order, flattened, `input_names` the schema's argument names beside them
+    ('input', 'weight', 'bias'; list arguments as 'tensors[0]', 'tensors[1]', ...), `attributes` every
+    other argument by name, defaults included ('stride', 'padding', 'groups', 'is_causal', ...).
+    """
+
+    index: int
+    name: str
+    """ATen base name without overload and trailing underscore: 'linear', 'conv2d', 'add', 'relu'."""
+    kind: OpKind
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    input_names: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values only."""
+    module_path: str = ""
+    """Qualified name of the innermost module whose forward ran: 'layer4.2.conv2'; '' for the root."""
+    module_type: str = ""
+    """Class name of that module."""
+    construct_site: Site | None = None
+    """The user's line that constructed that module, else the library's line."""
+    construct_library_site: Site | None = None
+    """The library's line, when the user's line only called a library that constructed the module."""
+    call_site: Site | None = None
+    """The user's line that called the operator, else the library's line."""
+    call_library_site: Site | None = None
+    direction: Literal["forward"] = "forward"
+    """Recorded ops run forward; backward work is derived (tclint.graph.lowering.step)."""
+    parent: int | None = None
+    """Index of the composite op (einsum, tensordot, ...) that this op is a part of."""
+    in_place: bool = False
+    differentiable: bool = True
+    """False where the model ran it under no_grad."""
+    has_own_backward: bool = False
+    """Part of a custom autograd.Function: whatever its own derivative, gradients pass as its author wrote."""
+    checkpoint: Checkpoint | None = None
+    autocast_disabled: bool = False
+    """The model takes it out of autocast: `autocast(enabled=False)`, `custom_fwd(cast_inputs=float32)`."""
+    operator: str = ""
+    """torch's full name of the operator, with namespace and overload: 'aten::add_.Tensor'."""
+    casts: tuple[Cast, ...] = ()
+    """What autocast converts before this op; filled in by tclint.cost.transforms.casts, empty as traced."""
+
+    def input(self, name: str) -> TensorSpec | None:
+        """The tensor argument of that schema name, or None where it was not given."""
+        for spec, input_name in zip(self.inputs, self.input_names, strict=False):
+            if input_name == name:
+                return spec
+        return None
+
+    def input_list(self, name: str) -> tuple[TensorSpec, ...]:
+        """The tensors of a list argument ('tensors', 'hx', 'params')."""
+        prefix = name + "["
+        return tuple(
+            spec
+            for spec, input_name in zip(self.inputs, self.input_names, strict=False)
+            if input_name.startswith(prefix)
+        )

@@ -1,0 +1,184 @@
+"""Tensors and source positions, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tclint.core.value_class import value_class
+
+MemoryFormat = Literal["contiguous", "channels_last", "channels_last_3d", "strided"]
+
+# Bytes per element of torch dtypes; sub-byte types are rounded up to what a tensor of them occupies.
+ITEMSIZE_BYTES: dict[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "complex128": 16,
+    "complex64": 8,
+    "complex32": 4,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "bool": 1,
+    "qint8": 1,
+    "quint8": 1,
+    "qint32": 4,
+}
+
+FLOATING_DTYPES = frozenset(name for name in ITEMSIZE_BYTES if name.startswith(("float", "bfloat")))
+
+
+def itemsize_bytes(dtype: str) -> int:
+    """Bytes per element of a torch dtype named without its prefix ('float16').
+
+    Raises:
+        KeyError: the dtype is unknown.
+    """
+    return ITEMSIZE_BYTES[dtype]
+
+
+def numel(shape: Iterable[int]) -> int:
+    """Number of elements of a shape; 1 for a scalar's empty shape."""
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of an N,C,spatial... tensor whose channels are innermost (NHWC, NDHWC), in elements."""
+    batch, channels, *spatial = shape
+    inner: list[int] = []
+    step = max(channels, 1)
+    for size in reversed(spatial):
+        inner.append(step)
+        step *= max(size, 1)
+    del batch
+    return (step, 1, *reversed(inner))
+
+
+def _dense_in_order(shape: tuple[int, ...], strides: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    # The stride of a dimension of size 1 never matters, so torch may store anything there.
+    return all(size == 1 or have == want for size, have, want in zip(shape, strides, expected, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line of source code: where a layer was constructed or an operator called."""
+
+    path: str
+    """As the interpreter knew the file; absolute for files on disk."""
+    line: int
+    function: str = ""
+
+    def __deepcopy__(self, _memo: object) -> Site:
+        return self  # modules, which are copied, carry theirs
+
+    def to_json(self) -> list[Any]:
+        return [self.path, self.line, self.function]
+
+    @classmethod
+    def from_json(cls, data: list[Any] | None) -> Site | None:
+        return None if data is None else cls(data[0], data[1], data[2])
+
+
+@value_class
+class TensorSpec:
+    """One tensor that an operator reads or writes: its metadata and where it came from."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """torch's name without the prefix: 'float32', 'bfloat16', 'int64'."""
+    strides: tuple[int, ...] | None = None
+    """In elements; None where torch has none (sparse layouts)."""
+    parameter: str | None = None
+    """Qualified name of the parameter or buffer that this tensor is, or is computed from alone."""
+    producer: int | None = None
+    """Index of the op that made this tensor; None for inputs, parameters and constants."""
+    output_index: int = 0
+    """Which output of the producer it is."""
+    input_name: str | None = None
+    """Name of the graph input that this tensor is, if it is one."""
+    is_derived: bool = False
+    """It is not the parameter itself, and was computed from it where nothing is recorded."""
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes if dense; expanded (stride 0) dimensions count once, as memory holds them."""
+        if self.strides is None:
+            return self.numel * itemsize_bytes(self.dtype)
+        stored = numel(size if stride else 1 for size, stride in zip(self.shape, self.strides, strict=True))
+        return stored * itemsize_bytes(self.dtype)
+
+    @property
+    def is_floating(self) -> bool:
+        return self.dtype in FLOATING_DTYPES
+
+    @property
+    def memory_format(self) -> MemoryFormat:
+        """How the elements lie in memory; a tensor that is both (C = 1, or 1x1 images) is 'contiguous'."""
+        if self.strides is None:
+            return "strided"
+        if _dense_in_order(self.shape, self.strides, contiguous_strides(self.shape)):
+            return "contiguous"
+        if len(self.shape) in (4, 5) and _dense_in_order(
+            self.shape, self.strides, channels_last_strides(self.shape)
+        ):
+            return "channels_last" if len(self.shape) == 4 else "channels_last_3d"
+        return "strided"
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype}
+        if self.strides is not None:
+            data["strides"] = list(self.strides)
+        if self.parameter is not None:
+            data["parameter"] = self.parameter
+        if self.producer is not None:
+            data["producer"] = self.producer
+        if self.output_index:
+            data["output_index"] = self.output_index
+        if self.input_name is not None:
+            data["input_name"] = self.input_name
+        if self.is_derived:
+            data["is_derived"] = True
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TensorSpec:
+        strides = data.get("strides")
+        return cls(
+            shape=tuple(data["shape"]),
+            dtype=data["dtype"],
+            strides=None if strides is None else tuple(strides),
+            parameter=data.get("parameter"),
+            producer=data.get("producer"),
+            output_index=data.get("output_index", 0),
+            input_name=data.get("input_name"),
+            is_derived=data.get("is_derived", False),
+        )

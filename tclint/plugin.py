@@ -1,0 +1,45 @@
+"""What authors of rules import: the one stable path to rule classes, what rules see, and findings."""
+
+from __future__ import annotations
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
+from tclint.config.settings import Settings
+from tclint.core.finding import (
+    Confidence,
+    Edit,
+    Effect,
+    Finding,
+    Fix,
+    GpuEffect,
+    Level,
+    Location,
+    Related,
+)
+from tclint.core.rule import Example, Rule
+from tclint.graph.ops import Graph, Op, Site, TensorSpec
+from tclint.source.context import SourceContext
+from tclint.source.source_rule import SourceRule
+
+__all__ = [
+    "Confidence",
+    "Edit",
+    "Effect",
+    "Example",
+    "Finding",
+    "Fix",
+    "GpuEffect",
+    "Graph",
+    "GraphContext",
+    "GraphRule",
+    "Level",
+    "Location",
+    "Op",
+    "Related",
+    "Rule",
+    "Settings",
+    "Site",
+    "SourceContext",
+    "SourceRule",
+    "TensorSpec",
+]

@@ -1,0 +1,264 @@
+"""The JSON report. Its names are a contract: `schema.json` beside this file describes every one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from tclint import __version__
+from tclint.core.finding import Effect, Finding, Fix, Level, Location
+from tclint.engine.check import relative_path
+from tclint.engine.provenance import provenance, tool_hash
+from tclint.report.metrics import MetricRow, metric_rows
+from tclint.report.step_json import comparisons, step_metrics
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Entry, Metrics, Report
+
+SCHEMA_VERSION = "1.0"
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+LEVELS: tuple[Level, ...] = ("error", "warning", "info")
+
+
+def render(report: Report) -> str:
+    """The report as one JSON document: the same bytes for the same findings, ending in a newline."""
+    return json.dumps(clean(to_dict(report)), indent=2, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of `render`'s documents."""
+    text = resources.files("tclint.report.formats").joinpath("schema.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def to_dict(report: Report) -> dict[str, Any]:
+    """The report as plain values; numbers are rounded to what they can mean."""
+    settings = report.settings
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "tclint", "version": __version__, "hash": tool_hash()},
+        "provenance": provenance(report),
+        "settings": {
+            "gpus": list(settings.gpus),
+            "precision": settings.precision,
+            "mode": settings.mode,
+            "layout": settings.layout,
+            "compiled": settings.compiled,
+            "quantized": settings.quantized,
+            "tensor_parallel": settings.tensor_parallel,
+            "cuda": settings.cuda or None,
+            "cudnn": settings.cudnn or None,
+            "optimizer": settings.optimizer,
+            "accumulation": settings.accumulation,
+            "batch": settings.batch,
+            "min_gain_percent": settings.min_gain_percent,
+            "fail_on": settings.fail_on,
+        },
+        "entries": [_entry(entry) for entry in report.entries],
+        "metrics": [_metric_row(row) for row in metric_rows(report)],
+        "findings": [_finding(finding) for finding in report.findings],
+        "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
+        "errors": [{"target": error.target, "message": error.message} for error in report.errors],
+        "summary": _summary(report),
+        "statistics": statistics(report),
+    }
+
+
+def statistics(report: Report) -> list[dict[str, Any]]:
+    """Counts per rule, the most frequent first."""
+    listed = Counter((finding.code, finding.name) for finding in report.findings)
+    below = Counter((finding.code, finding.name) for finding in report.below_min_gain)
+    suppressed = Counter((finding.code, finding.name) for finding in report.suppressed)
+    rules = sorted({*listed, *below, *suppressed}, key=lambda rule: (-listed[rule], rule))
+    return [
+        {
+            "code": rule[0],
+            "name": rule[1],
+            "findings": listed[rule],
+            "below_min_gain": below[rule],
+            "suppressed": suppressed[rule],
+        }
+        for rule in rules
+    ]
+
+
+def _summary(report: Report) -> dict[str, Any]:
+    by_level = Counter(finding.level for finding in report.findings)
+    return {
+        "findings": len(report.findings),
+        "by_level": {level: by_level[level] for level in LEVELS},
+        "below_min_gain": len(report.below_min_gain),
+        "suppressed": len(report.suppressed),
+        "baselined": len(report.baselined),
+        "source_files": report.source_files,
+        "exit_code": report.exit_code,
+    }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    # `seconds` stays out: the same findings must give the same document.
+    return {
+        "target": entry.target,
+        "model": entry.model,
+        "mode": entry.mode,
+        "precision": entry.precision,
+        "graph_hash": entry.graph_hash or None,
+        "torch": entry.torch_version or None,
+        "inputs": [
+            {"name": name, "dtype": dtype, "shape": list(shape)} for name, dtype, shape in entry.inputs
+        ],
+        "parameters": entry.parameters,
+        "flops": entry.flops,
+        "op_count": entry.op_count,
+        "metrics": {gpu: _metrics(metrics) for gpu, metrics in entry.metrics.items()},
+        "assumptions": [
+            {
+                "what": assumption.what,
+                "count": assumption.count,
+                "path": None if assumption.site is None else relative_path(assumption.site.path),
+                "line": None if assumption.site is None else assumption.site.line,
+            }
+            for assumption in entry.assumptions
+        ],
+        "input_set": entry.input_set or None,
+        "is_worst_case": entry.is_worst_case if entry.input_set else None,
+        "comparisons": comparisons(entry),
+        "not_analysed": [
+            {
+                "name": gap.name,
+                "reason": gap.reason,
+                "count": len(gap.op_indices),
+                "flops": gap.flops,
+                "flops_percent": _rounded_or_none(gap.flops_percent),
+            }
+            for gap in entry.not_analysed
+        ],
+    }
+
+
+def _metrics(metrics: Metrics) -> dict[str, Any]:
+    return {
+        "step_time_us": _rounded(metrics.step_time_us),
+        "forward_time_us": _rounded(metrics.forward_time_us),
+        "backward_time_us": _rounded(metrics.backward_time_us),
+        "optimizer_time_us": _rounded(metrics.optimizer_time_us),
+        "readiness_percent": _rounded(metrics.readiness_percent),
+        "tensor_core_time_percent": _rounded(metrics.tensor_core_time_percent),
+        "amdahl_ceiling": _rounded(metrics.amdahl_ceiling),
+        "uncertainty_percent": _rounded(metrics.uncertainty_percent),
+        "calibrated": metrics.calibrated,
+        "step_flops": metrics.step_flops,
+        "aligned_flops_percent": _rounded_or_none(metrics.aligned_flops_percent),
+        "memory_bytes": metrics.memory_bytes,
+        **step_metrics(metrics),
+        "step_time_us_by_precision": {
+            precision: _rounded(time_us) for precision, time_us in metrics.step_time_us_by_precision.items()
+        },
+    }
+
+
+def _metric_row(row: MetricRow) -> dict[str, Any]:
+    values = asdict(row)
+    values["value"] = _rounded_or_none(row.value)
+    return values
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "level": finding.level,
+        "confidence": finding.confidence,
+        "message": finding.message,
+        "target": finding.target,
+        "location": _location(finding.location),
+        "related": [
+            {"location": _location(related.location), "message": related.message}
+            for related in finding.related
+        ],
+        "effect": _effect(finding.effect),
+        "evidence": finding.evidence,
+        "fix": None if finding.fix is None else _fix(finding.fix),
+        "fingerprint": finding.fingerprint,
+    }
+
+
+def _location(location: Location) -> dict[str, Any]:
+    return {
+        "path": location.path,
+        "line": location.line,
+        "column": location.column,
+        "end_line": location.end_line,
+        "end_column": location.end_column,
+        "module_path": location.module_path,
+    }
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    if effect.unknown is not None or not effect.per_gpu:
+        return {"unknown": effect.unknown or "not priced"}
+    return {
+        gpu: {
+            "cost_us": _rounded(priced.cost_us),
+            "gain_us": _rounded(priced.gain_us),
+            "gain_percent": _rounded(priced.gain_percent),
+            "uncertainty_percent": _rounded(priced.uncertainty_percent),
+            "calibrated": priced.calibrated,
+            "gain_within_error": priced.is_within_error,
+        }
+        for gpu, priced in effect.per_gpu.items()
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    return {
+        "advice": fix.advice,
+        "safety": fix.safety,
+        "edits": [
+            {
+                "path": relative_path(edit.path),
+                "start": list(edit.start),
+                "end": list(edit.end),
+                "replacement": edit.replacement,
+            }
+            for edit in fix.edits
+        ],
+    }
+
+
+def _rounded(value: float) -> float:
+    # Nanoseconds and thousandths of a percent: less than any estimate knows.
+    return round(value, 3)
+
+
+def _rounded_or_none(value: float | None) -> float | None:
+    return None if value is None else _rounded(value)
+
+
+def clean(value: Any) -> Any:
+    """JSON values only: what is not finite becomes null, bytes that were no text the replacement sign."""
+    if isinstance(value, Mapping):
+        return {_text(str(key)): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return [clean(item) for item in sorted(value, key=str)]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    # Strict JSON readers refuse the lone surrogates that stand for undecodable bytes of a file name.
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)

@@ -1,0 +1,288 @@
+"""SARIF 2.1.0 as GitHub code scanning takes it: a run per model and one for sources.
+
+Required properties and limits: GitHub Docs, 'SARIF support for code scanning'. Columns count characters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tclint import __version__
+from tclint.core.errors import TclintError
+from tclint.core.finding import Confidence, Finding, Level, Location
+from tclint.core.terminal import printable
+from tclint.engine.provenance import git_state, tool_hash
+from tclint.report.excerpt import SourceLines, read_source
+from tclint.report.formats.json import clean
+from tclint.report.line_hash import line_hashes
+from tclint.report.markup import shortened
+from tclint.report.paths import RepositoryPaths, file_uri, relative_uri
+from tclint.report.rule_text import RuleText, rule_texts
+from tclint.report.words import effect_text
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Entry, EntryError, Report
+
+SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
+
+MAX_RUNS = 20
+MAX_RESULTS = 5_000
+"""Per run: GitHub accepts 25,000 and keeps the first 5,000 in its own order; ours is by gain."""
+MAX_LOCATIONS = 100
+MAX_TAGS = 10
+MESSAGE_CHARACTERS = 4_000
+EVIDENCE_CHARACTERS = 4_000
+DESCRIPTION_CHARACTERS = 1_024
+NAME_CHARACTERS = 255
+MAX_BYTES = 32 * 2**20
+"""Of all results before compression; GitHub takes 10 MB after it, and results compress tenfold."""
+
+ROOT = "%SRCROOT%"
+
+LEVELS: dict[Level, str] = {"error": "error", "warning": "warning", "info": "note"}
+SEVERITIES: dict[Level, str] = {"error": "error", "warning": "warning", "info": "recommendation"}
+PRECISIONS: dict[Confidence, str] = {"high": "high", "medium": "medium", "low": "low"}
+SOURCES = "sources"
+OTHER_MODELS = "other models"
+
+
+def render(report: Report) -> str:
+    """One SARIF log, ending in a newline."""
+    return json.dumps(clean(_Log(report).document()), indent=1, allow_nan=False) + "\n"
+
+
+@dataclass
+class _Log:
+    report: Report
+    paths: RepositoryPaths = field(default_factory=RepositoryPaths)
+    lines: SourceLines = field(default_factory=SourceLines)
+    hashes: dict[str, list[str]] = field(default_factory=dict)
+    size_bytes: int = 0
+    """Of the results so far, of all runs."""
+
+    def __post_init__(self) -> None:
+        try:
+            self.rules = rule_texts(self.report.settings.rules, self.report.findings)
+        except TclintError:
+            # The report is older than a rule module that cannot be imported any more.
+            self.rules = rule_texts((), self.report.findings)
+        self.rule_index = {rule.code: index for index, rule in enumerate(self.rules)}
+
+    def document(self) -> dict[str, Any]:
+        git = git_state(Path(self.paths.folder))
+        runs = [
+            self._run(category, findings, entries, errors, git)
+            for category, findings, entries, errors in self._groups()
+        ]
+        return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": runs}
+
+    def _groups(self) -> list[tuple[str, list[Finding], list[Entry], list[EntryError]]]:
+        """What belongs to each run: every model by itself as far as there are runs, and the sources."""
+        targets = list(dict.fromkeys(entry.target for entry in self.report.entries))
+        failed = {error.target for error in self.report.errors if error.target not in targets}
+        own = targets if len(targets) <= MAX_RUNS - 1 else targets[: MAX_RUNS - 2]
+        names = [*own, *([OTHER_MODELS] if len(own) < len(targets) else []), SOURCES]
+        findings: dict[str, list[Finding]] = {name: [] for name in names}
+        for finding in self.report.findings:
+            findings[self._group_of(finding.target, findings)].append(finding)
+        entries: dict[str, list[Entry]] = {name: [] for name in names}
+        for entry in self.report.entries:
+            entries[self._group_of(entry.target, entries)].append(entry)
+        errors = [error for error in self.report.errors if error.target in failed]
+        has_sources = bool(findings[SOURCES] or self.report.source_files or errors or len(names) == 1)
+        return [
+            (name, findings[name], entries[name], errors if name == SOURCES else [])
+            for name in names
+            if name != SOURCES or has_sources
+        ]
+
+    @staticmethod
+    def _group_of(target: str | None, groups: dict[str, Any]) -> str:
+        if target is None:
+            return SOURCES
+        if target in groups:
+            return target
+        return OTHER_MODELS if OTHER_MODELS in groups else SOURCES
+
+    def _run(
+        self,
+        category: str,
+        findings: Sequence[Finding],
+        entries: Sequence[Entry],
+        errors: Sequence[EntryError],
+        git: dict[str, Any],
+    ) -> dict[str, Any]:
+        results = []
+        for finding in findings[:MAX_RESULTS]:
+            result = self._result(finding)
+            self.size_bytes += len(json.dumps(clean(result)))
+            if self.size_bytes > MAX_BYTES:
+                break
+            results.append(result)
+        notices = [
+            _notification("error", f"{error.target}: {error.message}" if error.target else error.message)
+            for error in errors
+        ]
+        left_out = len(findings) - len(results)
+        if left_out:
+            notices.append(
+                _notification("warning", f"{left_out} findings of lower rank are left out: GitHub's limits.")
+            )
+        run: dict[str, Any] = {
+            "tool": {"driver": self._driver()},
+            # Everything up to the last slash is GitHub's category; nothing follows it.
+            "automationDetails": {"id": f"tclint/{printable(category)}/"},
+            "columnKind": "unicodeCodePoints",
+            "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
+            "invocations": [
+                {"executionSuccessful": not errors, "toolExecutionNotifications": notices}
+                if notices
+                else {"executionSuccessful": True}
+            ],
+            "results": results,
+        }
+        if entries:
+            run["properties"] = {"entries": [_entry(entry) for entry in entries]}
+        if "commit" in git:
+            run["properties"] = {**run.get("properties", {}), "commit": git["commit"]}
+        return run
+
+    def _driver(self) -> dict[str, Any]:
+        return {
+            "name": "tclint",
+            "fullName": "tclint: where PyTorch code wastes Tensor Cores",
+            "version": __version__,
+            "semanticVersion": __version__,
+            "rules": [_descriptor(rule) for rule in self.rules],
+            "properties": {"hash": tool_hash()},
+        }
+
+    def _result(self, finding: Finding) -> dict[str, Any]:
+        sentences = [finding.message, effect_text(finding.effect)]
+        if finding.fix is not None:
+            sentences.append(f"Fix: {finding.fix.advice}")
+        result: dict[str, Any] = {
+            "ruleId": finding.code,
+            "ruleIndex": self.rule_index[finding.code],
+            "level": LEVELS[finding.level],
+            "message": {"text": _message(" ".join(sentences))},
+            "locations": [self._location(finding.location)],
+            "partialFingerprints": {
+                "primaryLocationLineHash": self._line_hash(finding),
+                "tclint/v1": finding.fingerprint,
+            },
+            "properties": {
+                "confidence": finding.confidence,
+                "gainPercent": finding.effect.best_gain_percent,
+                "evidence": _evidence(finding),
+            },
+        }
+        related = finding.related[:MAX_LOCATIONS]
+        if related:
+            result["relatedLocations"] = [
+                {
+                    "id": number,
+                    **self._location(item.location),
+                    "message": {"text": _message(item.message)},
+                }
+                for number, item in enumerate(related, start=1)
+            ]
+        return result
+
+    def _location(self, location: Location) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "physicalLocation": {
+                "artifactLocation": self._artifact(location.path),
+                "region": self._region(location),
+            }
+        }
+        if location.module_path:
+            name = printable(location.module_path)
+            found["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "member"}]
+        return found
+
+    def _artifact(self, path: str) -> dict[str, Any]:
+        relative = self.paths.relative(path)
+        if relative is None:
+            return {"uri": file_uri(self.paths.absolute(path))}
+        return {"uri": relative_uri(relative), "uriBaseId": ROOT}
+
+    def _region(self, location: Location) -> dict[str, int]:
+        """All four numbers, which GitHub requires; the end of the line where a finding names no end."""
+        line, column = max(location.line, 1), max(location.column, 1)
+        end_line = max(location.end_line or line, line)
+        end_column = location.end_column
+        if end_column is None:
+            source = self.lines.line(location.path, end_line)
+            end_column = len(source.rstrip()) + 1 if source is not None else column + 1
+        if end_line == line and end_column <= column:
+            end_column = column + 1
+        return {
+            "startLine": line,
+            "startColumn": column,
+            "endLine": end_line,
+            "endColumn": max(end_column, 1),
+        }
+
+    def _line_hash(self, finding: Finding) -> str:
+        path = finding.location.path
+        if path not in self.hashes:
+            content = read_source(path)
+            self.hashes[path] = [] if content is None else line_hashes(content.decode("utf-8", "replace"))
+        known = self.hashes[path]
+        # A file that cannot be read now cannot be read by the upload either: nothing contradicts ours.
+        return (
+            known[finding.location.line - 1]
+            if 0 < finding.location.line <= len(known)
+            else (f"{finding.fingerprint}:1")
+        )
+
+
+def _message(text: str) -> str:
+    """Plain text of one line; brackets would be links to related locations (SARIF 2.1.0, 3.11.6)."""
+    shown = re.sub(r"([\\\[\]])", r"\\\1", shortened(printable(" ".join(text.split())), MESSAGE_CHARACTERS))
+    return shown or "(no message)"
+
+
+def _evidence(finding: Finding) -> dict[str, Any]:
+    evidence: dict[str, Any] = clean(finding.evidence)
+    if len(json.dumps(evidence)) <= EVIDENCE_CHARACTERS:
+        return evidence
+    return {"left_out": f"longer than {EVIDENCE_CHARACTERS} characters; the JSON report has it"}
+
+
+def _notification(level: str, text: str) -> dict[str, Any]:
+    return {"level": level, "message": {"text": _message(text)}}
+
+
+def _descriptor(rule: RuleText) -> dict[str, Any]:
+    return {
+        "id": rule.code,
+        "name": shortened(printable(rule.name), NAME_CHARACTERS),
+        "shortDescription": {"text": shortened(rule.summary, DESCRIPTION_CHARACTERS)},
+        "fullDescription": {"text": shortened(rule.description, DESCRIPTION_CHARACTERS)},
+        "help": {"text": rule.help_text, "markdown": rule.help_markdown},
+        "defaultConfiguration": {"level": LEVELS[rule.level]},
+        "properties": {
+            "tags": list(rule.tags)[:MAX_TAGS],
+            "precision": PRECISIONS[rule.confidence],
+            "problem.severity": SEVERITIES[rule.level],
+        },
+    }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "target": entry.target,
+        "model": entry.model,
+        "mode": entry.mode,
+        "precision": entry.precision,
+        "graphHash": entry.graph_hash,
+        "readinessPercent": {gpu: metrics.readiness_percent for gpu, metrics in entry.metrics.items()},
+        "stepTimeUs": {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()},
+    }

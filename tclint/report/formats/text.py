@@ -1,0 +1,334 @@
+"""The report for people: findings file by file, then what was priced, assumed and left out."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from tclint.config.precisions import precision_title
+from tclint.core.finding import Effect, Finding, GpuEffect, Level, Location
+from tclint.core.terminal import columns, hyperlink, printable
+from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
+from tclint.engine.check import relative_path
+from tclint.report.excerpt import SourceLines, excerpt
+from tclint.report.formats.json import LEVELS, statistics
+from tclint.report.render import Style
+from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Entry, Report
+
+LISTED_AT_MOST = 5
+"""Assumptions, gaps and skipped files beyond this are counted; -v lists them."""
+
+_COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+LEGEND = (
+    "Times are predicted kernel time of one step: no launch gaps, data loading or communication. "
+    "+-: mean error of such predictions on measured shapes that the calibration did not see. "
+    "ready: share of the step in operators that run efficiently on Tensor Cores. "
+    "on TC: share in kernels that use them at all. "
+    "ceiling: largest speed-up if only the work on Tensor Cores got faster."
+)
+
+
+def render(report: Report, style: Style | None = None) -> str:
+    """The whole report, as wide as its style says where words allow it."""
+    renderer = _Renderer(report, style or Style())
+    return "".join(f"{line}\n" for line in renderer.lines())
+
+
+@dataclass
+class _Renderer:
+    report: Report
+    style: Style
+
+    def lines(self) -> Iterator[str]:
+        yield from self._findings()
+        if self.style.verbosity >= 0:
+            for entry in self.report.entries:
+                yield from self._entry(entry)
+                yield ""
+            if self.report.entries:
+                yield from self._wrapped(LEGEND, "")
+                yield ""
+        yield from self._errors()
+        if self.style.verbosity >= 0:
+            yield from self._skipped()
+        if self.style.verbosity > 0:
+            yield from self._counted("below --min-gain", self.report.below_min_gain)
+            yield from self._counted("suppressed", self.report.suppressed)
+            yield from self._counted("accepted by the baseline", self.report.baselined)
+        if self.style.statistics:
+            yield from self._statistics()
+        if self.style.verbosity >= 0:
+            yield from self._conclusion()
+
+    # --- findings
+
+    def _findings(self) -> Iterator[str]:
+        source = SourceLines()
+        for finding in grouped_by_file(self.report.findings):
+            yield from self._finding(finding, source)
+            yield ""
+
+    def _finding(self, finding: Finding, source: SourceLines) -> Iterator[str]:
+        place = _place(finding.location)
+        level = self._paint(finding.level, fg=_COLOURS[finding.level], bold=True)
+        rule = f"{self._paint(finding.code, bold=True)} {finding.name}"
+        module_path = finding.location.module_path
+        layer = f" ({printable(module_path)})" if module_path else ""
+        shown = self._linked(self._paint(place, bold=True), finding.location)
+        yield f"{shown}: {level} {rule}{layer}"
+        yield from self._wrapped(finding.message, "  ")
+        for line in excerpt(finding.location, source, self.style.width - 4):
+            yield f"    {line}"
+        yield from self._effect(finding.effect)
+        yield from self._some(
+            [f"see {_place(related.location)}: {related.message}" for related in finding.related],
+            "related place",
+        )
+        if finding.fix is not None:
+            note = f" ({finding.fix.safety})" if finding.fix.edits else ""
+            yield from self._wrapped(f"fix{note}: {finding.fix.advice}", "  ", "    ")
+        if self.style.verbosity > 0:
+            target = f", {finding.target}" if finding.target else ""
+            yield from self._wrapped(
+                f"confidence {finding.confidence}, fingerprint {finding.fingerprint}{target}", "  "
+            )
+
+    def _effect(self, effect: Effect) -> Iterator[str]:
+        if effect.unknown is not None or not effect.per_gpu:
+            if self.style.verbosity > 0:
+                yield from self._wrapped(
+                    f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    "
+                )
+            return
+        header, *rows = table(
+            ("predicted per step", "costs", "fix gains", "of step", "error"),
+            [(gpu, *_priced(priced)) for gpu, priced in effect.per_gpu.items()],
+        )
+        yield header
+        for row, priced in zip(rows, effect.per_gpu.values(), strict=True):
+            notes = ("" if priced.calibrated else ", inherited constants") + (
+                ", gain within the error" if priced.is_within_error else ""
+            )
+            yield row + notes
+
+    # --- entries
+
+    def _entry(self, entry: Entry) -> Iterator[str]:
+        model = f": {printable(entry.model)}" if entry.model else ""
+        how = f"{entry.mode}, {precision_title(entry.precision)}"
+        if self.report.settings.compiled:
+            how += ", compiled"
+        worst = ", the worst of its sets of inputs" if entry.is_worst_case else ""
+        yield f"{self._paint(printable(entry.target), bold=True)}{model} ({how}){worst}"
+        yield (
+            f"  {count(entry.parameters)} parameters, {flops_text(entry.flops)} forward, "
+            f"{plural(entry.op_count, 'operator')}"
+        )
+        for name, dtype, shape in entry.inputs:
+            size = "x".join(str(extent) for extent in shape) or "scalar"
+            yield from self._wrapped(f"input {name or '(unnamed)'}: {dtype} {size}", "  ", "    ")
+        yield from table(
+            ("GPU", "predicted step", "ready", "on TC", "ceiling"),
+            [
+                (
+                    gpu + ("" if metrics.calibrated else " *"),
+                    f"{time_text(metrics.step_time_us)} {uncertainty_text(metrics.uncertainty_percent)}",
+                    percent_text(metrics.readiness_percent),
+                    percent_text(metrics.tensor_core_time_percent),
+                    _ceiling(metrics.amdahl_ceiling),
+                )
+                for gpu, metrics in entry.metrics.items()
+            ],
+        )
+        if any(not metrics.calibrated for metrics in entry.metrics.values()):
+            yield "  * inherited constants: measured on another GPU or in another precision"
+        for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry)):
+            yield from self._wrapped(line, "  ", "    ")
+        yield from self._comparisons(entry)
+        assumed = []
+        for assumption in entry.assumptions:
+            site = assumption.site
+            at = f" ({relative_path(site.path)}:{site.line})" if site else ""
+            times = f", {assumption.count} times" if assumption.count > 1 else ""
+            assumed.append(f"assumed: {assumption.what}{at}{times}")
+        yield from self._some(assumed, "assumption")
+        yield from self._some(
+            [f"not analysed, in no time above: {gap_text(gap)}" for gap in entry.not_analysed],
+            "kind of operator not analysed",
+            "kinds of operator not analysed",
+        )
+        if self.style.verbosity > 0 and entry.seconds:
+            parts = (f"{step} {seconds:.2f} s" for step, seconds in entry.seconds.items())
+            yield from self._wrapped("took " + ", ".join(parts), "  ", "    ")
+        yield from self._printed(entry.captured_output)
+
+    def _comparisons(self, entry: Entry) -> Iterator[str]:
+        for comparison in entry.comparisons:
+            title, header, rows, notes = comparison_table(comparison)
+            yield ""
+            yield f"  {title}"
+            if comparison.unavailable is not None:
+                yield from self._wrapped(f"none: {comparison.unavailable}", "    ")
+            yield from table(header, rows)
+            for note in notes:
+                yield from self._wrapped(note, "  ", "    ")
+
+    # --- what is not a finding
+
+    def _errors(self) -> Iterator[str]:
+        for error in self.report.errors:
+            target = printable(error.target)
+            message = printable(error.message)
+            label = self._paint("error", fg="red", bold=True)
+            yield f"{label}: {message}" if target in message else f"{label}: {target}: {message}"
+            yield from self._printed(error.captured_output)
+
+    def _printed(self, output: str) -> Iterator[str]:
+        if self.style.verbosity > 0 and output.strip():
+            yield "  it printed:"
+            for line in output.rstrip().split("\n"):
+                yield f"  > {printable(line.expandtabs(4))}"
+
+    def _skipped(self) -> Iterator[str]:
+        yield from self._some(
+            [f"skipped {item.path}: {item.reason}" for item in self.report.skipped], "skipped file", indent=""
+        )
+
+    def _counted(self, why: str, findings: Iterable[Finding]) -> Iterator[str]:
+        for finding in findings:
+            text = f"{why}: {_place(finding.location)}: {finding.code} {finding.name}: {finding.message}"
+            yield from self._wrapped(text, "", "  ")
+
+    def _statistics(self) -> Iterator[str]:
+        rows = [
+            (
+                f"{row['code']} {row['name']}",
+                str(row["findings"]),
+                str(row["below_min_gain"]),
+                str(row["suppressed"]),
+            )
+            for row in statistics(self.report)
+        ]
+        yield from table(("rule", "findings", "below min-gain", "suppressed"), rows)
+        yield ""
+
+    def _conclusion(self) -> Iterator[str]:
+        report = self.report
+        looked_at = []
+        if report.entries:
+            looked_at.append(plural(len(report.entries), "model"))
+        if report.source_files or not (report.entries or report.errors):
+            looked_at.append(plural(report.source_files, "file"))
+        where = " and ".join(looked_at)
+        if report.findings:
+            by_level = [
+                f"{number} {level}"
+                for level in LEVELS
+                if (number := sum(finding.level == level for finding in report.findings))
+            ]
+            head = f"{plural(len(report.findings), 'finding')} ({', '.join(by_level)})"
+            head += f" in {where}" if where else ""
+        else:
+            head = f"No findings in {where}" if where else "Nothing could be linted"
+        rest = []
+        if report.below_min_gain:
+            gain = f"{report.settings.min_gain_percent:g} %"
+            rest.append(f"{len(report.below_min_gain)} more below --min-gain {gain}")
+        unpriced = sum(finding.effect.best_gain_percent is None for finding in report.findings)
+        if unpriced and report.entries:
+            rest.append(f"{unpriced} without a predicted effect")
+        if report.suppressed:
+            rest.append(f"{len(report.suppressed)} suppressed")
+        if report.baselined:
+            rest.append(f"{len(report.baselined)} accepted by the baseline")
+        if report.skipped:
+            rest.append(f"{plural(len(report.skipped), 'file')} skipped")
+        if report.errors:
+            rest.append(f"{plural(len(report.errors), 'target')} failed")
+        yield from self._wrapped("; ".join([head, *rest]) + ".", "")
+
+    # --- helpers
+
+    def _some(self, items: list[str], noun: str, nouns: str = "", indent: str = "  ") -> Iterator[str]:
+        shown = items if self.style.verbosity > 0 else items[:LISTED_AT_MOST]
+        for item in shown:
+            yield from self._wrapped(item, indent, indent + "  ")
+        if len(shown) < len(items):
+            yield f"{indent}... {plural(len(items) - len(shown), noun, nouns)} more (-v lists all)"
+
+    def _wrapped(self, text: str, indent: str, hanging: str | None = None) -> list[str]:
+        return textwrap.wrap(
+            printable(text),
+            self.style.width,
+            initial_indent=indent,
+            subsequent_indent=indent if hanging is None else hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def _linked(self, text: str, location: Location) -> str:
+        return hyperlink(text, location.path, location.line) if self.style.links else text
+
+    def _paint(self, text: str, *, fg: str | None = None, bold: bool = False) -> str:
+        return click.style(text, fg=fg, bold=bold) if self.style.colour else text
+
+
+def grouped_by_file(findings: Iterable[Finding]) -> list[Finding]:
+    """Ranked findings with those of one file together, files in the order of their first."""
+    by_file: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_file.setdefault(finding.location.path, []).append(finding)
+    return [finding for found in by_file.values() for finding in found]
+
+
+def _place(location: Location) -> str:
+    return f"{printable(location.path)}:{location.line}:{location.column}"
+
+
+def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
+    return (
+        time_text(priced.cost_us),
+        time_text(priced.gain_us),
+        percent_text(priced.gain_percent),
+        uncertainty_text(priced.uncertainty_percent),
+    )
+
+
+def _ceiling(speed_up: float) -> str:
+    return f"{speed_up:.2f}x" if math.isfinite(speed_up) and speed_up < 1000 else "none"
+
+
+def table(
+    header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, indent: str = "  ", header_rows: int = 1
+) -> Iterator[str]:
+    """Columns two spaces apart, the first to the left, the others to the right.
+
+    Args:
+        header_rows: lines to spread the words of a heading over.
+    """
+    if not rows:
+        return
+    headings = [_spread(cell, header_rows) for cell in header]
+    cells = [
+        *(tuple(heading[line] for heading in headings) for line in range(header_rows)),
+        *(tuple(printable(cell) for cell in row) for row in rows),
+    ]
+    widths = [max(columns(row[at]) for row in cells) for at in range(len(header))]
+    for row in cells:
+        padding = [" " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)]
+        others = (space + cell for space, cell in zip(padding[1:], row[1:], strict=True))
+        yield indent + "  ".join((row[0] + padding[0], *others)).rstrip()
+
+
+def _spread(heading: str, lines: int) -> list[str]:
+    words = heading.split(" ", lines - 1) if lines > 1 else [heading]
+    return [""] * (lines - len(words)) + words

@@ -1,0 +1,222 @@
+"""A folder of reports as one table: a row per report, model, GPU and precision, oldest first."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tclint.core.errors import UsageError
+from tclint.core.terminal import printable
+from tclint.report.load import SUFFIXES, load_report
+from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
+
+FORMATS = ("csv", "parquet")
+
+KEY_COLUMNS = (
+    "report",
+    "time",
+    "commit",
+    "dirty",
+    "tclint",
+    "tclint_hash",
+    "torch",
+    "target",
+    "model",
+    "graph_hash",
+    "mode",
+    "gpu",
+    "precision",
+)
+METRIC_COLUMNS = (*ENTRY_METRICS, *GPU_METRICS)
+COUNT_COLUMNS = ("errors", "warnings", "infos")
+"""Findings of the row's model, by level; of a row without a model, those of the sources."""
+
+COLUMNS = (*KEY_COLUMNS, *METRIC_COLUMNS, *COUNT_COLUMNS)
+
+_LEVELS = {"error": "errors", "warning": "warnings", "info": "infos"}
+_RUNS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The table, and the files that were no reports."""
+
+    rows: tuple[Row, ...]
+    """Values by column; a metric that was unavailable is None."""
+    skipped: tuple[str, ...]
+    """A sentence per file that could not be read."""
+
+
+def history(folder: str | Path) -> History:
+    """Read every report in a folder and the folders below it.
+
+    A report's time is its commit's, else that of the file.
+
+    Raises:
+        UsageError: the folder does not exist or holds no report at all.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise UsageError(f"There is no folder {printable(str(folder))!r}; name one with reports.")
+    rows: list[Row] = []
+    skipped: list[str] = []
+    found = 0
+    for file in _files(root):
+        try:
+            document = load_report(file)
+        except UsageError as error:
+            skipped.append(str(error))
+            continue
+        found += 1
+        rows += _rows(document, file, file.relative_to(root).as_posix())
+    if not found:
+        detail = f" {skipped[0]}" if skipped else ""
+        raise UsageError(
+            f"{printable(str(folder))!r} holds no tclint report; write some with --output json=FILE.{detail}"
+        )
+    rows.sort(key=lambda row: (row["time"], row["report"]))
+    return History(tuple(rows), tuple(skipped))
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(SUFFIXES):
+                yield Path(folder, name)
+
+
+def _rows(document: Mapping[str, Any], file: Path, name: str) -> Iterator[Row]:
+    run = _run_columns(document, file, name)
+    entries = {entry["target"]: entry for entry in document["entries"]}
+    cells: dict[tuple[Any, ...], Row] = {}
+    for metric in document["metrics"]:
+        if metric["name"] not in METRIC_COLUMNS or metric["gpu"] is None:
+            continue
+        key = (metric["target"], metric["gpu"], metric["precision"], metric["mode"])
+        if key not in cells:
+            cells[key] = _model_row(run, metric, entries.get(metric["target"], {}), document)
+        cells[key][metric["name"]] = metric["value"]
+    for row in cells.values():
+        # A precision that the GPU does not compute in is no row; a model that failed is.
+        if row["target"] not in entries or any(row[name] is not None for name in GPU_METRICS):
+            yield row
+    if not cells or document.get("summary", {}).get("source_files"):
+        yield {**run, **_counts(document, None)}
+
+
+def _run_columns(document: Mapping[str, Any], file: Path, name: str) -> Row:
+    provenance = document.get("provenance") or {}
+    git = provenance.get("git") or {}
+    return {
+        **dict.fromkeys(COLUMNS),
+        "report": name,
+        "time": _time(git.get("commit_time"), file),
+        "commit": git.get("commit"),
+        "dirty": git.get("dirty"),
+        "tclint": document["tool"].get("version"),
+        "tclint_hash": document["tool"].get("hash"),
+        "torch": provenance.get("torch"),
+    }
+
+
+def _time(commit_time: object, file: Path) -> str:
+    """UTC, ISO 8601, so that texts sort as times do."""
+    moment = None
+    if isinstance(commit_time, str):
+        try:
+            moment = datetime.datetime.fromisoformat(commit_time.replace("Z", "+00:00"))
+        except ValueError:
+            moment = None
+    if moment is None or moment.tzinfo is None:
+        moment = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.timezone.utc)
+    return moment.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _model_row(
+    run: Row, metric: Mapping[str, Any], entry: Mapping[str, Any], document: Mapping[str, Any]
+) -> Row:
+    row = {
+        **run,
+        "target": metric["target"],
+        "model": entry.get("model"),
+        "graph_hash": entry.get("graph_hash"),
+        "mode": metric["mode"],
+        "gpu": metric["gpu"],
+        "precision": metric["precision"],
+        **_counts(document, metric["target"]),
+    }
+    for other in document["metrics"]:
+        if other["target"] == metric["target"] and other["gpu"] is None and other["name"] in ENTRY_METRICS:
+            row[other["name"]] = other["value"]
+    return row
+
+
+def _counts(document: Mapping[str, Any], target: str | None) -> Row:
+    counts = dict.fromkeys(COUNT_COLUMNS, 0)
+    for finding in document["findings"]:
+        column = _LEVELS.get(finding["level"])
+        if finding["target"] == target and column is not None:
+            counts[column] += 1
+    return dict(counts)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """The table as CSV (RFC 4180) with a header; unavailable values are empty.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe in front.
+    """
+    output = io.StringIO(newline="")
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow([_cell(row[column]) for column in COLUMNS])
+    return output.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        text = printable(value)
+        return f"'{text}" if text.startswith(_RUNS_FORMULA) else text
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value
+
+
+def write_parquet(rows: Sequence[Row], file: str) -> None:
+    """The table as a Parquet file; numbers are doubles, the rest is text.
+
+    Raises:
+        UsageError: pyarrow is not installed, or the file cannot be written.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            "Parquet needs pyarrow, which is not installed: 'pip install pyarrow', or use --format csv."
+        ) from None
+    numbers = {*METRIC_COLUMNS, *COUNT_COLUMNS}
+    columns = {}
+    for column in COLUMNS:
+        values = [row[column] for row in rows]
+        if column in numbers:
+            cells = [None if value is None else float(value) for value in values]
+            columns[column] = pyarrow.array(cells, pyarrow.float64())
+        elif column == "dirty":
+            columns[column] = pyarrow.array(values, pyarrow.bool_())
+        else:
+            texts = [None if value is None else printable(str(value)) for value in values]
+            columns[column] = pyarrow.array(texts, pyarrow.string())
+    try:
+        pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    except OSError as error:
+        raise UsageError(f"Cannot write {printable(file)!r}: {error.strerror or error}.") from error

@@ -1,0 +1,167 @@
+"""The part of the HTML report that needs no script: models with their times, and what was left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from tclint.core.terminal import printable
+from tclint.core.units import (
+    bytes_text,
+    count,
+    flops_text,
+    percent_text,
+    plural,
+    significant,
+    time_text,
+    uncertainty_text,
+)
+from tclint.report.markup import shortened
+from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
+from tclint.report.words import counts_text
+
+if TYPE_CHECKING:
+    from tclint.analysis.what_if.circumstances import Comparison
+    from tclint.engine.report import Entry, Metrics, Report
+
+ENTRIES_AT_MOST = 200
+LISTED_AT_MOST = 200
+"""Lines of a list; the others are counted."""
+CHARACTERS = 1_000
+
+
+def text(value: str) -> str:
+    """`value` as text or as an attribute's value between quotes; shown literally, whatever it contains."""
+    return escape(printable(shortened(value, CHARACTERS)), quote=True)
+
+
+def heading(report: Report) -> str:
+    """What was found, in one paragraph."""
+    parts = [counts_text(report)]
+    if report.below_min_gain:
+        least = f"{report.settings.min_gain_percent:g} %"
+        parts.append(f"{len(report.below_min_gain)} more would gain less than {least} of the step")
+    if report.suppressed:
+        parts.append(f"{plural(len(report.suppressed), 'finding')} suppressed by comments")
+    if report.baselined:
+        parts.append(f"{plural(len(report.baselined), 'finding')} accepted by the baseline")
+    if report.source_files:
+        parts.append(f"{plural(report.source_files, 'source file')} read")
+    if report.errors:
+        parts.append(f"{plural(len(report.errors), 'target')} failed")
+    return f"<p class='counts'>{text('; '.join(parts))}.</p>"
+
+
+def models(report: Report) -> str:
+    """A section per model, with a card per GPU."""
+    shown = "".join(_model(entry) for entry in report.entries[:ENTRIES_AT_MOST])
+    left_out = len(report.entries) - ENTRIES_AT_MOST
+    return shown + (f"<p>{plural(left_out, 'further model')} left out here.</p>" if left_out > 0 else "")
+
+
+def _model(entry: Entry) -> str:
+    facts = [
+        entry.model,
+        entry.mode,
+        entry.precision,
+        f"{count(entry.parameters)} parameters",
+        f"{flops_text(entry.flops)} forward",
+        plural(entry.op_count, "op"),
+    ]
+    if entry.is_worst_case:
+        facts.append("the inputs on which Tensor Cores are used least")
+    inputs = ", ".join(
+        f"{name or 'input'} {dtype}[{', '.join(str(size) for size in shape)}]"
+        for name, dtype, shape in entry.inputs
+    )
+    lines = "".join(
+        f"<li>{text(line)}</li>" for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry))
+    )
+    cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
+    return (
+        f"<section class='model'><h2>{text(entry.target)}</h2>"
+        f"<p class='facts'>{text(' · '.join(fact for fact in facts if fact))}</p>"
+        + (f"<p class='facts'>{text(inputs)}</p>" if inputs else "")
+        + f"<div class='cards'>{cards}</div><ul class='notes'>{lines}</ul>"
+        f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</section>"
+    )
+
+
+def _comparison(comparison: Comparison) -> str:
+    """The step under other circumstances, as `--compare` asked for it."""
+    title, header, rows, notes = comparison_table(comparison)
+    if comparison.unavailable is not None:
+        notes = [f"none: {comparison.unavailable}"]
+    first, *others = header
+    heads = f"<th scope='col'>{text(first)}</th>"
+    heads += "".join(f"<th scope='col' class='number'>{text(cell)}</th>" for cell in others)
+    body = "".join(
+        f"<tr><th scope='row'>{text(row[0].strip())}</th>"
+        + "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
+    listed = "".join(f"<li>{text(note)}</li>" for note in notes)
+    return f"<h3>{text(title[:1].upper() + title[1:])}</h3><div class='scroll'>{table}</div>" + (
+        f"<ul class='notes'>{listed}</ul>" if listed else ""
+    )
+
+
+def _card(metrics: Metrics, mode: str) -> str:
+    bounded = 0 < metrics.amdahl_ceiling < 1000
+    rows = [
+        ("on Tensor Cores", percent_text(metrics.tensor_core_time_percent)),
+        ("ceiling", f"{significant(metrics.amdahl_ceiling, 2)}x" if bounded else "none"),
+    ]
+    if mode == "train":
+        rows += [
+            ("forward", time_text(metrics.forward_time_us)),
+            ("backward", time_text(metrics.backward_time_us)),
+            ("optimizer", time_text(metrics.optimizer_time_us)),
+        ]
+    if metrics.memory_bytes is not None:
+        rows.append(("memory", bytes_text(metrics.memory_bytes)))
+    listed = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows)
+    ready = metrics.readiness_percent
+    meter = f"<meter min='0' max='100' value='{ready:.1f}'></meter>" if math.isfinite(ready) else ""
+    note = (
+        "" if metrics.calibrated else "<p class='facts'>Constants of another GPU or precision stand in.</p>"
+    )
+    return (
+        f"<article class='card'><h3>{text(metrics.gpu)}</h3>"
+        f"<div class='big'><span><b>{text(time_text(metrics.step_time_us))}</b> a step "
+        f"<small>{text(uncertainty_text(metrics.uncertainty_percent))}</small></span>"
+        f"<span><b>{text(percent_text(ready))}</b> ready</span></div>{meter}<dl>{listed}</dl>{note}</article>"
+    )
+
+
+def left_out(report: Report) -> str:
+    """Failures, gaps, assumptions, skipped files."""
+    errors = [f"{error.target}: {error.message}" for error in report.errors]
+    gaps = [f"{entry.target}: {gap_text(gap)}" for entry in report.entries for gap in entry.not_analysed]
+    assumed = [
+        f"{entry.target}: {assumption.what}" + (f" ({assumption.count}x)" if assumption.count > 1 else "")
+        for entry in report.entries
+        for assumption in entry.assumptions
+    ]
+    skipped = [f"{item.path}: {item.reason}" for item in report.skipped]
+    parts = [
+        *_list("Targets that failed", errors),
+        *_list("Ops without a price", gaps),
+        *_list("Assumed", assumed),
+        *_list("Files that were not read", skipped),
+    ]
+    return "".join(parts) or "<p>Everything was analysed, and nothing had to be assumed.</p>"
+
+
+def _list(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if not lines:
+        return
+    yield f"<h3>{text(title)}</h3><ul>"
+    yield from (f"<li>{text(line)}</li>" for line in lines[:LISTED_AT_MOST])
+    if len(lines) > LISTED_AT_MOST:
+        yield f"<li>and {len(lines) - LISTED_AT_MOST} more</li>"
+    yield "</ul>"

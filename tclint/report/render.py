@@ -1,0 +1,70 @@
+"""Reports: one module per format, each with `render(report)`; imported when used."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tclint.core.errors import UsageError, closest
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Report
+
+FORMATS: dict[str, str] = {
+    "text": "tclint.report.formats.text",
+    "json": "tclint.report.formats.json",
+    "jsonl": "tclint.report.formats.jsonlines",
+    "github": "tclint.report.formats.github",
+    "markdown": "tclint.report.formats.markdown",
+    "sarif": "tclint.report.formats.sarif",
+    "openmetrics": "tclint.report.formats.openmetrics",
+    "html": "tclint.report.html.page",
+}
+"""Module of every format by the name that `--format` and `--output` take."""
+
+
+WIDTH = 80
+"""Columns of a report for people, unless the terminal is narrower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a report for people looks; formats for machines do not change with it."""
+
+    colour: bool = False
+    links: bool = False
+    """Places are links to their files (OSC 8)."""
+    width: int = WIDTH
+    """Columns to wrap at where words allow it."""
+    statistics: bool = False
+    """Counts per rule as well."""
+    verbosity: int = 0
+    """-1: findings and errors only; 1: everything that was counted is listed too."""
+
+
+def check_format(name: str) -> str:
+    """`name`, if it is one of FORMATS.
+
+    Raises:
+        UsageError: it is not; the message has the closest.
+    """
+    if name not in FORMATS:
+        known = tuple(FORMATS)
+        raise UsageError(
+            f"There is no format {name!r}.{closest(name, known)} The formats are {', '.join(known)}."
+        )
+    return name
+
+
+def render(report: Report, format_name: str, style: Style | None = None) -> str:
+    """The report in a format, ending in a newline.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    module = importlib.import_module(FORMATS[check_format(format_name)])
+    rendered: str = (
+        module.render(report, style or Style()) if format_name == "text" else module.render(report)
+    )
+    return rendered

@@ -1,0 +1,1 @@
+"""What one file does: autocast regions, loss scaling, casts, switches, values."""

@@ -1,0 +1,270 @@
+"""What one file does as a program: its switches, what it calls, where it trains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from tclint.source.facts.amp import Amp
+from tclint.source.facts.switches import Switch, find_switches
+from tclint.source.names.conditions import apart
+from tclint.source.names.queries import root_name
+from tclint.source.names.resolve import Resolver
+from tclint.source.syntax.tables import (
+    Assignment,
+    Block,
+    Call,
+    CallEvent,
+    Discard,
+    Expression,
+    Function,
+    Literal,
+    Operation,
+    Other,
+    Subscript,
+    Tables,
+    dotted,
+    method_of,
+    render,
+)
+
+
+class Called(NamedTuple):
+    """A call of something with a known qualified name."""
+
+    qualified: str
+    call: Call
+    function: Function
+    block: int
+    position: int
+
+
+class Training(NamedTuple):
+    """A function that goes backward and steps an optimizer."""
+
+    function: Function
+    block: int
+    """The innermost loop around the backward call; 0 where the function has none around it."""
+    site: int
+    """Of that loop, or of the backward call."""
+    backward: CallEvent
+    step: CallEvent
+
+
+@dataclass
+class Program:
+    """Answers about one file; everything is found when first asked for."""
+
+    amp: Amp
+
+    @property
+    def tables(self) -> Tables:
+        return self.amp.tables
+
+    @property
+    def resolver(self) -> Resolver:
+        return self.amp.resolver
+
+    # -- calls
+
+    @cached_property
+    def _by_last(self) -> dict[str, list[tuple[Function, CallEvent, int]]]:
+        found: dict[str, list[tuple[Function, CallEvent, int]]] = {}
+        for function in self.tables.functions:
+            for position, event in enumerate(function.events):
+                if isinstance(event, CallEvent):
+                    found.setdefault(method_of(event.call)[1], []).append((function, event, position))
+        return found
+
+    def methods(self, *names: str) -> Iterator[tuple[Function, CallEvent, int]]:
+        """Calls of methods or functions by the last part of their names, in the order of the file."""
+        found = [item for name in dict.fromkeys(names) for item in self._by_last.get(name, ())]
+        yield from sorted(found, key=lambda item: item[1].call.site)
+
+    def calls(self, *qualified: str) -> list[Called]:
+        """Calls of things with these qualified names, in the order of the file; aliases are followed."""
+        wanted = frozenset(qualified)
+        lasts = {name.rpartition(".")[2] for name in wanted}
+        for scope in self.tables.functions:
+            for item in scope.imports:
+                if item.qualified.rpartition(".")[2] in lasts:
+                    lasts.add(item.name.rpartition(".")[2])
+        found: list[Called] = []
+        for function, event, position in self.methods(*sorted(lasts)):
+            for name in self.resolver.called(function, event.call):
+                if name in wanted:
+                    found.append(Called(name, event.call, function, event.block, position))
+                    break
+        return found
+
+    @cached_property
+    def _discarded(self) -> frozenset[int]:
+        return frozenset(
+            event.site
+            for function in self.tables.functions
+            for event in function.events
+            if isinstance(event, Discard)
+        )
+
+    def is_discarded(self, call: Call) -> bool:
+        """The call is a statement by itself: its result goes nowhere."""
+        return call.site in self._discarded
+
+    # -- switches
+
+    @cached_property
+    def switches(self) -> tuple[Switch, ...]:
+        """Assignments to `torch.backends...` and calls of setters, in the order of the file."""
+        return find_switches(self)
+
+    def switches_of(self, *names: str) -> list[Switch]:
+        return [switch for switch in self.switches if switch.name in names]
+
+    @cached_property
+    def callers(self) -> dict[int, list[tuple[Function, CallEvent]]]:
+        """Function index -> calls of it in this file."""
+        found: dict[int, list[tuple[Function, CallEvent]]] = {}
+        for function in self.tables.functions:
+            for event in function.events:
+                if isinstance(event, CallEvent):
+                    for local in self.resolver.local_functions(function, event.call.function):
+                        found.setdefault(local.index, []).append((function, event))
+        return found
+
+    def unconditional(self, function: Function, block: int) -> bool:
+        """Nothing but loops, with blocks, and tests for a GPU or for being the program stand around it."""
+        for index in function.enclosing(block):
+            around = function.blocks[index]
+            if around.kind in ("if", "else", "case", "except", "finally", "loop_else", "try_else"):
+                if around.kind == "if" and around.condition is not None and _always_here(around.condition):
+                    continue
+                return False
+        return True
+
+    def apart(self, function: Function, first: int, second: int) -> bool:
+        """Like Amp.apart; the branches of a try statement count as apart as well."""
+        if apart(function, first, second):
+            return True
+        statements = {
+            function.blocks[index].statement: function.blocks[index].kind
+            for index in function.enclosing(first)
+        }
+        for index in function.enclosing(second):
+            block = function.blocks[index]
+            if {statements.get(block.statement), block.kind} in ({"try", "except"}, {"except"}):
+                return True
+        return False
+
+    def in_with(self, function: Function, block: int, *words: str) -> bool:
+        """Inside a with block whose expression holds one of the words: `pytest.raises(...)`."""
+        for index in function.enclosing(block):
+            for item in function.blocks[index].items:
+                text = render(item.value)
+                if any(word in text for word in words):
+                    return True
+        return False
+
+    def outer_functions(self, function: Function) -> Iterator[Function]:
+        """The function and the scopes around it."""
+        index = function.index
+        while index >= 0:
+            yield self.tables.functions[index]
+            index = self.tables.functions[index].parent
+
+    # -- training
+
+    @cached_property
+    def on_cuda(self) -> bool:
+        """The file speaks of CUDA at all."""
+        if "cuda" in self.tables.identifiers:
+            return True
+        return any(
+            isinstance(part, Literal) and isinstance(part.value, str) and part.value.startswith("cuda")
+            for function in self.tables.functions
+            for event in function.events
+            if isinstance(event, CallEvent)
+            for part in (argument.value for argument in event.call.arguments)
+        )
+
+    @cached_property
+    def trainings(self) -> tuple[Training, ...]:
+        """Functions that call Tensor.backward (scaled or not) and step an optimizer, one entry each."""
+        found = []
+        for function in self.tables.functions:
+            backward = step = None
+            for event in function.events:
+                if not isinstance(event, CallEvent):
+                    continue
+                receiver, method = method_of(event.call)
+                if method == "backward" and backward is None and receiver is not None:
+                    scaled = isinstance(receiver, Call) and method_of(receiver)[1] == "scale"
+                    if scaled or self.amp.is_tensor_backward(function, event.call):
+                        backward = event
+                elif method == "step" and step is None and receiver is not None:
+                    steps = self.amp.is_optimizer(function, receiver) or "scaler" in render(receiver).lower()
+                    step = event if steps else None
+            if backward is not None and step is not None:
+                loop = self.loop_around(function, backward.block)
+                site = function.blocks[loop].site if loop else backward.call.site
+                found.append(Training(function, loop, site, backward, step))
+        return tuple(found)
+
+    def loop_around(self, function: Function, block: int) -> int:
+        """The innermost loop block around a block; 0 where there is none."""
+        for index in function.enclosing(block):
+            if function.blocks[index].kind == "loop":
+                return index
+        return 0
+
+    def loops_of(self, function: Function) -> Iterator[tuple[int, Block, Assignment]]:
+        """`for` loops of a function: their block and what they bind."""
+        seen: set[int] = set()
+        for event in function.events:
+            if not isinstance(event, Assignment) or not _iterates(event.value) or event.block in seen:
+                continue
+            if function.blocks[event.block].kind == "loop":
+                seen.add(event.block)
+                yield event.block, function.blocks[event.block], event
+
+    def loop_names(self, function: Function, loop: int) -> set[str]:
+        """Names that a loop's header binds, and names unpacked from these in its body."""
+        found: set[str] = set()
+        for event in function.events:
+            if not isinstance(event, Assignment) or loop not in function.enclosing(event.block):
+                continue
+            if (
+                (isinstance(event.value, Other) and event.value.kind == "iterate" and event.block == loop)
+                or (event.unpacked and dotted(event.value) in found)
+                or (isinstance(event.value, Subscript) and root_name(event.value) in found)
+            ):
+                found.update(event.targets)
+        return found
+
+    @cached_property
+    def lower_identifiers(self) -> frozenset[str]:
+        return frozenset(identifier.lower() for identifier in self.tables.identifiers)
+
+    def speaks_of(self, *parts: str) -> bool:
+        """An identifier of the file holds one of these strings, in any case."""
+        return any(part in identifier for identifier in self.lower_identifiers for part in parts)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words that identifiers are made of, in lower case: 'use', 'amp' of `use_amp`."""
+        return frozenset(
+            word for identifier in self.lower_identifiers for word in re.split(r"[_.\-]", identifier) if word
+        )
+
+
+def _always_here(condition: Expression) -> bool:
+    """`if __name__ == "__main__"`, `if torch.cuda.is_available()`, `if device.type == "cuda"`."""
+    text = render(condition)
+    alone = not isinstance(condition, Operation) or condition.operator == "=="
+    return alone and ("__name__" in text or "cuda.is_available" in text or "'cuda'" in text)
+
+
+def _iterates(value: Expression) -> bool:
+    return isinstance(value, Other) and value.kind == "iterate"

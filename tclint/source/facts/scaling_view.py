@@ -1,0 +1,250 @@
+"""What a function does with scalers, gradients and optimizers, in order, and questions about that order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal as Choices
+from typing import NamedTuple
+
+from tclint.source.facts.amp import Amp
+from tclint.source.names.conditions import Condition, apart, conditions_of, exclusive, guards_before
+from tclint.source.syntax.tables import (
+    Assignment,
+    Call,
+    Expression,
+    Function,
+    Jump,
+    Other,
+    Return,
+    Subscript,
+    dotted,
+    parts_of,
+)
+
+_PRECISION = re.compile(
+    r"(?<![a-z])amp(?![a-z])|useamp|scal|fp16|float16|half|mixed|precision|bf16|autocast|cuda|gpu|device|apex"
+)
+
+Kind = Choices[
+    "scaled_backward",
+    "backward",
+    "other_backward",
+    "unscale",
+    "clip",
+    "cut",
+    "rescale",
+    "read",
+    "scaler_step",
+    "step",
+    "update",
+    "escape",
+]
+"""'other_backward' belongs to a framework or may be scaled by hand; 'cut' changes `.grad` by its size
+or by an amount of its own; 'rescale' multiplies it; 'read' looks at its size; 'escape' hands a scaler to
+code that is not seen."""
+
+
+class Place(NamedTuple):
+    """A call in a function."""
+
+    function: int
+    block: int
+    site: int
+
+
+class Op(NamedTuple):
+    """One thing done."""
+
+    kind: Kind
+    scaler: str
+    """As the viewed function names it; '' where there is none."""
+    optimizer: str
+    call: Call
+    places: tuple[Place, ...]
+    """The call in the viewed function, and within the functions that it calls, innermost last."""
+    loss: Expression | None = None
+
+    @property
+    def site(self) -> int:
+        return self.places[-1].site
+
+
+@dataclass
+class View:
+    """What a function does, with what the functions of its file do that it calls."""
+
+    amp: Amp
+    function: Function
+    ops: list[Op] = field(default_factory=list)
+    _conditions: dict[tuple[Place, ...], tuple[Condition, ...]] = field(default_factory=dict, repr=False)
+    _single: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False)
+
+    def of(self, *kinds: Kind) -> list[Op]:
+        """Ops of these kinds, in order."""
+        return [op for op in self.ops if op.kind in kinds]
+
+    def _position(self, op: Op) -> int:
+        return next(index for index, other in enumerate(self.ops) if other.places == op.places)
+
+    def before(self, op: Op, *kinds: Kind) -> list[Op]:
+        """Ops that one run can do earlier than this one, the latest first."""
+        position = self._position(op)
+        return [
+            other
+            for other in reversed(self.ops[:position])
+            if other.kind in kinds and not self.apart(other, op)
+        ]
+
+    def after(self, op: Op, *kinds: Kind) -> list[Op]:
+        """Ops that one run can do later than this one, the next first."""
+        position = self._position(op)
+        return [
+            other for other in self.ops[position + 1 :] if other.kind in kinds and not self.apart(op, other)
+        ]
+
+    def apart(self, first: Op, second: Op) -> bool:
+        """Whether one run of a loop's round never does both; `first` comes first in the text."""
+        for one, other in zip(first.places, second.places, strict=False):
+            if one.site == other.site:
+                continue
+            function = self.amp.tables.functions[one.function]
+            if apart(function, one.block, other.block):
+                return True
+            if self._left(function, one.block, other.block):
+                return True
+            break
+        return exclusive(self.conditions(first), self.conditions(second))
+
+    def _left(self, function: Function, first: int, second: int) -> bool:
+        """The run leaves the function or the loop's round between the two."""
+        around = set(function.enclosing(second))
+        exits = {
+            event.block
+            for event in function.events
+            if (isinstance(event, Return) and not event.is_yield)
+            or (isinstance(event, Jump) and event.kind != "break")
+        }
+        return any(block in exits and block not in around for block in function.enclosing(first))
+
+    def conditions(self, op: Op) -> tuple[Condition, ...]:
+        """Tests that hold where it is done, those of `if test: continue` before it as well."""
+        known = self._conditions.get(op.places)
+        if known is None:
+            functions = self.amp.tables.functions
+            known = self._conditions[op.places] = tuple(
+                condition
+                for place in op.places
+                for condition in (
+                    *conditions_of(functions[place.function], place.block),
+                    *guards_before(functions[place.function], place.block, place.site),
+                )
+            )
+        return known
+
+    def around(self, op: Op) -> list[tuple[tuple[int, ...], int, int]]:
+        """(calls followed, function, block) of every block around it, innermost first."""
+        found: list[tuple[tuple[int, ...], int, int]] = []
+        for level in range(len(op.places) - 1, -1, -1):
+            place = op.places[level]
+            frame = tuple(outer.site for outer in op.places[:level])
+            function = self.amp.tables.functions[place.function]
+            found.extend((frame, place.function, block) for block in function.enclosing(place.block))
+        return found
+
+    def loops(self, op: Op) -> list[tuple[tuple[int, ...], int, int]]:
+        """The loops around it, innermost first; not one within another that may run a single round."""
+        found = [
+            (frame, function, block)
+            for frame, function, block in self.around(op)
+            if self.amp.tables.functions[function].blocks[block].kind == "loop"
+        ]
+        return [loop for loop in found[:-1] if not self._single_round(loop)] + found[-1:]
+
+    def _single_round(self, loop: tuple[tuple[int, ...], int, int]) -> bool:
+        """`for _ in range(d_steps)` where d_steps is 1, or is 1 unless an option says otherwise."""
+        known = self._single.get(loop[1:])
+        if known is None:
+            known = self._single[loop[1:]] = self._counts_to_one(*loop[1:])
+        return known
+
+    def _counts_to_one(self, index: int, block: int) -> bool:
+        function = self.amp.tables.functions[index]
+        for event in function.events:
+            if not isinstance(event, Assignment) or event.block != block:
+                continue
+            header = isinstance(event.value, Other) and event.value.kind == "iterate"
+            for iterated in parts_of(event.value) if header else ():
+                if isinstance(iterated, Call) and dotted(iterated.function) == "range":
+                    count = iterated.arguments[0].value if len(iterated.arguments) == 1 else None
+                    return count is not None and 1 in self.amp.resolver.evaluate(function, count).values
+        return False
+
+    def bound_by(self, loop: tuple[tuple[int, ...], int, int], name: str) -> bool:
+        """Whether a loop iterates over what a name stands for: `for opt in optimizers`, or
+        `for group in groups: opt = optimizers[group]`."""
+        function = self.amp.tables.functions[loop[1]]
+        root = name.partition(".")[0].partition("[")[0]
+        bound: set[str] = set()
+        for event in function.events:
+            if not isinstance(event, Assignment):
+                continue
+            if event.block == loop[2] and isinstance(event.value, Other) and event.value.kind == "iterate":
+                bound.update(target.partition(".")[0] for target in event.targets)
+            elif loop[2] in function.enclosing(event.block) and _picked_by(event.value, bound):
+                bound.update(event.targets)
+        return root in bound or any(f"[{target}]" in name for target in bound)
+
+    def changes_in(self, loop: tuple[tuple[int, ...], int, int]) -> frozenset[str]:
+        """Names that a loop's header or body assigns."""
+        function = self.amp.tables.functions[loop[1]]
+        return frozenset(
+            target
+            for event in function.events
+            if isinstance(event, Assignment) and loop[2] in function.enclosing(event.block)
+            for target in event.targets
+        )
+
+    def encloses(self, first: Op, second: Op) -> bool:
+        """Whether the first is always done in a run of the second's block: `second` is at least as deep."""
+        functions = self.amp.tables.functions
+        chain = self.around(first)
+        transparent = ("with", "try", "finally")
+        position = 0
+        while position < len(chain) - 1:
+            _, function, block = chain[position]
+            kind = functions[function].blocks[block].kind
+            # A followed function's body runs where it is called.
+            if kind not in transparent and not (block == 0 and len(chain) - 1 > position):
+                break
+            position += 1
+        return chain[position] in self.around(second)
+
+    def extra(self, op: Op, other: Op) -> list[Condition]:
+        """Tests that hold where the first is done and need not hold where the other is."""
+        shared = self.conditions(other)
+        return [condition for condition in self.conditions(op) if condition not in shared]
+
+    def decided_by_precision(self, op: Op, other: Op) -> bool:
+        """The first is done under a test on mixed precision or the device that the other is not under."""
+        return any(_PRECISION.search(condition.text.lower()) for condition in self.extra(op, other))
+
+    def demand_opposites(self, one: Op, other: Op) -> bool:
+        """One is done where a test holds, the other where the same test fails."""
+        return exclusive(self.conditions(one), self.conditions(other))
+
+    def between(self, first: Op, second: Op, *kinds: Kind) -> list[Op]:
+        """Ops of these kinds that one run can do between the two."""
+        start, end = self._position(first), self._position(second)
+        return [
+            op
+            for op in self.ops[start + 1 : end]
+            if op.kind in kinds and not self.apart(first, op) and not self.apart(op, second)
+        ]
+
+
+def _picked_by(value: Expression, names: set[str]) -> bool:
+    """`optimizers[group]`, `trainer.get_optimizer(group)`."""
+    if isinstance(value, Subscript):
+        return dotted(value.key) in names
+    return isinstance(value, Call) and any(dotted(argument.value) in names for argument in value.arguments)

@@ -1,0 +1,1 @@
+"""Layers and models as source shows them."""

@@ -1,0 +1,99 @@
+"""Small questions about calls, expressions, words and paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from tclint.source.syntax.tables import (
+    Argument,
+    Attribute,
+    Call,
+    Closure,
+    Expression,
+    Name,
+    Subscript,
+    method_of,
+    parts_of,
+)
+
+
+def words(text: str) -> frozenset[str]:
+    """A set of words, written in one string."""
+    return frozenset(text.split())
+
+
+def keyword(call: Call, name: str, position: int = -1) -> Expression | None:
+    """A keyword argument, or the positional one in its place."""
+    for argument in call.arguments:
+        if argument.keyword == name:
+            return argument.value
+    if position >= 0:
+        positional = [argument for argument in call.arguments if not argument.keyword]
+        if len(positional) > position and not any(argument.star for argument in positional[: position + 1]):
+            return positional[position].value
+    return None
+
+
+def has_star(call: Call) -> bool:
+    """`*args` or `**kwargs` may bring any argument."""
+    return any(argument.star for argument in call.arguments)
+
+
+def positional(call: Call) -> tuple[Argument, ...]:
+    return tuple(argument for argument in call.arguments if not argument.keyword and not argument.star)
+
+
+def root_name(expression: Expression) -> str:
+    """`batch` of `batch["image"][0]` or `batch.image`; '' without a name at the root."""
+    while isinstance(expression, Subscript | Attribute):
+        expression = expression.value
+    return expression.dotted.split(".", 1)[0] if isinstance(expression, Name) else ""
+
+
+def contains(expression: Expression, test: Callable[[Expression], bool]) -> bool:
+    """Whether some part of an expression passes a test."""
+    return test(expression) or any(contains(part, test) for part in parts_of(expression))
+
+
+def unpacks_positions(call: Call) -> bool:
+    """`*args` may fill any position; `**kwargs` names nothing that the call gives itself."""
+    return any(argument.star == "*" for argument in call.arguments)
+
+
+def names_in(expression: Expression) -> set[str]:
+    """Dotted names that an expression reads."""
+    found: set[str] = set()
+    pending: list[Expression] = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Name):
+            found.add(part.dotted)
+        elif not isinstance(part, Closure):
+            pending.extend(parts_of(part))
+    return found
+
+
+def is_test_path(path: str) -> bool:
+    """Whether a file is a test by its name or the folder it lies in."""
+    folder, name = os.path.split(path.lower())
+    return (
+        name.startswith(("test_", "tests", "conftest"))
+        or name.endswith("_test.py")
+        or os.path.basename(folder) in ("test", "tests", "testing", "unit_tests", "unittests")
+    )
+
+
+def any_word(text: str, parts: Iterable[str]) -> bool:
+    lowered = text.lower()
+    return any(part in lowered for part in parts)
+
+
+def unplaced(value: Expression) -> Expression:
+    """`nn.BCELoss()` of `nn.BCELoss().cuda()`."""
+    while isinstance(value, Call):
+        receiver, method = method_of(value)
+        if method not in ("cuda", "to") or receiver is None:
+            return value
+        value = receiver
+    return value

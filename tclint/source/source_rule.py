@@ -1,0 +1,41 @@
+"""The base class of rules on source files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.core.rule import Rule
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.syntax.outlines import Outline
+
+
+class SourceRule(Rule):
+    """A rule on the tables that the source pass made of one file. It never walks a syntax tree."""
+
+    triggers: ClassVar[tuple[str, ...]]
+    """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""
+    requires: ClassVar[tuple[str, ...]] = ()
+    """Tokens all of which a file must contain as well."""
+    pattern: ClassVar[re.Pattern[bytes] | None] = None
+    """Where tokens alone would let too many files through: what their bytes must match somewhere."""
+    priced_as: ClassVar[tuple[str, ...]] = ()
+    """Codes of other rules that report the same problem of a traced model: their finding, which has a price,
+    stands instead where both name a line."""
+
+    def applies(self, settings: Settings) -> bool:  # noqa: ARG002
+        """Whether it can report anything under these settings; otherwise no file is parsed for it."""
+        return True
+
+    def outline(self, outline: Outline) -> bool:  # noqa: ARG002
+        """Whether a file can hold a finding, where bytes let many through that do not: False keeps it from
+        being made tables of, at a tenth of their cost. In doubt True."""
+        return True
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        raise NotImplementedError

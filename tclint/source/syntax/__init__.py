@@ -1,0 +1,1 @@
+"""From bytes to tables: parsing, positions, prefilters, the cache of parsed files."""

@@ -1,0 +1,215 @@
+"""Parsed tables kept between runs, in the user's cache folder: unchanged files are not parsed again.
+
+An entry is named by a hash of the text and of everything that turns texts into tables, so that it never has
+to be checked for staleness. Entries are read with an unpickler that knows nothing but the tables' classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import os
+import pickle
+import stat
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tclint
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.terminal import write_bytes_atomically
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax import tables as tables_module
+from tclint.source.syntax.outlines import asked, plausible
+from tclint.source.syntax.parse import NotPython, Parsed, parse
+from tclint.source.syntax.positions import Span
+from tclint.source.syntax.tables import Tables
+
+LARGEST_BYTES = 256 * 2**20
+"""Of all entries together; the ones that went unused longest go first."""
+_DIGEST_BYTES = 16
+_USED_SECONDS = 24 * 3600
+"""Uses are noted once a day: noting each would cost a write per file."""
+_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py", "positions.py")
+_BUILTINS = {"Ellipsis": ..., "complex": complex}
+
+
+@dataclass(frozen=True, slots=True)
+class TablesCache:
+    """Tables, positions and what outlines say by text, in one folder."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, settings: Settings) -> TablesCache | None:
+        """The user's cache; None when it is switched off, or has no folder that is safe to use."""
+        base = user_folder() if settings.cache else None
+        if base is None or not _private(base):
+            return None
+        return cls(base)
+
+    def parse(self, text: str) -> Parsed:
+        """As `tclint.source.syntax.parse.parse`, from the cache where it holds the text.
+
+        Raises:
+            NotPython: as `parse`; such texts are kept too.
+        """
+        key = _key(text)
+        kept = self._load(f"{key}.tables")
+        if isinstance(kept, Tables):
+            return Parsed(text, kept, lambda: self._spans(key, kept.sites, lambda: parse(text)))
+        if isinstance(kept, str):
+            raise NotPython(kept)
+        try:
+            parsed = parse(text)
+        except NotPython as error:
+            self._store(f"{key}.tables", str(error))
+            raise
+        self._store(f"{key}.tables", parsed.tables)
+        return Parsed(text, parsed.tables, lambda: self._spans(key, parsed.tables.sites, lambda: parsed))
+
+    def plausible(self, rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
+        """As `outlines.plausible`, from the cache where it holds the answer of these rules."""
+        maker = _outline_maker(tuple(type(rule).__module__ for rule in rules)) if asked(rules) else None
+        if maker is None:
+            return plausible(rules, data)
+        name = f"{hashlib.sha256(maker + data).hexdigest()}.outline"
+        kept = self._load(name)
+        if not isinstance(kept, tuple):
+            kept = tuple(rule.code for rule in plausible(rules, data))
+            self._store(name, kept)
+        return [rule for rule in rules if rule.code in kept]
+
+    def limit(self, largest_bytes: int = LARGEST_BYTES) -> None:
+        """Remove what went unused longest until three quarters of the size are left."""
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime, status.st_size, entry.path))
+        total = sum(size for _, size, _ in found)
+        if total <= largest_bytes:
+            return
+        for _, size, path in sorted(found):
+            if total <= largest_bytes * 3 // 4:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            total -= size
+
+    def _spans(self, key: str, sites: int, parsed: Callable[[], Parsed]) -> tuple[Span, ...]:
+        """Positions are kept apart from the tables: only files with findings have them."""
+        kept = self._load(f"{key}.spans")
+        if isinstance(kept, tuple) and len(kept) == 4 * sites:
+            return tuple(Span(*kept[start : start + 4]) for start in range(0, len(kept), 4))
+        spans = parsed().spans
+        self._store(f"{key}.spans", tuple(number for span in spans for number in span))
+        return spans
+
+    def _load(self, name: str) -> object:
+        """What an entry holds; None if there is none, or a damaged one."""
+        path = self.folder / name
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+                if time.time() - os.fstat(file.fileno()).st_mtime > _USED_SECONDS:
+                    os.utime(path)
+        except OSError:
+            return None
+        digest, payload = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        if digest != _digest(payload):
+            return None
+        try:
+            return _Unpickler(io.BytesIO(payload)).load()
+        except Exception:
+            # Damage was ruled out above; whoever forged an entry gets a parse.
+            return None
+
+    def _store(self, name: str, value: object) -> None:
+        # Expressions too deep for pickle are parsed each time; so is everything where nothing can be written.
+        with contextlib.suppress(OSError, UsageError, RecursionError, pickle.PicklingError):
+            payload = pickle.dumps(value, protocol=5)
+            write_bytes_atomically(str(self.folder / name), _digest(payload) + payload)
+
+
+def user_folder() -> Path | None:
+    """Where tables are kept: below XDG_CACHE_HOME, or in the platform's folder for caches."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA", "")
+        else:
+            base = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    return Path(base, "tclint", "tables") if os.path.isabs(base) else None
+
+
+def _private(folder: Path) -> bool:
+    """Make the folder if need be; whether nobody else can put files into it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    if not stat.S_ISDIR(status.st_mode):
+        return False
+    if sys.platform == "win32":
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module == tables_module.__name__ and isinstance(found := getattr(tables_module, name, None), type):
+            return found
+        if module == "builtins" and name in _BUILTINS:
+            return _BUILTINS[name]
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of tables")
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _key(text: str) -> str:
+    digest = hashlib.sha256(_maker())
+    digest.update(text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _outline_maker(modules: tuple[str, ...]) -> bytes | None:
+    """A hash of what looks at outlines: their modules and those of the rules; None where one is no file."""
+    digest = hashlib.sha256(_maker())
+    for path in sorted(Path(__file__).parent.glob("outline*.py")):
+        digest.update(path.read_bytes())
+    for module in modules:
+        try:
+            spec = importlib.util.find_spec(module)
+            digest.update(Path((spec and spec.origin) or "").read_bytes())
+        except (ImportError, ValueError, OSError):
+            return None
+    return digest.digest()
+
+
+@lru_cache(maxsize=1)
+def _maker() -> bytes:
+    """A hash of what turns texts into tables: tclint, this Python and libcst, which is not imported."""
+    digest = hashlib.sha256(repr((tclint.__version__, sys.version, sys.implementation.name)).encode())
+    for name in _CODE:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    spec = importlib.util.find_spec("libcst")
+    if spec is not None and spec.origin:
+        for file in (Path(spec.origin), Path(spec.origin).with_name("_version.py")):
+            with contextlib.suppress(OSError):
+                digest.update(f"{file} {os.stat(file).st_mtime_ns}".encode())
+    return digest.digest()

@@ -1,0 +1,283 @@
+"""One walk over a libcst tree that fills the tables. Only this module, its bases and parse.py know libcst.
+
+The walk dispatches on the class of a node itself instead of using libcst's visitors: those rebuild every
+node on the way, which costs more than parsing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import libcst as cst
+
+from tclint.source.syntax.expressions import OPERATORS, ExpressionReader, base_name, dotted_name
+from tclint.source.syntax.tables import (
+    Attribute,
+    Call,
+    Definition,
+    Discard,
+    Expression,
+    Import,
+    Jump,
+    Literal,
+    Name,
+    Other,
+    Return,
+    Subscript,
+    Tables,
+    WithItem,
+)
+
+
+def walk(module: cst.Module) -> tuple[Tables, list[cst.CSTNode]]:
+    """The tables of a module, and the node that each site stands for."""
+    walker = _Walker()
+    walker.module(module)
+    tables = Tables(
+        functions=tuple(scope.frozen() for scope in walker.scopes),
+        identifiers=frozenset(walker.identifiers),
+        sites=len(walker.nodes),
+    )
+    return tables, walker.nodes
+
+
+class _Walker(ExpressionReader):
+    """Reads statements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._statement_handlers: dict[type, Callable[[Any], None]] = {
+            cst.SimpleStatementLine: self._simple_line,
+            cst.SimpleStatementSuite: self._simple_line,
+            cst.If: self._if,
+            cst.For: self._for,
+            cst.While: self._while,
+            cst.With: self._with,
+            cst.Try: self._try,
+            cst.TryStar: self._try,
+            cst.FunctionDef: self._function,
+            cst.ClassDef: self._class,
+            cst.Match: self._match,
+            cst.Expr: self._expr,
+            cst.Assign: self._assign,
+            cst.AnnAssign: self._ann_assign,
+            cst.AugAssign: self._aug_assign,
+            cst.Return: self._return,
+            cst.Import: self._import,
+            cst.ImportFrom: self._import_from,
+            cst.Raise: self._raise,
+            cst.Break: lambda _: self._jump("break"),
+            cst.Continue: lambda _: self._jump("continue"),
+            cst.Global: self._global,
+            cst.Nonlocal: self._global,
+            cst.Assert: self._assert,
+            cst.Del: self._del,
+        }
+
+    def module(self, node: cst.Module) -> None:
+        self._enter("module", "", node)
+        self._statements(node.body)
+
+    def _statements(self, body: Sequence[cst.CSTNode]) -> None:
+        handlers = self._statement_handlers
+        for node in body:
+            handler = handlers.get(type(node))
+            if handler is not None:
+                handler(node)
+
+    def _suite(self, node: cst.BaseSuite) -> Callable[[], None]:
+        return lambda: self._statements(node.body)
+
+    def _simple_line(self, node: cst.SimpleStatementLine | cst.SimpleStatementSuite) -> None:
+        self._statements(node.body)
+
+    def _if(self, node: cst.If) -> None:
+        statement = self._new_statement()
+        condition = self._read(node.test)
+        self._in_block("if", node, self._suite(node.body), statement, condition=condition)
+        orelse = node.orelse
+        if isinstance(orelse, cst.If):
+            chained = orelse
+            self._in_block("else", orelse, lambda: self._if(chained), statement, condition=condition)
+        elif isinstance(orelse, cst.Else):
+            self._in_block("else", orelse, self._suite(orelse.body), statement, condition=condition)
+
+    def _for(self, node: cst.For) -> None:
+        iterated = self._read(node.iter)
+        statement = self._new_statement()
+
+        def body() -> None:
+            self._bind(node.target, Other("iterate", (iterated,)), node.target)
+            self._statements(node.body.body)
+
+        self._in_block("loop", node, body, statement)
+        if node.orelse is not None:
+            self._in_block("loop_else", node.orelse, self._suite(node.orelse.body), statement)
+
+    def _while(self, node: cst.While) -> None:
+        statement = self._new_statement()
+        condition = self._read(node.test)
+        self._in_block("loop", node, self._suite(node.body), statement, condition=condition)
+        if node.orelse is not None:
+            self._in_block("loop_else", node.orelse, self._suite(node.orelse.body), statement)
+
+    def _with(self, node: cst.With) -> None:
+        # `with a, b:` means `with a: with b:`; one block per item keeps the order of entering.
+        statement = self._new_statement()
+
+        def nested(position: int) -> None:
+            if position == len(node.items):
+                self._statements(node.body.body)
+                return
+            item = node.items[position]
+            value = self._read(item.item)
+            target = item.asname.name if item.asname is not None else None
+            name = dotted_name(target) if target is not None else ""
+            site = self._site(item)
+
+            def body() -> None:
+                if target is not None:
+                    self._bind(target, Other("enter", (value,)), item)
+                nested(position + 1)
+
+            self._in_block("with", node, body, statement, items=(WithItem(value, name, site),))
+
+        nested(0)
+
+    def _try(self, node: cst.Try | cst.TryStar) -> None:
+        statement = self._new_statement()
+        self._in_block("try", node, self._suite(node.body), statement)
+        for handler in node.handlers:
+            if handler.type is not None:
+                self._read(handler.type)
+            self._in_block("except", handler, self._suite(handler.body), statement)
+        if node.orelse is not None:
+            self._in_block("try_else", node.orelse, self._suite(node.orelse.body), statement)
+        if node.finalbody is not None:
+            self._in_block("finally", node.finalbody, self._suite(node.finalbody.body), statement)
+
+    def _match(self, node: cst.Match) -> None:
+        subject = self._read(node.subject)
+        statement = self._new_statement()
+        for case in node.cases:
+            guard = self._read(case.guard) if case.guard is not None else None
+
+            def body(case: cst.MatchCase = case) -> None:
+                names = tuple(_captured_names(case.pattern))
+                if names:
+                    self._assigned(names, Other("iterate", (subject,)), case.pattern)
+                self._statements(case.body.body)
+
+            self._in_block("case", case, body, statement, condition=guard)
+
+    def _function(self, node: cst.FunctionDef) -> None:
+        decorators = tuple(self._read(decorator.decorator) for decorator in node.decorators)
+        parameters = self._parameters(node.params)
+        outer = self.scope
+        scope = self._enter("function", node.name.value, node.name)
+        scope.decorators, scope.parameters = decorators, parameters
+        self.identifiers.add(node.name.value)
+        outer.events.append(Definition(scope.index, outer.block))
+        self._statements(node.body.body)
+        self._leave(scope)
+
+    def _class(self, node: cst.ClassDef) -> None:
+        decorators = tuple(self._read(decorator.decorator) for decorator in node.decorators)
+        bases = tuple(self._read(base.value) for base in node.bases)
+        for keyword in node.keywords:
+            self._read(keyword.value)
+        outer = self.scope
+        scope = self._enter("class", node.name.value, node.name)
+        scope.decorators, scope.bases = decorators, bases
+        self.identifiers.add(node.name.value)
+        outer.events.append(Definition(scope.index, outer.block))
+        self._statements(node.body.body)
+        self._leave(scope)
+
+    def _expr(self, node: cst.Expr) -> None:
+        value = node.value
+        # A docstring or a comment in quotes says nothing about the program.
+        if not isinstance(value, cst.SimpleString | cst.ConcatenatedString):
+            found = self._read(value)
+            if isinstance(found, Call):
+                self.scope.events.append(Discard(found.site, self.scope.block))
+
+    def _assign(self, node: cst.Assign) -> None:
+        value = self._read(node.value)
+        for target in node.targets:
+            self._bind(target.target, value, node)
+
+    def _ann_assign(self, node: cst.AnnAssign) -> None:
+        self._read(node.annotation.annotation)
+        if node.value is not None:
+            self._bind(node.target, self._read(node.value), node)
+
+    def _aug_assign(self, node: cst.AugAssign) -> None:
+        value = self._read(node.value)
+        operator = OPERATORS.get(type(node.operator), "?")
+        target = self._read(node.target)
+        name = target.dotted if isinstance(target, Name) else ""
+        if isinstance(target, Subscript | Attribute):
+            name = base_name(target)
+        self._assigned((name,), value, node, operator)
+
+    def _return(self, node: cst.Return) -> None:
+        value: Expression = self._read(node.value) if node.value is not None else Literal(None)
+        self.scope.events.append(Return(value, self.scope.block, self._site(node)))
+
+    def _raise(self, node: cst.Raise) -> None:
+        if node.exc is not None:
+            self._read(node.exc)
+        self._jump("raise")
+
+    def _jump(self, kind: str) -> None:
+        self.scope.events.append(Jump(kind, self.scope.block))
+
+    def _assert(self, node: cst.Assert) -> None:
+        self._read(node.test)
+
+    def _del(self, node: cst.Del) -> None:
+        self._read(node.target)
+
+    def _global(self, node: cst.Global | cst.Nonlocal) -> None:
+        self.scope.outer_names.update(item.name.value for item in node.names)
+
+    def _import(self, node: cst.Import) -> None:
+        site = self._site(node)
+        for alias in node.names:
+            qualified = dotted_name(alias.name)
+            if alias.asname is not None:
+                self._imported(dotted_name(alias.asname.name), qualified, site)
+            else:
+                # `import torch.cuda.amp` binds `torch`.
+                root = qualified.split(".", 1)[0]
+                self._imported(root, root, site)
+            self.identifiers.update(qualified.split("."))
+
+    def _import_from(self, node: cst.ImportFrom) -> None:
+        module = "." * len(node.relative) + (dotted_name(node.module) if node.module is not None else "")
+        self.identifiers.update(part for part in module.split(".") if part)
+        site = self._site(node)
+        if isinstance(node.names, cst.ImportStar):
+            self._imported("*", module, site)
+            return
+        for alias in node.names:
+            name = dotted_name(alias.name)
+            separator = "" if module.endswith(".") else "."
+            bound = dotted_name(alias.asname.name) if alias.asname is not None else name
+            self._imported(bound, f"{module}{separator}{name}", site)
+            self.identifiers.add(name)
+
+    def _imported(self, name: str, qualified: str, site: int) -> None:
+        self.identifiers.add(name)
+        self.scope.imports.append(Import(name, qualified, self.scope.block, site))
+
+
+def _captured_names(pattern: cst.CSTNode) -> list[str]:
+    names = []
+    if isinstance(pattern, cst.MatchAs | cst.MatchStar) and pattern.name is not None:
+        names.append(pattern.name.value)
+    for child in pattern.children:
+        names.extend(_captured_names(child))
+    return names

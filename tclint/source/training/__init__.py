@@ -1,0 +1,1 @@
+"""Training practice that several rules ask about: loaders, scalers, switches, loops."""

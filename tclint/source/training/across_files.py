@@ -1,0 +1,112 @@
+"""What a file hands to, or takes from, other files of its project; where that is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tclint.source.facts.autocast_flow import NOWHERE, Origin
+from tclint.source.syntax.tables import Call, Expression, Function, Literal, dotted, method_of
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.autocasts import Region
+
+_PLACING = frozenset(("cuda", "to", "train", "float"))
+"""Methods of modules that return the module."""
+
+_WRAPPING = ("DataParallel", "DistributedDataParallel", "compile")
+"""Last parts of the names of what calls the forward of the module it is given."""
+
+
+def passed_elsewhere(
+    context: SourceContext, function: Function, parameter: str, word: str
+) -> Iterator[tuple[SourceContext, Function, Expression]]:
+    """(file, caller, argument) of what other files pass for a parameter of a function of this one.
+
+    Args:
+        word: only in files that hold it.
+    """
+    names = [item.name for item in function.parameters if not item.star]
+    if function.parent != 0 or parameter not in names:
+        return
+    for path in context.neighbours.importing(word):
+        other = context.project.context_of(path)
+        if other is None:
+            continue
+        for caller, event, _ in other.program.methods(function.name):
+            for qualified in other.resolver.called(caller, event.call):
+                found = other.project.definition(qualified)
+                if found is None or found[0].path != context.path or found[1].index != function.index:
+                    continue
+                for position, argument in enumerate(event.call.arguments):
+                    target = argument.keyword or (names[position] if position < len(names) else "")
+                    if target == parameter and not argument.star:
+                        yield other, caller, argument.value
+
+
+def forward_elsewhere(context: SourceContext, function: Function, call: Call) -> Origin:
+    """The autocast regions that the result of `model(x)` comes from, where the model's class is another
+    file's and its forward always runs under them; nothing where any of it is unclear."""
+    name = dotted(call.function)
+    if not name:
+        return NOWHERE
+    found = NOWHERE
+    for scope, value in context.origins_of(function, name):
+        origin = _forward_of(context, scope, value, call)
+        if not origin.regions:
+            return NOWHERE
+        found = found | origin
+    return found
+
+
+def _forward_of(context: SourceContext, scope: Function, value: Expression, call: Call) -> Origin:
+    made: Expression = value
+    while isinstance(made, Call):
+        for qualified in context.resolver.called(scope, made):
+            if qualified.startswith("torch."):
+                continue
+            defined = context.project.definition(qualified, (b"autocast",))
+            if defined is not None:
+                return _returned(*defined, call)
+        receiver, method = method_of(made)
+        if receiver is not None and method in _PLACING:
+            made = receiver
+        elif method in _WRAPPING and made.arguments:
+            made = made.arguments[0].value
+            if not isinstance(made, Call):
+                return NOWHERE
+        else:
+            made = Literal(None)
+    return NOWHERE
+
+
+def _returned(where: SourceContext, owner: Function, call: Call) -> Origin:
+    forwards = where.tables.children.get(owner.index, {}).get("forward", ())
+    if owner.kind != "class" or len(forwards) != 1:
+        return NOWHERE
+    forward = where.tables.functions[forwards[0]]
+    regions = where.flows.of(forward).returned.regions
+    if not regions or not all(_always(forward, region) for region in regions):
+        return NOWHERE
+    # The other file's sites mean nothing here: the call stands for the region, which says where it is.
+    return Origin(
+        frozenset(
+            region._replace(
+                function=-1,
+                site=call.site,
+                autocast=region.autocast._replace(site=call.site),
+                elsewhere=f"{where.path}:{where.location(region.site).line}",
+            )
+            for region in regions
+        )
+    )
+
+
+def _always(forward: Function, region: Region) -> bool:
+    """The whole forward runs under it, or a with block of its own that no test decides about."""
+    return (
+        region.function == forward.index
+        and region.autocast.enabled is True
+        and all(forward.blocks[block].kind in ("with", "body") for block in forward.enclosing(region.block))
+    )

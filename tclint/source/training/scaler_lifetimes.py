@@ -1,0 +1,287 @@
+"""How long a loss scaler lives, followed through a function and its callers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tclint.source.names.conditions import conditions_of
+from tclint.source.names.queries import root_name
+from tclint.source.syntax.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Collection,
+    Literal,
+    Name,
+    Subscript,
+    dotted,
+    method_of,
+)
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+    from tclint.source.facts.scaling import Made
+    from tclint.source.facts.scaling_view import Op, View
+    from tclint.source.syntax.tables import Expression, Function
+
+_OF_OPTIMIZERS = (
+    "step",
+    "first_step",
+    "second_step",
+    "zero_grad",
+    "state_dict",
+    "load_state_dict",
+    "add_param_group",
+    "train",
+    "eval",
+)
+"""Methods of optimizers; none of them makes one."""
+_FOLLOWED = 3
+"""How many calls deep a function is below the loop."""
+
+
+class Repeated(NamedTuple):
+    """A call that a loop makes in every round."""
+
+    site: int | None
+    """None: in another class than the function's, a base of it."""
+
+
+class Remade(NamedTuple):
+    """A scaler that is made again and again while one optimizer goes on."""
+
+    made: Made
+    backward: Op
+    call: Repeated | None
+    """What runs the function again and again; None: the function makes it in a loop of its own."""
+
+
+def remade(context: SourceContext, view: View) -> Iterator[Remade]:
+    """Scalers that a function makes in the loop whose backward passes they scale, or anew in every call
+    by a loop of the file."""
+    function = view.function
+    for made in context.scaling.made:
+        if made.function != function.index or made.enabled is False or _when_missing(function, made):
+            continue
+        for backward in view.of("scaled_backward"):
+            origins, _ = context.scaling.origins(function, backward.scaler)
+            if not any(origin.site == made.site for origin in origins):
+                continue
+            if _in_loop(context, function, made, backward):
+                yield Remade(made, backward, None)
+                break
+            call = _called_in_loop(context, view, backward)
+            if call is not None:
+                yield Remade(made, backward, call)
+                break
+
+
+def _when_missing(function: Function, made: Made) -> bool:
+    """`if self.scaler is None:` makes it once."""
+    return any(
+        (condition.holds and " is None" in condition.text) or "hasattr" in condition.text
+        for condition in conditions_of(function, made.block)
+    )
+
+
+def _in_loop(context: SourceContext, function: Function, made: Made, backward: Op) -> bool:
+    around = function.enclosing(backward.places[0].block)
+    for loop in function.enclosing(made.block):
+        if function.blocks[loop].kind != "loop":
+            continue
+        if _makes_optimizer(context, function, loop):
+            return False
+        if loop in around and not _over_phases(context, function, loop):
+            return True
+    return False
+
+
+def _over_phases(context: SourceContext, function: Function, loop: int) -> bool:
+    """`for phase in ("train", "val")`: only one of the rounds trains."""
+    for block, _, header in context.program.loops_of(function):
+        iterated = getattr(header.value, "parts", (None,))[0]
+        if block == loop and isinstance(iterated, Collection):
+            return all(isinstance(item, Literal) for item in iterated.items)
+    return False
+
+
+def _makes_optimizer(context: SourceContext, function: Function, block: int) -> bool:
+    """An optimizer is made in a block, not only where there is none yet."""
+    for event in function.events:
+        if block not in function.enclosing(event.block) or _only_when_missing(function, event.block):
+            continue
+        if isinstance(event, CallEvent):
+            called = dotted(event.call.function).lower()
+            if "optim" in called and method_of(event.call)[1] not in _OF_OPTIMIZERS:
+                return True
+        elif isinstance(event, Assignment) and not event.unpacked and isinstance(event.value, Call):
+            # `optimizer = AdamW(...)`, however the class is imported.
+            made = dotted(event.value.function).rpartition(".")[2]
+            if made[:1].isupper() and any(
+                context.amp.is_optimizer(function, Name(target)) for target in event.targets
+            ):
+                return True
+    return False
+
+
+def _only_when_missing(function: Function, block: int) -> bool:
+    """`if key not in self.optimizers:`, `if self.optimizer is None:`."""
+    return any(
+        (condition.holds and " is None" in condition.text)
+        or (not condition.holds and (" in " in condition.text or condition.text.startswith("hasattr")))
+        for condition in conditions_of(function, block)
+    )
+
+
+def _called_in_loop(context: SourceContext, view: View, backward: Op) -> Repeated | None:
+    """A call, of the function or of one that calls it, by a loop in which the optimizers stay the
+    same ones."""
+    function = view.function
+    steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
+    if not steps or _is_whole_training(context, function, backward):
+        return None
+    kept: dict[str, str] = {}
+    own: set[str] = set()
+    for event in function.events:
+        if not isinstance(event, Assignment):
+            continue
+        name = _kept(event.value)
+        kept.update(dict.fromkeys(event.targets, name))
+        if not name:
+            own.update(event.targets)
+    if any(step.optimizer in own for step in steps):
+        return None
+    optimizers = [{step.optimizer, kept.get(step.optimizer) or step.optimizer} for step in steps]
+    return _loop_around(context, function, optimizers, _FOLLOWED)
+
+
+def _loop_around(
+    context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
+) -> Repeated | None:
+    if function.kind != "function" or _makes_optimizer(context, function, 0):
+        return None
+    for caller, event, owner in _calls_of(context, function):
+        passed = [
+            {owner} if owner else set().union(*(_named_in(context, caller, function, name) for name in names))
+            for names in optimizers
+        ]
+        call = _in_loop_of(context, caller, event, passed)
+        if call is None and depth > 1 and caller is not function:
+            assigned = _assigned_in(caller, 0)
+            if not any(names & assigned for names in passed):
+                call = _loop_around(context, caller, passed, depth - 1)
+        if call is not None:
+            return call
+    if depth > 0 and all(any(name.startswith("self.") for name in names) for names in optimizers):
+        return _in_loop_of_base(context, function, optimizers, depth)
+    return None
+
+
+def _in_loop_of_base(
+    context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
+) -> Repeated | None:
+    """`for epoch in range(epochs): self.train_epoch()` in a class that this method's class derives from."""
+    owner = context.tables.class_of(function)
+    if owner is None or function.parent != owner.index:
+        return None
+    waiting = [(context, owner)]
+    for _ in range(_FOLLOWED):
+        bases = [found for scope, derived in waiting for found in _bases(scope, derived, function.name)]
+        for scope, base in bases:
+            for member in scope.values.members(base):
+                for event in member.events:
+                    if (
+                        not isinstance(event, CallEvent)
+                        or dotted(event.call.function) != f"self.{function.name}"
+                    ):
+                        continue
+                    if (
+                        _in_loop_of(scope, member, event, optimizers) is not None
+                        or _loop_around(scope, member, optimizers, depth - 1) is not None
+                    ):
+                        return Repeated(None)
+        waiting = bases
+    return None
+
+
+def _bases(context: SourceContext, owner: Function, method: str) -> Iterator[tuple[SourceContext, Function]]:
+    """Classes of the file or the project that a class derives from, with their files' contexts."""
+    scope = context.tables.functions[max(owner.parent, 0)]
+    for base in owner.bases:
+        local = [item for item in context.resolver.local_functions(scope, base) if item.kind == "class"]
+        if local:
+            yield context, local[-1]
+            continue
+        for qualified in context.resolver.qualified(scope, dotted(base)) if dotted(base) else ():
+            if qualified.startswith("torch."):
+                continue
+            found = context.project.definition(qualified, (method.encode(),))
+            if found is not None and found[1].kind == "class":
+                yield found
+
+
+def _in_loop_of(
+    context: SourceContext, caller: Function, event: CallEvent, optimizers: list[set[str]]
+) -> Repeated | None:
+    """The call where a loop of the caller keeps at least one of the optimizers."""
+    for loop in caller.enclosing(event.block):
+        if caller.blocks[loop].kind != "loop":
+            continue
+        if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
+            return None
+        assigned = _assigned_in(caller, loop)
+        if any(not names & assigned for names in optimizers):
+            return Repeated(event.call.site)
+    return None
+
+
+def _assigned_in(function: Function, block: int) -> set[str]:
+    return {
+        target
+        for event in function.events
+        if isinstance(event, Assignment) and block in function.enclosing(event.block)
+        for target in event.targets
+    }
+
+
+def _is_whole_training(context: SourceContext, function: Function, backward: Op) -> bool:
+    """`for epoch in range(epochs):` is in the function itself: its callers start another training."""
+    around = function.enclosing(backward.places[0].block)
+    return any(
+        block in around and any("epoch" in target.lower() for target in header.targets)
+        for block, _, header in context.program.loops_of(function)
+    )
+
+
+def _kept(value: Expression) -> str:
+    """`self.optimizers` of `self.optimizers[key]`: what outlives the call under another name; else ''."""
+    name = dotted(value.value if isinstance(value, Subscript) else value)
+    return name if name.startswith("self.") else ""
+
+
+def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Function, CallEvent, str]]:
+    """(caller, call, object) of a function's calls; the object is '' but for `trainer.fit()`."""
+    for caller, event in context.program.callers.get(function.index, ()):
+        yield caller, event, ""
+    owner = context.tables.class_of(function)
+    if owner is None or function.parent != owner.index:
+        return
+    for caller, event, _ in context.program.methods(function.name):
+        receiver, _ = method_of(event.call)
+        name = dotted(receiver) if receiver is not None else ""
+        if name not in ("", "self", "cls") and owner in context.values.classes_made(caller, Name(name)):
+            yield caller, event, name
+
+
+def _named_in(context: SourceContext, caller: Function, function: Function, name: str) -> set[str]:
+    """What a caller calls an object of the function: the arguments that it passes, or the name itself."""
+    root = name.partition(".")[0].partition("[")[0]
+    if any(parameter.name == root for parameter in function.parameters) and root not in ("self", "cls"):
+        return {
+            part
+            for scope, value in context.scaling.passed(function, root)
+            if scope is caller
+            for part in (dotted(value), root_name(value))
+        }
+    return {root, name}

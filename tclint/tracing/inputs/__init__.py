@@ -1,0 +1,1 @@
+"""Inputs of a model: given by the user, stated by its file, or inferred."""

@@ -1,0 +1,185 @@
+"""Inputs for a model: given by the caller, or provided by the target's file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from tclint.graph.ops import Assumption
+from tclint.tracing.inputs.specs import InputSpec
+
+_META = torch.device("meta")
+
+
+class InferenceFailed(ValueError):
+    """The model's first layers do not tell what it takes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CallInputs:
+    """Arguments of the model's forward."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    assumptions: tuple[Assumption, ...] = ()
+    source: str = ""
+    """Where they come from: '--input', 'the target', 'example_inputs()', 'inferred'."""
+    alternatives: tuple[CallInputs, ...] = ()
+    """Other guesses, to be tried in turn where the forward fails on these inputs."""
+
+    def with_assumptions(self, first: tuple[Assumption, ...]) -> CallInputs:
+        """The same inputs, of which more was assumed."""
+        return dataclasses.replace(
+            self,
+            assumptions=(*first, *self.assumptions),
+            alternatives=tuple(other.with_assumptions(first) for other in self.alternatives),
+        )
+
+    def describe(self) -> str:
+        """'x=float32[8,3,224,224]' for every tensor, nested ones by their place."""
+        named = [(f"input {index}", value) for index, value in enumerate(self.args)]
+        named += list(self.kwargs.items())
+        return ", ".join(f"{name}={described(value)}" for name, value in named)
+
+
+def given_inputs(value: Any, source: str) -> CallInputs:
+    """Inputs as user code states them: a tensor, a tuple or list of arguments, a dict of keywords."""
+    if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
+        return CallInputs((), dict(value), source=source)
+    if type(value) is tuple or type(value) is list:
+        return CallInputs(tuple(value), {}, source=source)
+    return CallInputs((value,), {}, source=source)
+
+
+def inputs_from_specs(specs: Sequence[InputSpec]) -> CallInputs:
+    """Meta tensors as the `--input` options describe them."""
+    args = tuple(_from_spec(spec) for spec in specs if spec.name is None)
+    return CallInputs(args, {spec.name: _from_spec(spec) for spec in specs if spec.name}, source="--input")
+
+
+def inputs_of_module(module: ModuleType) -> tuple[str, Callable[[], Any]] | None:
+    """The name and the maker of the inputs that a file provides; None where it provides none.
+
+    `example_inputs()` or `EXAMPLE_INPUTS` hold one set, `example_input_sets()` or `EXAMPLE_INPUT_SETS` a
+    dict of several by name.
+    """
+    for name in ("example_input_sets", "EXAMPLE_INPUT_SETS", "example_inputs", "EXAMPLE_INPUTS"):
+        provided = vars(module).get(name)
+        if provided is None:
+            continue
+        if name.islower():
+            if callable(provided):
+                return name, provided
+            continue
+        return name, functools.partial(_same, provided)
+    return None
+
+
+def inputs_of_graph(model: torch.nn.Module) -> tuple[torch.Tensor, ...] | None:
+    """Tensors like those that an exported program or a torch.fx graph was recorded with, if it keeps them."""
+    graph = getattr(model, "graph", None)
+    if not isinstance(graph, torch.fx.Graph):
+        return None
+    values = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors or len(tensors) != len(values):
+        return None
+    return tuple(
+        torch.empty(tuple(int(size) for size in value.shape), dtype=value.dtype, device=_META)
+        for value in tensors
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def input_sets(value: Any, source: str) -> dict[str, CallInputs]:
+    """The sets of inputs by name that user code states under the name `source`.
+
+    Raises:
+        TypeError: several sets are no dict with names.
+    """
+    if not source.lower().endswith("_sets"):
+        return {"": given_inputs(value, source)}
+    if not isinstance(value, Mapping) or not value:
+        raise TypeError("several sets of inputs are a dict from their names to inputs")
+    return {str(name): given_inputs(inputs, source) for name, inputs in value.items()}
+
+
+def with_batch(inputs: CallInputs, batch: int) -> CallInputs:
+    """The same inputs with the leading dim of every tensor resized."""
+
+    def resize(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _with_leading(value, batch)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(resize(item) for item in value))
+        if type(value) in (list, tuple):
+            return type(value)(resize(item) for item in value)
+        if type(value) is dict:
+            return {key: resize(item) for key, item in value.items()}
+        if isinstance(value, SimpleNamespace):
+            return SimpleNamespace(**{key: resize(item) for key, item in vars(value).items()})
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(
+                value, **{name: resize(item) for name, item in _fields(value) if name in _settable(value)}
+            )
+        return value
+
+    return dataclasses.replace(
+        inputs,
+        args=tuple(resize(value) for value in inputs.args),
+        kwargs={name: resize(value) for name, value in inputs.kwargs.items()},
+        alternatives=tuple(with_batch(other, batch) for other in inputs.alternatives),
+    )
+
+
+def _from_spec(spec: InputSpec) -> torch.Tensor:
+    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=_META)
+
+
+def _with_leading(tensor: torch.Tensor, batch: int) -> torch.Tensor:
+    """A meta tensor like `tensor`, its dims lying in memory in the same order, its first one resized."""
+    if tensor.dim() == 0 or tensor.shape[0] == batch or tensor.layout != torch.strided:
+        return tensor
+    shape = (batch, *tensor.shape[1:])
+    # The order of the strides is the memory format; sizes are laid out anew in that order.
+    order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride()[axis], -axis))
+    strides, step = [0] * tensor.dim(), 1
+    for axis in order:
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=_META)
+
+
+def described(value: Any) -> str:
+    """'float32[8,3,224,224]' for a tensor, the same within brackets for containers of tensors."""
+    if isinstance(value, (str, bool, int, float)):
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        sizes = ",".join(str(size) for size in value.shape)
+        return f"{str(value.dtype).removeprefix('torch.')}[{sizes}]"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(described(item) for item in value)})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}={described(item)}' for key, item in value.items())}}}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        listed = ", ".join(f"{name}={described(item)}" for name, item in _fields(value))
+        return f"{type(value).__name__}({listed})"
+    if isinstance(value, SimpleNamespace):
+        return f"({', '.join(f'{name}={described(item)}' for name, item in vars(value).items())})"
+    return type(value).__name__
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+
+
+def _settable(value: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(value) if field.init}

@@ -1,0 +1,231 @@
+"""Inputs by the names of a forward's arguments, where those are customary.
+
+Models of transformers name their arguments alike, and their configuration states the sizes. In other models
+with several inputs a name such as `mask`, `lengths` or `timesteps` tells the kind, and the first layers tell
+the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.tracing.inputs.forward_arguments import parameters_of
+from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, attribute, configured, image_sizes, sequence_length
+
+_META = torch.device("meta")
+AUDIO_SAMPLES = 16000
+"""A second at 16 kHz, the rate of speech models."""
+_FRAMES = 512
+_GRID = (1, 16, 16)
+
+_Maker = Callable[[nn.Module, Any, int], torch.Tensor]
+
+
+def configured_inputs(model: nn.Module, required: Sequence[str], batch: int) -> Iterator[dict[str, Any]]:
+    """Keyword inputs for a model of transformers, likeliest first; none where a name is not known."""
+    main, config = attribute(model, "main_input_name"), attribute(model, "config")
+    parameters = parameters_of(model)
+    if config is not None and "grid_thw" in required:
+        yield from _patches_of_a_grid(required, config)
+    if not isinstance(main, str) or config is None or main not in parameters:
+        return
+    wanted = list(dict.fromkeys([main, *required]))
+    if attribute(config, "is_encoder_decoder") and "decoder_input_ids" in parameters:
+        wanted.append("decoder_input_ids")
+    if any(name not in _MAKERS for name in wanted):
+        return
+    others = [
+        name for name in ("pixel_values", "input_features") if name in parameters and name not in wanted
+    ]
+    sets = [wanted, *([*wanted, other] for other in others)]
+    if all(attribute(config, name) is not None for name in ("projection_dim", "text_config")):
+        sets.reverse()  # two towers, which are compared
+    for names in sets:
+        made = {name: _MAKERS[name](model, config, batch) for name in names}
+        yield made
+        for name in ("input_features", "pixel_values"):
+            if name in made:
+                yield {**made, name: _alternative(name, made[name], config)}
+
+
+def further_inputs(
+    names: Sequence[str], first: torch.Tensor, model: nn.Module
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Inputs for the arguments `names` beside the first, likeliest first."""
+    length = first.shape[1] if first.dim() > 1 else first.shape[0]
+    batch = first.shape[0] if first.dim() else 1
+    choices = [_by_name(name, first, batch, length, model) for name in names]
+    for index in range(max((len(choice) for choice in choices), default=0)):
+        yield tuple(choice[min(index, len(choice) - 1)] for choice in choices)
+
+
+def tokens(model: nn.Module, batch: int) -> torch.Tensor:
+    """Indices of words: their values are never looked at."""
+    return torch.empty((batch, sequence_length(model)), dtype=torch.int64, device=_META)
+
+
+def floating_dtype(model: nn.Module) -> torch.dtype:
+    """That of the model's first parameter with one."""
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+
+def by_name(name: str, first: torch.Tensor, model: nn.Module) -> list[torch.Tensor]:
+    """Inputs for one argument beside the first, likeliest first."""
+    config, made = attribute(model, "config"), []
+    if config is not None and isinstance(attribute(model, "main_input_name"), str) and name in _MAKERS:
+        made.append(_MAKERS[name](model, config, first.shape[0] if first.dim() else 1))
+    return made + [tensor for (tensor,) in further_inputs([name], first, model)]
+
+
+def are_lengths(name: str) -> bool:
+    """Whether an argument of that name holds how long each of the other's sequences is."""
+    return re.search(r"length|(^|_)lens?($|_)", name.lower()) is not None
+
+
+def is_mask(name: str) -> bool:
+    """Whether an argument of that name says which elements of another count."""
+    return "mask" in name.lower()
+
+
+def is_context(name: str) -> bool:
+    """Whether an argument of that name holds a sequence that another one attends to."""
+    return re.fullmatch(r"ctx|context|memory|encoder_(hidden_states?|outputs?|out)", name.lower()) is not None
+
+
+def are_images(name: str) -> bool:
+    """Whether an argument of that name holds pictures, which select nothing."""
+    return re.fullmatch(r"imgs?|images?|frames?|videos?|pixel_values", name.lower()) is not None
+
+
+def are_graphs_of_nodes(name: str, model: nn.Module) -> bool:
+    """Whether an argument of that name holds which of several graphs each node belongs to."""
+    is_batch = re.fullmatch(r"batch(_(idx|index|ids?|vec|vector))?", name.lower()) is not None
+    return is_batch and "edge_index" in parameters_of(model)
+
+
+def are_labels(name: str) -> bool:
+    """Whether an argument of that name holds one class for each example."""
+    return re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", name.lower()) is not None
+
+
+def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.Module) -> list[torch.Tensor]:
+    word = name.lower()
+    scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
+    if are_lengths(name):
+        return [torch.full((batch,), length, dtype=torch.int64)]
+    if is_mask(name) and first.dim() == 4 and first.is_floating_point():
+        return [first.new_empty((batch, 1, *first.shape[2:])), torch.empty_like(first)]
+    if is_mask(name):
+        kinds = (torch.bool, torch.int64, floating_dtype(model))
+        return [torch.ones((batch, length), dtype=kind) for kind in kinds]
+    if re.fullmatch(r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_levels?", word):
+        return [scalars, torch.empty((batch,), dtype=floating_dtype(model), device=_META)]
+    if are_labels(name) and first.is_floating_point():
+        return [scalars, torch.empty_like(first)]
+    if are_graphs_of_nodes(name, model):
+        return [scalars]
+    return [torch.empty_like(first)]
+
+
+def _patches_of_a_grid(wanted: Sequence[str], config: Any) -> Iterator[dict[str, Any]]:
+    """Vision encoders of the Qwen-VL kind take flattened patches, and the grid that they came from."""
+    patch = configured(config, "patch_size", default=14)
+    depth = configured(config, "temporal_patch_size", default=1)
+    channels = configured(config, "in_channels", "num_channels", "in_chans", default=3)
+    made: dict[str, Any] = {}
+    for name in wanted:
+        if name == "grid_thw":
+            made[name] = torch.tensor([_GRID])
+        elif name in ("hidden_states", "pixel_values"):
+            count = _GRID[0] * _GRID[1] * _GRID[2]
+            made[name] = torch.empty((count, channels * depth * patch * patch), device=_META)
+        else:
+            return
+    yield made
+
+
+def _images(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    size = (image_sizes(model) or [(IMAGE_SIZE, IMAGE_SIZE)])[0]
+    channels = configured(config, "num_channels", "in_channels", "in_chans", default=3)
+    return torch.empty((batch, channels, *size), dtype=floating_dtype(model), device=_META)
+
+
+def _video(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    images = _images(model, config, batch)
+    frames = configured(config, "frames_per_clip", "num_frames", default=16)
+    return images.new_empty((batch, frames, *images.shape[1:]))
+
+
+def _mels(config: Any) -> int:
+    names = ("feature_projection_input_dim", "num_mel_bins", "input_feat_per_channel", "feature_size")
+    return configured(config, *names, "input_dim", default=80)
+
+
+def _audio_features(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    positions = configured(config, "max_source_positions", default=_FRAMES)
+    return torch.empty((batch, _mels(config), 2 * positions), dtype=floating_dtype(model), device=_META)
+
+
+def _alternative(name: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
+    if name == "input_features":
+        # Time before frequency in the other half of the models.
+        return tensor.new_empty((tensor.shape[0], min(tensor.shape[2], _FRAMES), tensor.shape[1]))
+    frames = configured(config, "num_frames", "frames_per_clip", default=16)
+    return tensor.new_empty((tensor.shape[0], frames, *tensor.shape[1:]))
+
+
+def _waveform(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    frames, mels = attribute(config, "max_length"), attribute(config, "num_mel_bins")
+    if isinstance(frames, int) and isinstance(mels, int):  # a spectrogram after all
+        shape: tuple[int, ...] = (batch, frames, mels)
+    else:
+        shape = (batch, AUDIO_SAMPLES)
+    return torch.empty(shape, dtype=floating_dtype(model), device=_META)
+
+
+def _series(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    lags = attribute(config, "lags_sequence")
+    longest = max(lags) if isinstance(lags, (list, tuple)) and lags else 0
+    length = configured(config, "context_length", "prediction_length", default=32) + longest
+    channels = configured(config, "num_input_channels", default=1)
+    shape = (batch, length) if longest and channels == 1 else (batch, length, channels)
+    return torch.empty(shape, dtype=floating_dtype(model), device=_META)
+
+
+def _hidden(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    width = configured(config, "hidden_size", "d_model", "n_embd", default=768)
+    return torch.empty((batch, sequence_length(model), width), dtype=floating_dtype(model), device=_META)
+
+
+def _tokens(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
+    return tokens(model, batch)
+
+
+def _ones(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
+    return torch.ones((batch, sequence_length(model)), dtype=torch.int64)
+
+
+def _boxes(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
+    return torch.zeros((batch, sequence_length(model), 4), dtype=torch.int64)
+
+
+_MAKERS: dict[str, _Maker] = {
+    "attention_mask": _ones,
+    "bbox": _boxes,
+    "decoder_input_ids": _tokens,
+    "encoder_hidden_states": _hidden,
+    "hidden_states": _hidden,
+    "input_features": _audio_features,
+    "input_ids": _tokens,
+    "input_values": _waveform,
+    "inputs_embeds": _hidden,
+    "past_values": _series,
+    "pixel_values": _images,
+    "pixel_values_videos": _video,
+    "qformer_input_ids": _tokens,
+}

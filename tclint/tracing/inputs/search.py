@@ -1,0 +1,165 @@
+"""Tries inferred inputs until the model's forward runs on them, and judges whether the result makes sense."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from tclint.tracing.inputs.clues import Clues, RankClash, SizeClash
+from tclint.tracing.inputs.failed_runs import clues_of, place_of
+from tclint.tracing.inputs.given import CallInputs
+from tclint.tracing.inputs.repairs import Repairs
+
+if TYPE_CHECKING:
+    from tclint.graph.ops import Graph, Op
+
+_MAX_ATTEMPTS = 60
+_MAX_SECONDS = 10.0
+# Attempts in the wake of one guess before the next one gets its turn.
+_MAX_REPAIRS = 16
+
+
+class InputSearch:
+    """The inputs to try, in turn; what failed is repaired where the failure tells how.
+
+    Inputs that somebody gave are tried alone.
+    """
+
+    def __init__(self, model: nn.Module, inputs: CallInputs) -> None:
+        self._model = model
+        self._first = inputs
+        self._is_guess = inputs.source == "inferred"
+        self._guesses = deque(inputs.alternatives)
+        self._repairs = Repairs(model)
+        self._waiting: dict[str, CallInputs] = {}
+        self._tried = {inputs.describe()}
+        self._met: dict[str, frozenset[Hashable]] = {}
+        """The clashes that led to each proposal."""
+        self._repaired = 0
+        self._current = inputs
+
+    def __iter__(self) -> Iterator[CallInputs]:
+        yield self._first
+        deadline = time.monotonic() + _MAX_SECONDS
+        for _ in range(_MAX_ATTEMPTS):
+            if time.monotonic() > deadline:
+                return
+            following = self._next()
+            if following is None:
+                return
+            self._current = following
+            yield following
+
+    def _next(self) -> CallInputs | None:
+        if self._waiting and self._repaired < _MAX_REPAIRS:
+            self._repaired += 1
+            return self._pop()
+        while self._guesses:
+            guess = self._guesses.popleft()
+            if guess.describe() not in self._tried:
+                self._tried.add(guess.describe())
+                self._repaired = 0
+                return guess
+        return self._pop() if self._waiting else None
+
+    def _pop(self) -> CallInputs:
+        text = next(iter(self._waiting))
+        self._tried.add(text)
+        return self._waiting.pop(text)
+
+    def failed(self, error: BaseException) -> None:
+        """Learn from what the forward raised on the inputs that were tried last."""
+        if self._is_guess:
+            self._add(clues_of(error, self._model), place_of(error))
+
+    def doubts(self, graph: Graph) -> bool:
+        """Whether the forward ran on inferred inputs, but hardly as meant; then others are tried."""
+        if not self._is_guess:
+            return False
+        clues = _doubtful(graph, self._model)
+        if not (clues.sizes or clues.ranks or clues.swapped):
+            return False
+        self._add(clues)
+        return True
+
+    def _add(self, clues: Clues, place: Hashable = None) -> None:
+        sizes, met = clues.clash(), self._met.get(self._current.describe(), frozenset())
+        # The next line may say of the width what this one said of the height.
+        clash = (sizes, place)
+        if sizes is not None and clash in met:
+            return  # what was changed has nothing to do with it
+        found: dict[str, CallInputs] = {}
+        for candidate in self._repairs.propose(self._current, clues, self._first):
+            text = candidate.describe()
+            if text not in self._tried:
+                found.setdefault(text, candidate)
+                self._met.setdefault(text, met | {clash})
+        # What two failures point at comes first.
+        self._waiting = {**found, **{text: c for text, c in self._waiting.items() if text not in found}}
+
+
+def _doubtful(graph: Graph, model: nn.Module) -> Clues:
+    """What in a trace looks as if a batch had been taken for something else."""
+    clues = Clues()
+    maps: set[tuple[int, ...]] = set()
+    batch = next((spec.shape[0] for spec in graph.inputs if spec.shape), 0)
+    for op in graph.each_op():
+        if not op.inputs:
+            continue
+        shape, is_attention = op.inputs[0].shape, op.module_type == "MultiheadAttention"
+        if op.name in _WITHOUT_BATCH and len(shape) == _WITHOUT_BATCH[op.name]:
+            clues.ranks.append(RankClash(1))
+        elif len(shape) == 3 and (op.name in _RECURRENT or (op.name == "linear" and is_attention)):
+            _check_order(op, shape, model, batch, clues)
+        elif op.name == "unsqueeze" and op.module_type in _RECURRENT_LAYERS:
+            clues.ranks.append(RankClash(1))
+        elif op.name == "unsqueeze" and is_attention and len(shape) == 2:
+            attention = _module(model, op.module_path)
+            if getattr(attention, "embed_dim", None) == shape[-1] and op.inputs[0].dtype.startswith("float"):
+                clues.ranks.append(RankClash(1))
+        elif op.name in ("view", "reshape") and shape in maps and len(op.outputs[0].shape) == 2:
+            rows, width = op.outputs[0].shape
+            # More rows than examples: the flattened maps were larger than the layer behind them takes.
+            is_mixed = width not in shape or (len(shape) == 4 and width == shape[1])
+            if shape[0] == batch < rows and is_mixed:
+                clues.sizes.append(SizeClash(math.prod(shape[1:]), width, before=(("view", shape),)))
+        elif "conv" in op.name or "pool" in op.name or op.name == "relu":
+            maps.add(op.outputs[0].shape)
+        if clues.ranks or clues.sizes or clues.swapped:
+            break
+    return clues
+
+
+_RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
+_RECURRENT_LAYERS = frozenset({"GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"})
+
+# Ranks of the operators' inputs where the batch is left out.
+_WITHOUT_BATCH = {
+    "conv1d": 2,
+    "conv2d": 3,
+    "conv3d": 4,
+    "conv_transpose1d": 2,
+    "conv_transpose2d": 3,
+    "conv_transpose3d": 4,
+    "linear": 1,
+    "max_pool2d": 3,
+}
+
+
+def _check_order(op: Op, shape: tuple[int, ...], model: nn.Module, batch: int, clues: Clues) -> None:
+    """Time first is what a layer without batch_first wants; a short time over a large batch is not likely."""
+    layer = _module(model, op.module_path)
+    if getattr(layer, "batch_first", True) is False and shape[0] == batch < shape[1]:
+        clues.swapped = True
+
+
+def _module(model: nn.Module, path: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        return None

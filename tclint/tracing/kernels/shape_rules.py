@@ -1,0 +1,313 @@
+"""Output metadata of the commonest operators, computed here because torch's meta kernels are slow.
+
+Several meta kernels are Python and import sympy on first use (over a second of every cold start). A rule
+returns (shape, strides, dtype), or None wherever it is not certain: then torch's own meta kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tclint.graph.ops.spec import contiguous_strides
+from tclint.tracing.kernels.pointwise_rules import FLOATING, POINTWISE_RULES, Metadata, Rule
+from tclint.tracing.values.formats import is_dense, strides_in_format, suggests_channels_last
+
+
+def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> Metadata:
+    return shape, contiguous_strides(shape), dtype
+
+
+def _same(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
+    return _row_major(tensor, **kwargs) if tensor.is_contiguous() else None
+
+
+def _row_major(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
+    if kwargs or tensor.dtype not in FLOATING:
+        return None
+    return _contiguous(tuple(tensor.shape), tensor.dtype)
+
+
+def _dropout(tensor: Any, p: float, train: bool) -> Metadata | None:
+    # In evaluation it hands back its input, which the kernel itself has to do.
+    return _same(tensor) if train and 0.0 < p < 1.0 else None
+
+
+def _sparse_mm(sparse: Any, dense: Any, *_: Any) -> Metadata | None:
+    # The meta kernel of a dense product would take the stand-in's strides for the sparse tensor's.
+    if sparse.dim() != 2 or dense.dim() != 2 or sparse.shape[1] != dense.shape[0]:
+        return None
+    return _contiguous((sparse.shape[0], dense.shape[1]), dense.dtype)
+
+
+def _linear(tensor: Any, weight: Any, bias: Any = None) -> Metadata | None:
+    if (
+        tensor.dtype != weight.dtype
+        or weight.dim() != 2
+        or tensor.dim() < 2
+        or tensor.shape[-1] != weight.shape[1]
+        or (bias is not None and (bias.dtype != weight.dtype or tuple(bias.shape) != (weight.shape[0],)))
+    ):
+        return None
+    return _contiguous((*tensor.shape[:-1], weight.shape[0]), tensor.dtype)
+
+
+def _matmul(left: Any, right: Any) -> Metadata | None:
+    if left.dim() != right.dim() or left.dim() < 2 or left.dtype != right.dtype:
+        return None
+    if left.shape[:-2] != right.shape[:-2] or left.shape[-1] != right.shape[-2]:
+        return None
+    return _contiguous((*left.shape[:-1], right.shape[-1]), left.dtype)
+
+
+def _convolution(
+    tensor: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Metadata | None:
+    spatial = weight.dim() - 2
+    if isinstance(padding, str) or not _fits(tensor, weight, bias):
+        return None
+    if tensor.shape[1] != weight.shape[1] * groups:
+        return None
+    sizes = _pooled(
+        tensor.shape[2:],
+        tuple(weight.shape[2:]),
+        _per_dim(stride, spatial),
+        _per_dim(padding, spatial),
+        _per_dim(dilation, spatial),
+    )
+    return None if sizes is None else _convolved(tensor, weight, weight.shape[0], sizes)
+
+
+def _transposed_convolution(
+    tensor: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Metadata | None:
+    spatial = weight.dim() - 2
+    if not _fits(tensor, weight, bias) or tensor.shape[1] != weight.shape[0]:
+        return None
+    sizes = [
+        (size - 1) * step - 2 * pad + gap * (window - 1) + extra + 1
+        for size, window, step, pad, gap, extra in zip(
+            tensor.shape[2:],
+            weight.shape[2:],
+            _per_dim(stride, spatial),
+            _per_dim(padding, spatial),
+            _per_dim(dilation, spatial),
+            _per_dim(output_padding, spatial),
+            strict=True,
+        )
+    ]
+    if any(size <= 0 for size in sizes):
+        return None
+    return _convolved(tensor, weight, weight.shape[1] * groups, sizes)
+
+
+def _fits(tensor: Any, weight: Any, bias: Any) -> bool:
+    return (
+        tensor.dim() == weight.dim()
+        and tensor.dtype == weight.dtype
+        and (bias is None or bias.dtype == weight.dtype)
+    )
+
+
+def _convolved(tensor: Any, weight: Any, channels: int, sizes: Sequence[int]) -> Metadata:
+    # cuDNN computes in NHWC if either operand is (ATen/native/ConvUtils.h, cudnn_conv_suggest_memory_format);
+    # torch's meta kernel always answers NCHW.
+    channels_last = suggests_channels_last(tensor) or suggests_channels_last(weight)
+    shape = (tensor.shape[0], channels, *sizes)
+    return shape, strides_in_format(shape, channels_last=channels_last), tensor.dtype
+
+
+def _batch_norm(tensor: Any, *_args: Any) -> Metadata | None:
+    if tensor.dtype not in FLOATING:
+        return None
+    shape = tuple(tensor.shape)
+    return shape, strides_in_format(shape, channels_last=suggests_channels_last(tensor)), tensor.dtype
+
+
+def _max_pool2d(
+    tensor: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Metadata | None:
+    if ceil_mode or tensor.dim() != 4 or not tensor.is_contiguous() or suggests_channels_last(tensor):
+        return None
+    kernel = _per_dim(kernel_size, 2)
+    sizes = _pooled(
+        tensor.shape[2:],
+        kernel,
+        _per_dim(stride, 2) if stride not in ((), [], None) else kernel,
+        _per_dim(padding, 2),
+        _per_dim(dilation, 2),
+    )
+    return None if sizes is None else _contiguous((*tensor.shape[:2], *sizes), tensor.dtype)
+
+
+def _adaptive_avg_pool2d(tensor: Any, output_size: Any) -> Metadata | None:
+    size = _per_dim(output_size, 2)
+    if tensor.dim() != 4 or not tensor.is_contiguous() or suggests_channels_last(tensor) or None in size:
+        return None
+    return _contiguous((*tensor.shape[:2], *size), tensor.dtype)
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Metadata | None:
+    del dropout_p, is_causal, scale
+    if not query.dim() == key.dim() == value.dim() == 4 or query.dtype != value.dtype:
+        return None
+    shared = 1 if enable_gqa else 2  # batch, and heads that are not grouped
+    if not query.shape[:shared] == key.shape[:shared] == value.shape[:shared]:
+        return None
+    batch, heads, length = query.shape[:3]
+    size = value.shape[-1]
+    if any(tensor.stride()[-1] != 1 for tensor in (query, key, value)):
+        # No fused kernel takes that; two products and a softmax remain.
+        return _contiguous((batch, heads, length, size), query.dtype)
+    # FlashAttention allocates its output like a dense query; the memory-efficient kernel, which takes masks,
+    # writes (batch, length, heads, size) and hands back its transpose (torch/_meta_registrations.py).
+    if attn_mask is None and size == query.shape[-1] and is_dense(query):
+        return tuple(query.shape), query.stride(), query.dtype
+    return (
+        (batch, heads, length, size),
+        (length * heads * size, size, heads * size, 1),
+        query.dtype,
+    )
+
+
+def _angle(tensor: Any) -> Metadata | None:
+    # Of complex numbers, the kernel makes a new row-major tensor, whatever its input.
+    dtypes = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+    dtype = dtypes.get(tensor.dtype)
+    return None if dtype is None else _contiguous(tuple(tensor.shape), dtype)
+
+
+def _softmax(tensor: Any, dim: int = -1, dtype: Any = None) -> Metadata | None:
+    known = dtype is None and -tensor.dim() <= dim < tensor.dim()
+    return _row_major(tensor) if known else None
+
+
+def _layer_norm(tensor: Any, normalized_shape: Any, *args: Any, **kwargs: Any) -> Metadata | None:
+    count = len(normalized_shape)
+    if not 0 < count <= tensor.dim() or tuple(tensor.shape[-count:]) != tuple(normalized_shape):
+        return None
+    return _row_major(tensor, *args, **kwargs)
+
+
+def _embedding(weight: Any, indices: Any, *_args: Any) -> Metadata | None:
+    return _contiguous((*indices.shape, weight.shape[1]), weight.dtype)
+
+
+def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
+    first = tensors[0]
+    rank, dtype = first.dim(), first.dtype
+    if not rank > 0 or any(
+        tensor.dim() != rank or tensor.dtype != dtype or suggests_channels_last(tensor) for tensor in tensors
+    ):
+        return None
+    shape = list(first.shape)
+    for tensor in tensors[1:]:
+        for axis in range(rank):
+            if axis != dim % rank and tensor.shape[axis] != shape[axis]:
+                return None
+    shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
+    return _contiguous(tuple(shape), dtype)
+
+
+def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Metadata | None:
+    if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in FLOATING:
+        return None
+    given = dim if isinstance(dim, (list, tuple)) else [dim]
+    axes = {axis % tensor.dim() for axis in given if -tensor.dim() <= axis < tensor.dim()}
+    if not axes or len(axes) < len(given) or not tensor.is_contiguous():
+        return None
+    shape = [
+        1 if axis in axes else size for axis, size in enumerate(tensor.shape) if keepdim or axis not in axes
+    ]
+    return _contiguous(tuple(shape), tensor.dtype)
+
+
+def _any(tensor: Any, *dims: Any, **kwargs: Any) -> Metadata | None:
+    return None if dims or kwargs or tensor.dtype == torch.uint8 else ((), (), torch.bool)
+
+
+def _gru_cell(tensor: Any, hidden: Any, *weights: Any) -> Metadata | None:
+    given = [other for other in (hidden, *weights) if other is not None]
+    if any(other.dtype != tensor.dtype for other in given) or len(weights) not in (2, 4):
+        return None
+    batch, features = hidden.shape
+    gates = 3 * features
+    inputs = tensor.shape[-1]
+    fits = (
+        tuple(tensor.shape) == (batch, inputs)
+        and tuple(weights[0].shape) == (gates, inputs)
+        and tuple(weights[1].shape) == (gates, features)
+        and all(bias is None or tuple(bias.shape) == (gates,) for bias in weights[2:])
+    )
+    return _same(hidden) if fits else None
+
+
+def _pooled(
+    sizes: Any, kernel: tuple[int, ...], stride: Any, padding: Any, dilation: Any
+) -> list[int] | None:
+    result = [
+        (size + 2 * pad - gap * (window - 1) - 1) // step + 1
+        for size, window, step, pad, gap in zip(sizes, kernel, stride, padding, dilation, strict=True)
+    ]
+    return None if any(size <= 0 for size in result) else result
+
+
+def _per_dim(value: Any, count: int) -> tuple[Any, ...]:
+    if isinstance(value, int):
+        return (value,) * count
+    values = tuple(value)
+    return values * count if len(values) == 1 else values
+
+
+RULES: dict[str, Rule] = {
+    **POINTWISE_RULES,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    **dict.fromkeys(("group_norm", "instance_norm"), _same),
+    **dict.fromkeys(("all", "any"), _any),
+    "batch_norm": _batch_norm,
+    "adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    "_sparse_mm": _sparse_mm,
+    "angle": _angle,
+    "cat": _cat,
+    "dropout": _dropout,
+    "embedding": _embedding,
+    "gru_cell": _gru_cell,
+    "layer_norm": _layer_norm,
+    "linear": _linear,
+    "matmul": _matmul,
+    "max_pool2d": _max_pool2d,
+    "mean": _mean,
+    "scaled_dot_product_attention": _attention,
+    "softmax": _softmax,
+}

@@ -1,0 +1,229 @@
+"""Keeps user code off real devices: `.cuda()`, `.to("cuda")`, `device=` and `.numpy()` on traced tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.patches import jagged
+from tclint.tracing.record.stand_ins import become_meta
+from tclint.tracing.values.contents import likely_values
+from tclint.tracing.values.origin import ensure_origin
+
+_CPU = torch.device("cpu")
+_META = torch.device("meta")
+_HERE = ("cpu", "meta")
+_FROM_PYTHON = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
+class DeviceRewriter(TorchFunctionMode):
+    """Rewrites calls before torch's argument parser can fail on a missing device.
+
+    Args:
+        assume: told of values that had to be invented.
+    """
+
+    def __init__(self, assume: Callable[[str], None]) -> None:
+        super().__init__()
+        self._assume = assume
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        handler = _HANDLERS.get(name)
+        if handler is not None and args and isinstance(args[0], torch.Tensor):
+            result = handler(self._assume, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        gradients = _GRADIENTS.get(func)
+        if gradients is not None:
+            kwargs = {**kwargs, gradients: _on_meta_as(args[0], kwargs.get(gradients))}
+        device = kwargs.get("device")
+        if device is not None:
+            if isinstance(device, str):
+                device = torch.device(device)
+            # What is written down in Python keeps its values, whichever tensor's device it is for.
+            if (
+                isinstance(device, int)
+                or device.type not in _HERE
+                or (
+                    device == _META
+                    and func in _FROM_PYTHON
+                    and not (args and isinstance(args[0], torch.Tensor))
+                )
+            ):
+                kwargs = {**kwargs, "device": _CPU}
+        return func(*args, **kwargs)
+
+
+_GRADIENTS: dict[Any, str] = {
+    torch.autograd.backward: "grad_tensors",
+    torch.autograd.grad: "grad_outputs",
+    torch.Tensor.backward: "gradient",
+}
+"""What calls of these, whose arguments torch has put in order, name the gradients of their first argument."""
+
+
+def _on_meta_as(outputs: Any, gradients: Any) -> Any:
+    """Real gradients (ones, as a rule) on meta where the outputs are: the engine compares the devices."""
+    are_several = isinstance(outputs, (list, tuple))
+    if are_several and isinstance(gradients, (list, tuple)) and len(outputs) == len(gradients):
+        return tuple(map(_on_meta_as, outputs, gradients))
+    if are_several and len(outputs) == 1:
+        return _on_meta_as(outputs[0], gradients)
+    if isinstance(outputs, torch.Tensor) and isinstance(gradients, torch.Tensor) and outputs.is_meta:
+        return to_meta(gradients)
+    return gradients
+
+
+def _stay(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    return args[0]
+
+
+def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return NotImplemented
+    import numpy
+
+    dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    # As tolist() has it: whole numbers are counts, periods, lengths, by which others are divided.
+    value = 0 if dtype is torch.bool or dtype.is_floating_point or dtype.is_complex else 1
+    made = numpy.full(tuple(tensor.shape), value, dtype=torch.empty((), dtype=dtype).numpy().dtype)
+    counts = likely_values(tensor)
+    if counts is None:
+        assume(f"numpy() of a traced tensor: {'ones' if value else 'zeros'} assumed")
+    else:
+        assume("numpy() of traced counts: equal counts assumed")
+        made.reshape(-1)[:] = counts
+    return made
+
+
+def _array(assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`numpy.asarray(tensor)`, and all of numpy's functions that are given one."""
+    made = _numpy(assume, func, args[:1], {})
+    dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
+    return made if made is NotImplemented or dtype is None else made.astype(dtype, copy=False)
+
+
+def _tolist(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return NotImplemented
+    counts = likely_values(tensor)
+    if counts is not None and tensor.dim() == 1:
+        assume("tolist() of traced counts: equal counts assumed")
+        return [float(count) if tensor.dtype.is_floating_point else count for count in counts]
+    value: float | int | bool = 1
+    if tensor.dtype == torch.bool:
+        value = False
+    elif tensor.dtype.is_floating_point:
+        value = 0.0
+    assume(f"tolist() of a traced tensor: {value} assumed for every element")
+
+    def nested(shape: tuple[int, ...]) -> Any:
+        return [nested(shape[1:]) for _ in range(shape[0])] if shape else value
+
+    return nested(tuple(tensor.shape))
+
+
+def _format(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    # Only ever printed, so the value matters to nobody.
+    tensor = args[0]
+    if not tensor.is_meta:
+        return NotImplemented
+    if tensor.dim() == 0:
+        return format(1.0 if tensor.dtype.is_floating_point else 1, args[1])
+    return f"tensor(shape={tuple(tensor.shape)})"
+
+
+def _to(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Drop the device of `.to(...)`; keep dtype, copy and memory format."""
+    tensor, *rest = args
+    kept = {key: value for key, value in kwargs.items() if key in ("dtype", "copy", "memory_format")}
+    other = kwargs.get("other", rest[0] if rest else None)
+    if isinstance(other, torch.Tensor):
+        kept["dtype"] = other.dtype
+        rest = rest[1:]
+    elif rest and isinstance(rest[0], torch.dtype):
+        kept["dtype"] = rest[0]
+        rest = rest[1:]
+    elif rest and (rest[0] is None or isinstance(rest[0], (str, torch.device, int))):
+        rest = rest[1:]
+        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
+            kept["dtype"] = rest[0]
+            rest = rest[1:]
+    if len(rest) > 1:
+        kept["copy"] = rest[1]  # rest[0] is non_blocking
+    kept = {key: value for key, value in kept.items() if value is not None}
+    if not kept:
+        return tensor
+    kept.setdefault("dtype", tensor.dtype)
+    return func(tensor, **kept)
+
+
+def _new_tensor(_assume: Any, _func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor, *rest = args
+    data = rest[0] if rest else kwargs.get("data")
+    if not tensor.is_meta or data is None or isinstance(data, torch.Tensor):
+        return NotImplemented
+    return torch.tensor(data, dtype=kwargs.get("dtype") or tensor.dtype)
+
+
+def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`.type("torch.cuda.HalfTensor")` -> `.type("torch.HalfTensor")`."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if isinstance(wanted, type):
+        wanted = f"{wanted.__module__}.{wanted.__name__}"
+    if not isinstance(wanted, str):
+        return NotImplemented
+    return func(args[0], wanted.replace("torch.cuda.", "torch."))
+
+
+def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """`weight.data = value` where torch refuses: in inference mode, and if only one of the two is on meta.
+
+    In inference mode it is enough, with equal metadata, that `weight` now comes from what made `value`.
+    """
+    if func != torch.Tensor.data.__set__ or not isinstance(args[1], torch.Tensor):
+        return NotImplemented
+    target, value = args
+    if not torch.is_inference_mode_enabled():
+        if target.is_meta == value.is_meta:
+            return NotImplemented
+        if target.is_meta:
+            return func(target, to_meta(value))
+        become_meta(target, value)
+        return None
+    if not target.is_meta or (target.shape, target.stride(), target.dtype) != (
+        value.shape,
+        value.stride(),
+        value.dtype,
+    ):
+        return NotImplemented
+    ensure_origin(target).take_maker(ensure_origin(value))
+    return None
+
+
+_HANDLERS: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    "__array__": _array,
+    "__format__": _format,
+    "__set__": _set_data,
+    "_nested_view_from_jagged": jagged.make,
+    "cpu": _stay,
+    "cuda": _stay,
+    "new_tensor": _new_tensor,
+    "numpy": _numpy,
+    "pin_memory": _stay,
+    "scaled_dot_product_attention": jagged.attend,
+    "to": _to,
+    "tolist": _tolist,
+    "type": _type,
+    "unbind": jagged.separate,
+}

@@ -1,0 +1,155 @@
+"""Knows which module runs and where each was constructed, by wrapping nn.Module; undone on exit."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from tclint.tracing.patches.hook_dicts import has_no_hooks, leave_out_hook_dicts
+from tclint.tracing.record.call_recorder import ModuleFrame
+from tclint.tracing.record.recorder import Recorder
+from tclint.tracing.values.sites import NOWHERE, SiteFinder, SitePair
+
+_SITE_ATTRIBUTE = "_tclint_site"
+
+
+def construct_site_of(module: nn.Module) -> SitePair:
+    """Where the module was constructed, if that happened under `remembered_construction`."""
+    pair: SitePair = module.__dict__.get(_SITE_ATTRIBUTE, NOWHERE)
+    return pair
+
+
+def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module by qualified name, in torch's order; those with several names come with each of them.
+
+    torch's own generators nest as deep as the modules do. A module inside itself is not entered again.
+    """
+    if type(model).named_modules is not nn.Module.named_modules:
+        yield from model.named_modules(remove_duplicate=False)
+        return
+    yield "", model
+    inside = {id(model)}
+    entered = [("", model, iter(model._modules.items()))]
+    while entered:
+        prefix, owner, children = entered[-1]
+        for key, child in children:
+            if child is None or id(child) in inside:
+                continue
+            name = prefix + key
+            yield name, child
+            if child._modules:
+                inside.add(id(child))
+                entered.append((f"{name}.", child, iter(child._modules.items())))
+                break
+        else:
+            entered.pop()
+            inside.discard(id(owner))
+
+
+class _Watched:
+    """Who is told what the wrapped methods of nn.Module see."""
+
+    sites: SiteFinder | None = None
+    """Finds the line that constructs a module, while that is asked for."""
+    call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    """Calls a module, while calls are tracked."""
+
+
+_watched = _Watched()
+_MARK = "_wrapped_by_tclint"
+
+
+def wrap_modules() -> None:
+    """Wrap nn.Module's methods for good, in a process that only builds and traces models.
+
+    To set a method of nn.Module is to visit every class that is derived from it, thousands with the large
+    libraries, whose memory a forked process then has to copy.
+    """
+    initialise: Any = nn.Module.__init__
+    call: Any = nn.Module.__call__
+
+    def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        sites = _watched.sites
+        if sites is None:
+            initialise(self, *args, **kwargs)
+            return
+        pair = sites.find_constructor(sys._getframe(1), self)
+        initialise(self, *args, **kwargs)
+        leave_out_hook_dicts(self)
+        self.__dict__[_SITE_ATTRIBUTE] = pair
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        watched = _watched.call
+        return call(self, *args, **kwargs) if watched is None else watched(self, args, kwargs)
+
+    for wrapper in (__init__, __call__):
+        setattr(wrapper, _MARK, True)
+    nn.Module.__init__ = __init__
+    nn.Module.__call__ = __call__
+
+
+@contextlib.contextmanager
+def _wrapped_modules() -> Iterator[None]:
+    """For the length of the block, where they are not wrapped, or somebody exchanged them since."""
+    before: tuple[Any, Any] = nn.Module.__init__, nn.Module.__call__
+    if all(hasattr(method, _MARK) for method in before):
+        yield
+        return
+    wrap_modules()
+    try:
+        yield
+    finally:
+        nn.Module.__init__, nn.Module.__call__ = before
+
+
+@contextlib.contextmanager
+def remembered_construction(sites: SiteFinder) -> Iterator[None]:
+    """Note on every module made inside the block the line that constructed it (copies keep it)."""
+    before = _watched.sites
+    with _wrapped_modules():
+        _watched.sites = sites
+        try:
+            yield
+        finally:
+            _watched.sites = before
+
+
+@contextlib.contextmanager
+def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
+    """Tell the recorder which module of a model runs, by its qualified name."""
+    frames: dict[nn.Module, ModuleFrame | str] = {}  # by its path alone until a module is called
+    for name, module in named_modules(model):
+        frames.setdefault(module, name)
+    stack, callers = recorder.modules, recorder.callers
+
+    def call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        frame = frames.get(self)
+        if frame is None or isinstance(frame, str):
+            type_name = type(self).__name__
+            path = frame
+            if path is None:  # made inside a forward, or kept outside the module tree
+                path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
+            frame = frames[self] = ModuleFrame(path, type_name, construct_site_of(self))
+        stack.append(frame)
+        callers.append(None)
+        try:
+            if has_no_hooks(self):
+                return self.forward(*args, **kwargs)
+            # Not the compiled call: its operators would run outside the recorder.
+            return self._call_impl(*args, **kwargs)
+        finally:
+            stack.pop()
+            callers.pop()
+
+    recorder.sites.mark_module_call(call.__code__)
+    before = _watched.call
+    with _wrapped_modules():
+        _watched.call = call
+        try:
+            yield
+        finally:
+            _watched.call = before

@@ -1,0 +1,1 @@
+"""The recorder: a dispatch mode that writes down every operator that a model calls."""

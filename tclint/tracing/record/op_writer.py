@@ -1,0 +1,73 @@
+"""Reads what the operators of one run were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tclint.graph.ops import TensorSpec
+from tclint.graph.ops.op_attributes import Packed, pack
+from tclint.graph.ops.op_log import OpLog
+from tclint.tracing.values.operators import Argument, OperatorFacts, json_value
+from tclint.tracing.values.origin import shared, spec_of
+
+_JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
+
+
+@dataclass(slots=True)
+class Call:
+    """An operator call that is being written: what its arguments tell an Op."""
+
+    index: int
+    inputs: tuple[TensorSpec, ...]
+    input_names: tuple[str, ...]
+    attributes: Packed | Mapping[str, Any]
+
+
+class OpWriter:
+    """Numbers operator calls in the order in which they start."""
+
+    def __init__(self) -> None:
+        self.log = OpLog()
+
+    def write(
+        self,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        before: Mapping[int, TensorSpec] | None = None,
+    ) -> Call:
+        """Number an operator call and read its arguments; `complete` has to follow.
+
+        Args:
+            before: by id, tensor arguments as they were before an operator that changed their shapes.
+        """
+        index = self.log.start()
+        names: list[str] = []
+        specs: list[TensorSpec] = []
+        attributes = facts.defaults.copy()
+        given: Iterable[tuple[Argument, Any]] = zip(facts.arguments, args, strict=False)
+        if kwargs:
+            named = [argument for argument in facts.arguments[len(args) :] if argument.name in kwargs]
+            given = [*given, *((argument, kwargs[argument.name]) for argument in named)]
+        for (name, is_placement), value in given:
+            if isinstance(value, torch.Tensor):
+                names.append(name)
+                specs.append(spec_of(value) if before is None else before[id(value)])
+                attributes.pop(name, None)
+            elif isinstance(value, (list, tuple)):
+                first = len(names)
+                for place, item in enumerate(value):
+                    if isinstance(item, torch.Tensor):
+                        names.append(f"{name}[{place}]")
+                        specs.append(spec_of(item) if before is None else before[id(item)])
+                if len(names) > first:
+                    attributes.pop(name, None)
+                elif not is_placement:
+                    attributes[name] = [json_value(item) for item in value]
+            elif not is_placement:
+                attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
+        return Call(index, tuple(specs), shared(tuple(names)), pack(attributes, shared))

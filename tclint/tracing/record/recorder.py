@@ -1,0 +1,393 @@
+"""The recorder: runs a model on meta tensors and writes down every operator that it calls.
+
+Weights and activations are meta tensors; small constants stay real (constants.py), so Python code can look
+at them. A real tensor that meets a meta tensor becomes a meta tensor itself. Under torch.inference_mode
+the dispatch mode sees linear, conv, einsum, attention and other composite operators whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tclint.graph.ops import Cast, TensorSpec
+from tclint.tracing.kernels.argument_checks import check_arguments
+from tclint.tracing.kernels.index_checks import check_constant_rows, integer_indices
+from tclint.tracing.kernels.large_constants import in_parts
+from tclint.tracing.kernels.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
+from tclint.tracing.patches.autocast import cast_arguments
+from tclint.tracing.patches.higher_order import run_higher_order
+from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
+from tclint.tracing.record.guesses import GUESSES
+from tclint.tracing.record.op_writer import OpWriter
+from tclint.tracing.values.assumptions import Assumptions, Instruction
+from tclint.tracing.values.constants import (
+    MAX_REAL_UNDEFINED,
+    RANDOM_FACTORIES,
+    RANDOM_FILLERS,
+    UNDEFINED_FACTORIES,
+    keeps_values,
+    stays_small,
+)
+from tclint.tracing.values.contents import note_contents
+from tclint.tracing.values.equal_constants import EqualConstants, make_resizable, times_one
+from tclint.tracing.values.operators import (
+    OperatorFacts,
+    facts_of,
+    is_composite,
+    is_whole_slice,
+    required_facts,
+)
+from tclint.tracing.values.origin import (
+    ensure_origin,
+    is_traced,
+    map_tensors,
+    origin_for_reading,
+    origin_of,
+    set_origin,
+    spec_of,
+    tensors_in,
+)
+from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.zero_pages import zeros
+
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+_META = torch.device("meta")
+_CPU = torch.device("cpu")
+
+# Recorded as one op whose parts follow, because their work is that of the products they become.
+_DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordot"})
+
+_COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
+_INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
+_RESIZES = frozenset({"resize_", "resize_as_"})
+# Before their arguments are changed or guessed from; all others once for equal calls.
+_CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
+
+
+# Not a factory, view or in-place operator; it "mutates" in that it gives its first argument a new origin.
+_SCATTER_FACTS = replace(
+    required_facts(torch.ops.aten.as_strided_scatter.default), returns_view=True, mutates=True
+)
+
+
+class Recorder(CallRecorder, TorchDispatchMode):
+    """A dispatch mode for building (no writer) or running (with one) a model without its memory.
+
+    Args:
+        sites: tells user code from library code.
+        writer: receives the operators; None while the model is being built.
+        keep_constants: small constants stay real; False puts everything on meta.
+        flipped: instructions whose guessed Boolean is to be answered the other way round.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ so that the first call imports torch._dynamo.
+        return False
+
+    def __init__(
+        self,
+        sites: SiteFinder,
+        writer: OpWriter | None = None,
+        *,
+        keep_constants: bool = True,
+        flipped: dict[Instruction, bool] | None = None,
+    ) -> None:
+        TorchDispatchMode.__init__(self)
+        CallRecorder.__init__(self, sites, writer)
+        self.keep_constants = keep_constants
+        self.assumptions = Assumptions(sites, flipped)
+        self.weights: dict[int, str] = {}
+        """Names of the running model's weights by their ids: for who looks at its tensors after it failed."""
+        self._kernels = MetaKernels()
+        self._constants = EqualConstants()
+
+    # ------------------------------------------------------------------ dispatch
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and any(kind.__torch_dispatch__ != _NO_DISPATCH for kind in types):
+            # A tensor subclass runs the operator on the tensors that it is made of, which come here in turn.
+            return NotImplemented
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        if facts is None:
+            return run_higher_order(self, func, args, kwargs)
+        tensors = tensors_in(args, kwargs)
+        if facts.is_factory:
+            return self._make(func, facts, args, kwargs)
+        for tensor in tensors:
+            if tensor.is_meta or self._written.has_given_up(tensor):
+                return self._run_meta(func, facts, args, kwargs, tensors)
+        return self._run_real(func, facts, args, kwargs, tensors)
+
+    def _make(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a factory operator on the CPU for small constants, else on meta."""
+        device = kwargs.get("device")
+        source = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        on_meta = device is not None and device.type == "meta"
+        if source is not None and source.is_meta and device is None:
+            on_meta = True
+        small = keeps_values(facts.full_name, args, kwargs)
+        if on_meta and (source is not None or not self.keep_constants):
+            small = False
+        if small:
+            kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
+            if kwargs.get("pin_memory"):
+                kwargs = {**kwargs, "pin_memory": False}
+            if self.writer is None:
+                filled = self._constants.filled(function, facts.full_name, args, kwargs)
+                if filled is not None:
+                    return filled
+            if facts.full_name == "zeros" and kwargs.get("layout") in (None, torch.strided):
+                output = zeros(args[0], kwargs.get("dtype"))
+                if output is not None:
+                    return self._constants.share(output)
+            output = function(*args, **kwargs)
+            if facts.full_name in UNDEFINED_FACTORIES:
+                # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
+                output.zero_()
+            return self._constants.share(output)
+        kwargs = {**kwargs, "device": _META}
+        kwargs.pop("pin_memory", None)
+        output = made_like(facts.full_name, source, kwargs)
+        if output is None:
+            output = function(*args, **kwargs)
+        if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
+            self.record(facts, args, kwargs, output, ())
+        return output
+
+    def _run_real(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
+        """Compute the values. Work on constants alone is not recorded, work on inputs is."""
+        if facts.full_name in RANDOM_FILLERS and tensors and tensors[0].numel() > MAX_REAL_UNDEFINED:
+            return args[0]
+        if facts.full_name in RANDOM_FACTORIES:
+            return self._run_meta(function, facts, args, kwargs, tensors)
+        device = kwargs.get("device")
+        if device is not None and device.type not in ("cpu", "meta"):
+            kwargs = {**kwargs, "device": _CPU}
+        elif device is not None and device.type == "meta" and self.writer is not None:
+            # `.to(x.device)` of a constant: keep it readable, it joins the traced tensors when it meets one.
+            kwargs = {**kwargs, "device": _CPU}
+        in_forward = self.writer is not None
+        if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors, in_forward):
+            return self._run_meta(function, facts, args, kwargs, tensors)
+        if self.writer is None and tensors and self._constants.is_filled_by(facts.full_name, args):
+            return args[0]
+        if facts.full_name in _RESIZES:
+            make_resizable(tensors[0])
+        from_inputs = self.writer is not None and any(
+            is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
+        )
+        if from_inputs and self._written.writes:
+            for tensor in tensors:
+                self._learn_of_writes(tensor)
+        before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
+        try:
+            output = times_one(facts.operator, args)
+            if output is None and self.writer is None:
+                output = in_parts(function, facts, args, kwargs)
+            if output is None:
+                output = function(*args, **kwargs)
+        except (NotImplementedError, RuntimeError):
+            if self.writer is None or not tensors:
+                raise
+            return self._run_meta(function, facts, args, kwargs, tensors)
+        if from_inputs and _only_repeats(facts, args):
+            set_origin(output, ensure_origin(args[0]))
+        elif from_inputs:
+            self.record(facts, args, kwargs, output, (), before=before)
+            if facts.in_place:
+                self._written.add(args[0])
+        elif self.writer is not None and tensors:
+            inherit_parameter(tensors, output)
+        elif self.writer is None and facts.full_name == "copy_":
+            self._constants.share_in_place(args[0])
+        elif self.writer is None and not facts.mutates and not facts.returns_view:
+            output = self._constants.share(output)
+        return output
+
+    def _run_meta(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
+        device = kwargs.get("device")
+        if device is not None and device.type != "meta" and facts.name in _COPIES_BETWEEN_DEVICES:
+            kwargs = {**kwargs, "device": _META}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        casts: tuple[Cast, ...] = ()
+        if self.autocast_dtype is not None and not facts.mutates:
+            args, kwargs, casts = cast_arguments(facts.name, args, kwargs, self.autocast_dtype)
+            tensors = tensors_in(args, kwargs)
+        target = args[0] if args else None
+        if self._written.writes and self.writer is not None:
+            for tensor in tensors:
+                if self._written.has_given_up(tensor):
+                    args = map_tensors(args, self.current)
+                    kwargs = map_tensors(kwargs, self.current)
+                    tensors = tensors_in(args, kwargs)
+                    break
+                self._learn_of_writes(tensor)
+        if facts.in_place and not facts.reshapes_in_place:
+            self._write_in_place(function, facts, args, kwargs)
+            return target
+        if facts.full_name in _CHECKED_AS_GIVEN:
+            check_arguments(facts.full_name, args, kwargs)
+        if facts.full_name in GUESSES:
+            output = GUESSES[facts.full_name](self, function, args, kwargs)
+            if output is not NotImplemented:
+                self.record(facts, args, kwargs, output, casts, given=tensors)
+                note_contents(facts, args, kwargs, output)
+                return output
+        if not all(tensor.is_meta for tensor in tensors):
+            if facts.full_name in _INDEXED:
+                args = integer_indices(args)
+            elif facts.full_name == "embedding" and not self.assumptions.are_made:
+                check_constant_rows(*args[:2])
+            demote = self._demote_for_good if facts.mutates else self._demote
+            args = map_tensors(args, demote)
+            kwargs = map_tensors(kwargs, demote)
+            if device is not None and device.type != "meta":
+                kwargs["device"] = _META
+            tensors = tensors_in(args, kwargs)
+        if self.writer is not None and facts.full_name in _DECOMPOSED:
+            return self._run_parts(function, facts, args, kwargs, casts)
+        # Operators such as squeeze_ change the very tensor that they are given.
+        before = _specs_by_id(tensors) if facts.reshapes_in_place else None
+        key, output = self._kernels.recall(function, facts, args, kwargs)
+        if output is None:
+            check_arguments(facts.full_name, args, kwargs)
+            try:
+                output = self._kernels.run(key, function, facts, args, kwargs, tensors)
+            except (NotImplementedError, RuntimeError) as error:
+                if is_composite(function):
+                    # Data-dependent sizes inside it may meet a guess.
+                    return self._run_parts(function, facts, args, kwargs, casts, error)
+                output = run_on_zeros(function, args, kwargs, tensors, error)
+        if _only_repeats(facts, args):
+            set_origin(output, ensure_origin(args[0]))
+            return output
+        self.record(facts, args, kwargs, output, casts, given=tensors, before=before)
+        note_contents(facts, args, kwargs, output)
+        return output
+
+    def _write_in_place(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        written = args[0]
+        if self.writer is None:
+            return
+        if not written.is_meta:
+            self._written.give_up_values(written)
+            written = self._demote_for_good(written)
+        others = tensors_in(args[1:], kwargs)
+        if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
+            self._check_write(function, facts, (written, *args[1:]), kwargs)
+        self.record(facts, (written, *args[1:]), kwargs, written, ())
+        note_contents(facts, args, kwargs, written)
+        self._written.add(written)
+
+    def _check_write(
+        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Raise what the in-place operator raises where another tensor does not fit the written one."""
+        check_arguments(facts.full_name, args, kwargs)
+        if facts.full_name in GUESSES or facts.full_name in _INDEXED:
+            return
+        with contextlib.suppress(NotImplementedError):
+            function(*map_tensors(args, to_meta), **map_tensors(kwargs, to_meta))
+
+    def _run_parts(
+        self,
+        function: Any,
+        facts: OperatorFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        casts: tuple[Cast, ...],
+        error: Exception | None = None,
+    ) -> Any:
+        """Run a composite operator as its parts, recorded as its children; `error` if that fails too."""
+        written = None if self.writer is None else self.writer.write(facts, args, kwargs)
+        before, self._parent = self._parent, written
+        try:
+            with self:
+                output = function.decompose(*args, **kwargs)
+        except Exception:
+            if written is not None and self.writer is not None:
+                self.writer.log.take_back(written.index)  # the model may go on without it
+            if error is None or isinstance(error, NotImplementedError):
+                raise  # a missing kernel is no fault of the model's, what its parts refuse is
+            raise error from None
+        finally:
+            self._parent = before
+        self.record(facts, args, kwargs, output, casts, written=written)
+        return output
+
+    def current(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor as later operators see it: with all writes to its memory, on meta if it was written."""
+        if self._written.has_given_up(tensor):
+            tensor = self._demote(tensor)
+        self._learn_of_writes(tensor)
+        return tensor
+
+    def _learn_of_writes(self, tensor: torch.Tensor) -> None:
+        """Record that a tensor contains what was written to its memory through another one."""
+        for write in self._written.unseen(tensor):
+            if write.origin is origin_of(tensor):
+                continue
+            where = list(write.spec.shape), list(write.spec.strides or ()), write.first
+            self.record(_SCATTER_FACTS, (tensor, write.stand_in(), *where), {}, tensor, ())
+
+    def _demote(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_meta:
+            return tensor
+        demoted = self._written.twin(tensor)
+        if demoted is None:
+            demoted = to_meta(tensor)
+        # A weight needs no origin of its own for an operator that only reads it.
+        is_read = not (self._written.is_written(tensor) or self._written.has_given_up(tensor))
+        set_origin(demoted, origin_for_reading(tensor) if is_read else ensure_origin(tensor))
+        return demoted
+
+    def _demote_for_good(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As `_demote`, where what becomes of the stand-in becomes of the tensor."""
+        ensure_origin(tensor)
+        return self._demote(tensor)
+
+
+def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
+    return {id(tensor): spec_of(tensor) for tensor in tensors}
+
+
+def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+    """Whether a view is that of a `:` in an index, or detaches what is detached.
+
+    Older versions of torch (2.6) run an operator for each `:`, and detach twice.
+    """
+    if facts.full_name == "detach":
+        origin = origin_of(args[0])
+        maker = None if origin is None else origin.maker
+        return maker is not None and maker.operator == facts.operator
+    return is_whole_slice(facts, args)

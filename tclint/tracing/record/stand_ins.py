@@ -1,0 +1,68 @@
+"""Tensors that take the place of a model's weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.values.constants import MAX_REAL_BUFFER_FLOATS
+from tclint.tracing.values.equal_constants import lazy_clone
+from tclint.tracing.values.origin import attributes_of
+
+
+def meta_parameter(parameter: torch.Tensor) -> Any:
+    """A parameter on meta in the place of a dense one; others stand for themselves."""
+    if parameter.is_meta:
+        stand_in = parameter.detach()
+    elif parameter.layout == torch.strided:
+        stand_in = to_meta(parameter)
+    else:
+        return parameter
+    return _with_attributes(nn.Parameter(stand_in, requires_grad=parameter.requires_grad), parameter)
+
+
+def become_meta(tensor: torch.Tensor, metadata: torch.Tensor) -> None:
+    """Make a real tensor a meta tensor of the metadata of another, whoever refers to it.
+
+    Raises:
+        RuntimeError: something in torch refers to the tensor.
+    """
+    made = to_meta(metadata)
+    if isinstance(tensor, nn.Parameter):
+        made = nn.Parameter(made, requires_grad=False)
+    made.requires_grad_(tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, _with_attributes(made, tensor))
+
+
+def is_large(buffer: torch.Tensor) -> bool:
+    """Whether only the shape of a buffer matters: a table of floating-point numbers."""
+    return bool(
+        (buffer.is_floating_point() or buffer.is_complex())
+        and buffer.dim() > 0
+        and buffer.numel() > MAX_REAL_BUFFER_FLOATS
+    )
+
+
+def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
+    """What a run may write into in the place of a buffer: with its values, unless those are many."""
+    if buffer.layout != torch.strided:
+        return buffer.detach() if buffer.is_meta else buffer
+    if buffer.is_meta or not is_large(buffer):
+        return _with_attributes(buffer.detach() if buffer.is_meta else lazy_clone(buffer.detach()), buffer)
+    return meta_buffer(buffer)
+
+
+def meta_buffer(buffer: torch.Tensor) -> torch.Tensor:
+    """A tensor on meta in the place of a dense buffer."""
+    return _with_attributes(to_meta(buffer), buffer)
+
+
+def _with_attributes(made: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """User code hangs attributes on weights (`no_weight_decay`)."""
+    attributes = attributes_of(original)
+    if attributes:
+        attributes_of(made).update(attributes)
+    return made

@@ -1,0 +1,277 @@
+"""One trace: from a built model and its inputs to a Graph."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from time import perf_counter  # bound before user code can replace it
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.core.garbage import without_garbage_collection
+from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
+from tclint.graph.ops.op_log import OpLog
+from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.patches.autocast import watched_autocast
+from tclint.tracing.patches.custom_functions import watched_by
+from tclint.tracing.patches.devices import DeviceRewriter
+from tclint.tracing.patches.environment import without_gpu
+from tclint.tracing.patches.higher_order import register_mode
+from tclint.tracing.patches.modules import remembered_construction, tracked_calls
+from tclint.tracing.record.call_recorder import TooManyOps
+from tclint.tracing.record.op_writer import OpWriter
+from tclint.tracing.record.recorder import Recorder
+from tclint.tracing.session.build import list_parameters
+from tclint.tracing.session.weights import weights_on_meta
+from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
+from tclint.tracing.values.constants import MAX_REAL_INPUT
+from tclint.tracing.values.origin import Origin, set_origin, spec_of
+from tclint.tracing.values.sites import SiteFinder
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """The operators of one run, and what the run had to assume."""
+
+    ops: OpLog
+    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    assumptions: tuple[Assumption, ...]
+    adjustments: tuple[str, ...]
+    """How the run had to differ from the first attempt, for --debug."""
+
+
+def trace_model(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    sites: SiteFinder,
+    *,
+    assumptions: Iterable[Assumption] = (),
+    root_site: Site | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Graph:
+    """Run the model once on meta tensors and return what it did.
+
+    Args:
+        args: positional inputs of the forward, nested structures of real or meta tensors.
+        kwargs: keyword inputs.
+        assumptions: what was assumed before the run (inferred inputs).
+        metadata: added to the graph's metadata.
+
+    Raises:
+        Exception: what the model's forward raised, if no guess helped.
+    """
+    model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
+    with without_garbage_collection():
+        return _trace(model, args, kwargs, sites, tuple(assumptions), root_site, metadata or {})
+
+
+def _trace(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    sites: SiteFinder,
+    assumptions: tuple[Assumption, ...],
+    root_site: Site | None,
+    metadata: Mapping[str, Any],
+) -> Graph:
+    started = perf_counter()
+    recording = record(model, args, kwargs, sites)
+    parameters = list_parameters(model)
+    return Graph(
+        ops=recording.ops,
+        parameters=parameters,
+        inputs=recording.inputs,
+        outputs=recording.outputs,
+        assumptions=(*assumptions, *recording.assumptions),
+        root_site=root_site,
+        metadata={
+            "torch": torch.__version__,
+            "model": type(model).__name__,
+            "training": model.training,
+            "trace_s": perf_counter() - started,
+            "adjustments": list(recording.adjustments),
+            **metadata,
+        },
+    )
+
+
+def record(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sites: SiteFinder
+) -> Recording:
+    """Run the model under the recorder; on failure try again with the last guess turned round.
+
+    Raises:
+        Exception: the first attempt's error.
+    """
+    flipped: dict[Instruction, bool] = {}
+    keep_constants, inference = True, True
+    adjustments: list[str] = []
+    first: Exception | None = None
+    for _ in range(MAX_ATTEMPTS):
+        writer = OpWriter()
+        recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
+        try:
+            return _record_once(model, args, kwargs, recorder, writer, inference, tuple(adjustments))
+        except (TooManyOps, MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            first = first or error
+            message = str(error)
+            if keep_constants and _is_device_conflict(message):
+                keep_constants = False
+                adjustments.append("constants on meta")
+                continue
+            if inference and isinstance(error, RuntimeError) and _needs_autograd(message):
+                inference = False
+                first = None  # the mode's fault, not the model's
+                adjustments.append("autograd on")
+                continue
+            turned = recorder.assumptions.turn_round_the_last()
+            if turned is None:
+                raise first from None
+            adjustments.append(f"condition at line {turned.instruction[1]} turned round")
+    assert first is not None
+    raise first
+
+
+def _record_once(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    recorder: Recorder,
+    writer: OpWriter,
+    inference: bool,
+    adjustments: tuple[str, ...],
+) -> Recording:
+    register_mode(Recorder)
+    with contextlib.ExitStack() as stack:
+        recorder.weights = stack.enter_context(weights_on_meta(model, inference=inference))
+        named = _Inputs()
+        positional = tuple(
+            named.declare(value, name)
+            for value, name in zip(args, argument_names(model, len(args)), strict=True)
+        )
+        keywords = {name: named.declare(value, name) for name, value in kwargs.items()}
+        stack.enter_context(without_gpu())
+        stack.enter_context(remembered_construction(recorder.sites))  # layers made in a forward
+        stack.enter_context(tracked_calls(recorder, model))
+        stack.enter_context(watched_by(recorder))
+        if inference:
+            stack.enter_context(torch.inference_mode())
+        # Gradients stay on by flag, so that the model's own no_grad regions can be seen.
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(watched_autocast(recorder))
+        stack.enter_context(recorder)
+        stack.enter_context(DeviceRewriter(recorder.assumptions.add))
+        returned = model(*positional, **keywords)
+        if isinstance(returned, Generator):
+            returned = list(returned)  # a forward that yields runs only now
+        outputs = tuple(spec_of(recorder.current(tensor)) for tensor in _tensors(returned))
+    return Recording(
+        writer.log,
+        outputs,
+        tuple(named.specs),
+        recorder.assumptions.listed(),
+        adjustments,
+    )
+
+
+class _Inputs:
+    """Turns the caller's inputs into placeholders: meta tensors, except for a few integers given as such."""
+
+    def __init__(self) -> None:
+        self.specs: list[TensorSpec] = []
+        self._declared: dict[int, torch.Tensor] = {}
+
+    def declare(self, value: Any, name: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            # One object given twice stays one: nn.MultiheadAttention asks `query is key`.
+            if id(value) not in self._declared:
+                # A new object even for meta tensors: the caller's must not keep the trace alive.
+                tensor = value.detach().clone() if _has_values(value) else to_meta(value)
+                self._declared[id(value)] = tensor
+                set_origin(tensor, Origin(input_name=name))
+                self.specs.append(spec_of(tensor))
+            return self._declared[id(value)]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(
+                *(self.declare(item, f"{name}.{key}") for key, item in zip(value._fields, value, strict=True))
+            )
+        if type(value) in (list, tuple):
+            return type(value)(self.declare(item, f"{name}[{index}]") for index, item in enumerate(value))
+        if isinstance(value, Mapping) and type(value) is dict:
+            return {key: self.declare(item, f"{name}[{key!r}]") for key, item in value.items()}
+        if isinstance(value, SimpleNamespace):
+            return SimpleNamespace(
+                **{key: self.declare(item, f"{name}.{key}") for key, item in vars(value).items()}
+            )
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(
+                value,
+                **{
+                    field.name: self.declare(getattr(value, field.name), f"{name}.{field.name}")
+                    for field in dataclasses.fields(value)
+                    if field.init
+                },
+            )
+        return value
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    """Lengths, positions, grid sizes, masks: few integers, which the forward may look at."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.is_floating_point()
+        and not tensor.is_complex()
+        and tensor.numel() <= MAX_REAL_INPUT
+    )
+
+
+def argument_names(model: nn.Module, count: int) -> list[str]:
+    """Names of the forward's positional arguments; 'inputs[1]' where they are collected by a star."""
+    import inspect
+
+    names: list[str] = []
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+        elif parameter.kind == parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}[{index}]" for index in range(count - len(names))]
+    names += [f"inputs[{index}]" for index in range(len(names), count)]
+    return names[:count]
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what a model returned, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _tensors(getattr(value, field.name))
+
+
+def _is_device_conflict(message: str) -> bool:
+    return (
+        "FlexAttention" in message or "same device" in message or ("device" in message and "meta" in message)
+    )
+
+
+def _needs_autograd(message: str) -> bool:
+    return any(sign in message for sign in ("grad", "nference tensor", "set_data"))

@@ -1,0 +1,150 @@
+"""A model's weights during one run: on meta, by name, and afterwards as they were."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.tracing.patches.modules import named_modules
+from tclint.tracing.record.stand_ins import buffer_copy, meta_parameter
+from tclint.tracing.session.weight_names import is_lazy, named_tensors
+from tclint.tracing.values.origin import Origin, clear_origin, named_weights, origin_of, set_origin
+
+_Slots = dict[str, Any]
+_NORMS = nn.modules.batchnorm._NormBase
+_COUNTER = "num_batches_tracked"
+
+
+@contextlib.contextmanager
+def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[dict[int, str]]:
+    """Name a model's weights for the length of the block, and let none of them hold large values.
+
+    Weights that are not on meta are swapped for meta tensors of the same strides. Tied tensors stay tied,
+    requires_grad is kept. Integer and small float buffers keep their values, as copies, because a forward may
+    write into them. On exit every weight stands in its place again, with the shape that it had.
+
+    Args:
+        inference: the run is in inference mode. There weights on meta are used as they are; elsewhere a
+            backward pass would leave its gradients on them. A view of a swapped buffer must not be tracked
+            by autograd.
+
+    Yields:
+        The weights' first qualified names by their ids.
+    """
+    before: list[Any] = []  # flat, because there are thousands: slots, name, tensor, metadata, ...
+    # Stand-ins stay alive, because a forward may put others in their place: no other tensor gets their ids.
+    swapped: dict[int, tuple[Any, Any]] = {}
+    kinds: dict[Any, Any] = {}
+    noted: list[tuple[torch.Tensor, Origin]] = []
+    temporary: list[torch.Tensor] = []
+    modules = list({id(module): module for _, module in named_modules(model)}.values())
+    try:
+        for module in modules:
+            _swap(module._parameters, meta_parameter, swapped, before, kinds if inference else None)
+        with torch.inference_mode(inference):
+            for module in modules:
+                counter = module._buffers.get(_COUNTER) if _is_idle_norm(module) else None
+                _swap(module._buffers, buffer_copy, swapped, before, kinds if inference else None, counter)
+        modules.clear()
+        names = _names(model, noted, temporary)
+        with named_weights(names):
+            yield names
+    finally:
+        for at in range(0, len(before), 4):
+            slots, name, tensor, metadata = before[at : at + 4]
+            slots[name] = tensor
+            if metadata is not None:
+                clear_origin(tensor)
+                if metadata != _metadata(tensor):
+                    _set_back(tensor, metadata)
+        for tensor, origin in noted:
+            set_origin(tensor, origin)
+
+
+def _is_idle_norm(module: nn.Module) -> bool:
+    """Whether the module is a norm whose forward does not count its batches."""
+    return isinstance(module, _NORMS) and not module.training
+
+
+def _swap(
+    slots: _Slots,
+    stand_in: Callable[[Any], Any],
+    swapped: dict[int, tuple[Any, Any]],
+    before: list[Any],
+    kinds: dict[Any, Any] | None,
+    unused: torch.Tensor | None = None,
+) -> None:
+    """Put something in the place of each tensor, the same wherever the tensor is, and note what was there.
+
+    Args:
+        kinds: if given, meta tensors stay in their places; what is noted of them, each once.
+        unused: stays in its place as well.
+    """
+    for name, tensor in list(slots.items()) if slots else ():
+        if tensor is None or is_lazy(tensor) or tensor is unused:
+            continue
+        if kinds is not None and tensor.is_meta:
+            metadata = _metadata(tensor)
+            before += (slots, name, tensor, kinds.setdefault(metadata, metadata))
+            continue
+        before += (slots, name, tensor, None)
+        slots[name] = _stand_in_once(tensor, stand_in, swapped)
+
+
+def _metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
+    strides = tensor.stride() if tensor.layout == torch.strided else None
+    return tuple(tensor.shape), strides, tensor.dtype, tensor.requires_grad
+
+
+def _set_back(tensor: torch.Tensor, metadata: tuple[Any, ...]) -> None:
+    """Give a meta tensor that a forward changed the metadata that it had."""
+    shape, strides, dtype, requires_grad = metadata
+    with torch.no_grad():
+        if strides is not None and metadata[:3] != _metadata(tensor)[:3]:
+            tensor.data = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    tensor.requires_grad_(requires_grad)
+
+
+def _stand_in_once(tensor: Any, stand_in: Callable[[Any], Any], swapped: dict[int, tuple[Any, Any]]) -> Any:
+    if id(tensor) not in swapped:
+        swapped[id(tensor)] = tensor, stand_in(tensor)  # alive, so that its id is not another's
+    return swapped[id(tensor)][1]
+
+
+def _names(
+    model: nn.Module, noted: list[tuple[torch.Tensor, Origin]], temporary: list[torch.Tensor]
+) -> dict[int, str]:
+    """The first qualified name of each weight by its id.
+
+    Args:
+        noted: receives weights of which more is known, with that; they get their name there, on a copy.
+        temporary: receives what is in no module, so that no other tensor gets its id.
+    """
+    names: dict[int, str] = {}
+    seen: set[int] = set()
+    kind = type(model)
+    overrides = (
+        kind.named_parameters is not nn.Module.named_parameters
+        or kind.named_buffers is not nn.Module.named_buffers
+    )
+    for name, _, tensor in itertools.chain(*named_tensors(model)):
+        if overrides:
+            temporary.append(tensor)
+        key = id(tensor)
+        origin = origin_of(tensor)
+        if origin is None:
+            names.setdefault(key, name)
+        elif key not in seen:
+            seen.add(key)
+            noted.append((tensor, origin))
+            origin = copy.copy(origin)
+            origin.forget_maker()
+            origin.name_parameter(name)
+            set_origin(tensor, origin)
+    return names

@@ -1,0 +1,1 @@
+"""Targets in processes of their own, with limits on time and memory."""

@@ -1,0 +1,316 @@
+"""Runs targets in worker processes and yields their graphs; imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError, UsageError
+from tclint.graph.ops import Graph
+from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
+from tclint.tracing.worker.result_file import EXIT_BROKEN, Run, read_runs
+from tclint.tracing.worker.targets import check_file, parse_target
+
+TORCH_MISSING = (
+    "Tracing a model needs PyTorch, which is not installed beside tclint: install 'tensorcore-lint[torch]', "
+    "or run tclint in the environment that trains the model."
+)
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """What became of one target on one set of inputs: a graph or an error, never both."""
+
+    target: str
+    graph: Graph | None = None
+    error: TargetError | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of 'torch' (its import, once for all targets), 'import' (of the target's file), 'build' and
+    'trace' in the worker, and of 'read', the graph's way back."""
+    captured_output: str = ""
+    """What the target's code printed, its first 64 KiB."""
+    input_set: str = ""
+    """Which of the target's sets of inputs; empty: it has only one."""
+
+    @property
+    def entry(self) -> str:
+        """The name of the entry: the target, with the set of inputs where there are several."""
+        return f"{self.target} [{self.input_set}]" if self.input_set else self.target
+
+
+def trace_targets(
+    targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
+) -> Iterator[TraceResult]:
+    """See `tclint.tracing.trace_targets`."""
+    _check_inputs(settings)
+    results: dict[int, list[TraceResult]] = {}
+    requests: list[dict[str, Any]] = []
+    folder = tempfile.mkdtemp(prefix="tclint-")
+    scratch = os.path.join(folder, "tmp")
+    os.mkdir(scratch)
+    for index, target in enumerate(targets):
+        try:
+            check_file(parse_target(target))
+        except TargetError as error:
+            results[index] = [TraceResult(target, error=error)]
+            continue
+        requests.append(
+            {
+                "id": index,
+                "target": target,
+                "result": os.path.join(folder, f"{index}.json"),
+                "scratch": scratch,
+                "inputs": list(settings.inputs),
+                "input_sets": list(settings.input_sets),
+                "arguments": list(settings.arguments),
+                "batch": settings.batch,
+                "network": settings.network,
+                "timeout_s": settings.timeout_s,
+                "memory_limit_mib": settings.memory_limit_mib,
+            }
+        )
+    runner: _Zygote | _FreshProcesses
+    # The worker starts importing torch now, while the caller does something else.
+    runner = _Zygote(requests, settings.jobs) if hasattr(os, "fork") else _FreshProcesses(requests)
+    return _in_order(targets, results, runner, folder, on_progress)
+
+
+def _in_order(
+    targets: Sequence[str],
+    results: dict[int, list[TraceResult]],
+    runner: _Zygote | _FreshProcesses,
+    folder: str,
+    on_progress: Callable[[str], None] | None,
+) -> Iterator[TraceResult]:
+    try:
+        outcomes = runner.outcomes()
+        for index in range(len(targets)):
+            while index not in results:
+                outcome = next(outcomes)
+                if outcome.started is not None:
+                    if on_progress:
+                        on_progress(f"tracing {targets[outcome.started]}")
+                    continue
+                found = _results(targets[outcome.id], outcome, folder, runner.limits)
+                if runner.torch_s is not None:
+                    torch_s = {"torch": runner.torch_s}
+                    found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
+                results[outcome.id] = found
+            yield from results.pop(index)
+    finally:
+        runner.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_inputs(settings: Settings) -> None:
+    parse_inputs(settings.inputs)
+    parse_arguments(settings.arguments)
+    for text in settings.input_sets:
+        parse_input_set(text)
+    if settings.inputs and settings.input_sets:
+        raise UsageError("--input and --input-set exclude each other; give every set with --input-set.")
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a child ended, or that it started."""
+
+    id: int = -1
+    started: int | None = None
+    timed_out: bool = False
+    signal: int | None = None
+    exit_code: int | None = None
+    output: str = ""
+    problem: str | None = None
+    """Why no child could be started."""
+
+
+class _Zygote:
+    """A worker that forks a child for every request."""
+
+    def __init__(self, requests: list[dict[str, Any]], jobs: int) -> None:
+        self.limits = requests[0] if requests else {}
+        self.torch_s: float | None = None
+        self._requests = requests
+        self._process: subprocess.Popen[bytes] | None = None
+        if not requests:
+            return
+        self._process = _start_worker([])
+        lines = [{"jobs": jobs or os.cpu_count() or 1}, *requests]
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+            self._process.stdin.flush()
+
+    def outcomes(self) -> Iterator[_Outcome]:
+        """One for every start and every end; one for every request even if the worker dies."""
+        open_ids = [request["id"] for request in self._requests]
+        problem = "the worker process ended unexpectedly"
+        if self._process is not None and self._process.stdout is not None:
+            for line in self._process.stdout:
+                message = json.loads(line)
+                if "ready" in message:
+                    problem = message["problem"] or problem
+                    self.torch_s = message["seconds"]
+                elif "started" in message:
+                    yield _Outcome(started=message["started"])
+                else:
+                    open_ids.remove(message["id"])
+                    yield _Outcome(**message)
+                if not open_ids:
+                    return
+        for index in open_ids:
+            yield _Outcome(id=index, problem=problem)
+
+    def close(self) -> None:
+        """End the worker and everything it started."""
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+
+class _FreshProcesses:
+    """One new process for every request, one after another, where there is no fork."""
+
+    def __init__(self, requests: list[dict[str, Any]]) -> None:
+        self.limits = requests[0] if requests else {}
+        self.torch_s: float | None = None
+        self._requests = requests
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def outcomes(self) -> Iterator[_Outcome]:
+        """One for every start and every end."""
+        for request in self._requests:
+            yield _Outcome(started=request["id"])
+            self._process = process = _start_worker(["--one"], stderr=subprocess.STDOUT)
+            timed_out = False
+            try:
+                output, _ = process.communicate(json.dumps(request).encode() + b"\n", request["timeout_s"])
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                process.kill()
+                output, _ = process.communicate()
+            code = process.returncode
+            yield _Outcome(
+                id=request["id"],
+                timed_out=timed_out,
+                signal=-code if code < 0 else None,
+                exit_code=code if code >= 0 else None,
+                output=output.decode("utf-8", "replace"),
+            )
+
+    def close(self) -> None:
+        """End the process that still runs."""
+        if self._process is not None:
+            _end(self._process)
+
+
+def _start_worker(arguments: list[str], stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    # Not `-m`: that would put the working directory, and any `random.py` in it, before the standard library.
+    path = [entry for entry in sys.path if entry]
+    code = (
+        f"import sys; sys.path[:] = {path!r}; "
+        "from tclint.tracing.worker.worker import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the worker's input, which makes it kill its children; kill it if it does not."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]) -> list[TraceResult]:
+    message = _problem(target, outcome, limits)
+    details = ""
+    if message is None:
+        started = time.perf_counter()
+        try:
+            runs = read_runs(os.path.join(folder, f"{outcome.id}.json"))
+        except FileNotFoundError:
+            message, details = f"{target} {_end_of_process(outcome, limits)}", outcome.output
+        except (OSError, ValueError) as problem:
+            message = f"{target} spoilt the file with the result of its trace ({type(problem).__name__})."
+        else:
+            read_s = (time.perf_counter() - started) / max(1, len(runs))
+            return [_of_run(target, run, read_s, outcome.output) for run in runs]
+    error = TargetError(message, details=details, captured_output=outcome.output)
+    return [TraceResult(target, error=error, captured_output=outcome.output)]
+
+
+def _of_run(target: str, run: Run, read_s: float, output: str) -> TraceResult:
+    error = None
+    if run.graph is None:
+        error = TargetError(run.error, details=run.details, captured_output=output)
+    seconds = {**run.seconds, "read": read_s}
+    return TraceResult(target, run.graph, error, seconds, output, run.input_set)
+
+
+def _problem(target: str, outcome: _Outcome, limits: dict[str, Any]) -> str | None:
+    """Why there cannot be a result, if that is known."""
+    if outcome.problem == "missing":
+        return TORCH_MISSING
+    if outcome.problem is not None:
+        return f"{target} was not traced: {outcome.problem}"
+    if outcome.timed_out:
+        return (
+            f"{target} took longer than {limits['timeout_s']:g} s to build and trace, and was stopped; "
+            "--timeout gives it more time."
+        )
+    return None
+
+
+def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
+    """What the target did, where it left no result behind."""
+    if outcome.signal is None:
+        if outcome.exit_code == EXIT_BROKEN:
+            last = outcome.output.strip().rpartition("\n")[2]
+            return f"left Python unable to report its result ({last or 'no output'})."
+        return (
+            f"ended its process with exit code {outcome.exit_code} (os._exit) before it returned a model; "
+            "remove that call from what the target runs."
+        )
+    try:
+        name = signal.Signals(outcome.signal).name
+    except ValueError:
+        name = f"signal {outcome.signal}"
+    if name == "SIGKILL":
+        return (
+            "was killed, by itself or by the system because memory ran out; build it smaller, or close other "
+            "programs."
+        )
+    if name == "SIGXCPU":
+        return (
+            f"used more than {limits['timeout_s']:g} s of CPU time, and was stopped; --timeout gives it more."
+        )
+    if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE"):
+        return f"was ended by the signal {name}, which its own code sent; remove that from what it runs."
+    crash = "a segmentation fault" if name == "SIGSEGV" else name
+    return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."

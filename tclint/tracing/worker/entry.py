@@ -1,0 +1,209 @@
+"""Everything that happens to one target inside its worker: load, build, find inputs, trace."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from time import perf_counter  # bound before user code can replace it
+from typing import Any
+
+from torch import nn
+
+from tclint.core.errors import TargetError
+from tclint.graph.ops import Assumption, Graph, Site
+from tclint.tracing.inputs.given import (
+    CallInputs,
+    InferenceFailed,
+    given_inputs,
+    input_sets,
+    inputs_from_specs,
+    inputs_of_module,
+    with_batch,
+)
+from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.search import InputSearch
+from tclint.tracing.inputs.specs import SYNTAX, InputSpec
+from tclint.tracing.patches.environment import without_gpu
+from tclint.tracing.patches.modules import remembered_construction
+from tclint.tracing.session.build import on_meta
+from tclint.tracing.session.trace import trace_model
+from tclint.tracing.values.module_class import is_module
+from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.failures import forward_error
+from tclint.tracing.worker.import_roots import import_roots
+from tclint.tracing.worker.result_file import Run
+from tclint.tracing.worker.targets import LoadedTarget, load_target, parse_target, shown_path, user_errors
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceOptions:
+    """The settings that tracing depends on."""
+
+    inputs: tuple[InputSpec, ...] = ()
+    input_sets: tuple[tuple[str, tuple[InputSpec, ...]], ...] = ()
+    """Their names and specs."""
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    batch: int | None = None
+
+
+def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
+    """Build one target in this process and trace it on each of its sets of inputs.
+
+    Args:
+        text: as `tclint.tracing.trace_targets` takes it.
+        seconds: gets the wall time of 'import' and 'build'.
+
+    Yields:
+        A run for every set; where there are several, one that fails does not end the others.
+
+    Raises:
+        TargetError: one sentence that says what to do.
+    """
+    target = parse_target(text)
+    folder = os.path.dirname(os.path.abspath(target.path)) if target.path else os.getcwd()
+    roots = import_roots(target.path) if target.path else []
+    sites = SiteFinder(roots=(folder, os.getcwd(), *roots))
+
+    @contextlib.contextmanager
+    def while_loading() -> Iterator[None]:
+        # Decorators such as @torch.compile run when the file is imported, and so may constructors.
+        with without_gpu(), remembered_construction(sites):
+            yield
+
+    with _timed(seconds, "import"):
+        loaded = load_target(target, options.arguments, while_loading)
+    with _timed(seconds, "build"):
+        model, returned, assumed = _build(loaded, sites)
+        sets = _choose_inputs(loaded, model, returned, options, sites)
+    metadata: dict[str, Any] = {"target": text, "build_s": seconds["build"]}
+    if options.arguments:
+        metadata["arguments"] = {name: repr(value) for name, value in options.arguments.items()}
+    if options.batch is not None:
+        metadata["batch"] = options.batch
+        sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
+    sets = {name: inputs.with_assumptions((*loaded.assumptions, *assumed)) for name, inputs in sets.items()}
+    for name, inputs in sets.items():
+        own_seconds = dict(seconds)
+        own_metadata = {**metadata, "inputs_from": inputs.source}
+        try:
+            with _timed(own_seconds, "trace"):
+                graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, "--input")
+        except TargetError as error:
+            if len(sets) == 1:
+                raise
+            yield Run(error=str(error), details=error.details, input_set=name, seconds=own_seconds)
+        else:
+            yield Run(graph, input_set=name, seconds=own_seconds)
+
+
+def trace_or_explain(
+    model: nn.Module,
+    inputs: CallInputs,
+    sites: SiteFinder,
+    root_site: Site | None,
+    metadata: dict[str, Any],
+    name: str,
+    option: str,
+) -> Graph:
+    """Trace the model; what its forward raises becomes one sentence.
+
+    Args:
+        name: of the model, for the message.
+        option: how the user gives other inputs: '--input' or 'inputs='.
+
+    Raises:
+        TargetError: the forward failed.
+    """
+    first: TargetError | None = None
+    cause: Exception | None = None
+    doubtful: Graph | None = None
+    search = InputSearch(model, inputs)
+    for tried in search:
+        try:
+            graph = trace_model(
+                model,
+                tried.args,
+                tried.kwargs,
+                sites,
+                assumptions=tried.assumptions,
+                root_site=root_site,
+                metadata=metadata,
+            )
+            if not search.doubts(graph):
+                return graph
+            doubtful = doubtful or graph
+        except (TargetError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            problem = forward_error(error, model, tried, sites, name, option)
+            if not isinstance(problem, TargetError) or not isinstance(error, Exception):
+                raise problem from None
+            if first is None:
+                first, cause = problem, error
+            search.failed(error)
+    if doubtful is not None:
+        return doubtful
+    assert first is not None
+    raise first from cause
+
+
+def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
+    """(module, inputs or None) from what a callable returned.
+
+    Raises:
+        TargetError: there is no nn.Module in it.
+    """
+    returned = None
+    if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
+        built, returned = built[0], built[1] if len(built) == 2 else built[1:]
+    if not is_module(built):
+        kind = "nothing" if built is None else f"a {type(built).__name__}"
+        raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
+    if "forward" not in vars(built) and type(built).forward is nn.Module.forward:
+        raise TargetError(f"{what} returned a {type(built).__name__}, which has no forward to trace.")
+    return built, returned
+
+
+def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
+    """The model, the inputs that came with it, and what building it assumed."""
+    target = loaded.target
+    with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
+        built, assumed = on_meta(loaded.function, sites)
+    where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
+    return *split_built(built, f"{target.attribute}{where}"), assumed
+
+
+def _choose_inputs(
+    loaded: LoadedTarget, model: nn.Module, returned: Any, options: TraceOptions, sites: SiteFinder
+) -> dict[str, CallInputs]:
+    """The sets of inputs by name; a single set has the name ''."""
+    if options.input_sets:
+        return {name: inputs_from_specs(specs) for name, specs in options.input_sets}
+    if options.inputs:
+        return {"": inputs_from_specs(options.inputs)}
+    if returned is not None:
+        return {"": given_inputs(returned, loaded.target.attribute)}
+    provided = inputs_of_module(loaded.module)
+    if provided is not None:
+        name, make = provided
+        with user_errors(f"{name} in {loaded.target.container}", sites.is_user_file):
+            made, assumed = on_meta(make, sites)
+            return {key: given.with_assumptions(assumed) for key, given in input_sets(made, name).items()}
+    try:
+        return {"": infer_inputs(model)}
+    except InferenceFailed as error:
+        raise TargetError(
+            f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one --input per "
+            f"tensor ({SYNTAX}), or define example_inputs() beside it."
+        ) from None
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    started = perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = perf_counter() - started

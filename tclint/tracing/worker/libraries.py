@@ -1,0 +1,142 @@
+"""Models of libraries by name: 'timm:resnet50', 'hf:gpt2', 'hf:BertForMaskedLM'. Nothing is downloaded.
+
+A library is imported when one of its models is asked for, so it is never a dependency.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tclint.core.errors import TargetError, closest
+from tclint.graph.ops import Assumption
+
+_Builder = Callable[[], Any]
+_Found = tuple[_Builder, tuple[Assumption, ...]]
+
+# What a model type is mostly trained as, in order: a head decides about a share of the step.
+_HEADS = (
+    "PRETRAINING",
+    "SPEECH_SEQ_2_SEQ",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "CAUSAL_LM",
+    "MASKED_LM",
+    "IMAGE_TEXT_TO_TEXT",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "IMAGE_CLASSIFICATION",
+    "OBJECT_DETECTION",
+    "SEMANTIC_SEGMENTATION",
+    "UNIVERSAL_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "CTC",
+    "AUDIO_CLASSIFICATION",
+    "VIDEO_CLASSIFICATION",
+)
+
+
+def find_library_model(library: str, name: str, arguments: Mapping[str, Any]) -> _Found:
+    """A function that builds the model, and what had to be assumed about it.
+
+    Args:
+        library: 'timm' or 'hf'.
+        arguments: of `timm.create_model`, or of the configuration's class.
+
+    Raises:
+        TargetError: the library is not installed, or has no such model.
+    """
+    package, find = _FINDERS[library]
+    try:
+        module = importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise TargetError(
+            f"{library}:{name} needs the package {package}, which is not installed here; install it in the "
+            "environment that runs tclint."
+        ) from None
+    return find(module, name, arguments)
+
+
+def _find_timm(timm: Any, name: str, arguments: Mapping[str, Any]) -> _Found:
+    if not timm.is_model(name.partition(".")[0]):
+        raise TargetError(
+            f"timm has no model {name!r}.{closest(name, timm.list_models())} 'timm.list_models()' lists them."
+        )
+
+    def build() -> Any:
+        return timm.create_model(name, pretrained=False, **arguments)
+
+    return build, ()
+
+
+def _find_transformers(transformers: Any, name: str, arguments: Mapping[str, Any]) -> _Found:
+    model_class: Any = getattr(transformers, name, None) if name.isidentifier() else None
+    config_class = getattr(model_class, "config_class", None)
+    if isinstance(model_class, type) and config_class is not None:
+        return _with_default_config(model_class, config_class, f"hf:{name}", arguments)
+    configs = transformers.CONFIG_MAPPING
+    for model_type in (name, name.replace("-", "_"), name.replace("_", "-")):
+        if model_type in configs and "/" not in name:
+            config_class = configs[model_type]
+            model_class = _class_for(transformers, config_class, model_type)
+            return _with_default_config(model_class, config_class, f"hf:{name}", arguments)
+    config = _stored_config(transformers, name, arguments)
+    stated = (getattr(config, "architectures", None) or [""])[0]
+    found = getattr(transformers, stated, None) or _class_for(transformers, type(config), config.model_type)
+    assumption = Assumption(f"hf:{name} is {found.__name__} with its stored configuration")
+    return lambda: found(config), (assumption,)
+
+
+def _with_default_config(
+    model_class: Any, config_class: Any, target: str, arguments: Mapping[str, Any]
+) -> _Found:
+    """The class with its configuration's defaults: often, not always, those of the first published model."""
+    changed = "".join(f", {name}={value!r}" for name, value in arguments.items())
+    assumption = Assumption(
+        f"{target} is {model_class.__name__} with the default {config_class.__name__}{changed}"
+    )
+    return lambda: model_class(config_class(**arguments)), (assumption,)
+
+
+def _class_for(transformers: Any, config_class: Any, model_type: str) -> Any:
+    for mapping in _mappings(transformers):
+        name = mapping.get(model_type)
+        names = (name,) if isinstance(name, str) else tuple(name or ())
+        for candidate in names:
+            found = getattr(transformers, candidate, None)
+            if found is not None:
+                return found
+    raise TargetError(
+        f"transformers has a configuration {config_class.__name__}, but no model made from it alone; name a "
+        "class, such as 'hf:BertForMaskedLM'."
+    )
+
+
+def _mappings(transformers: Any) -> Iterator[Mapping[str, Any]]:
+    auto = importlib.import_module(f"{transformers.__name__}.models.auto.modeling_auto")
+    for head in _HEADS:
+        yield getattr(auto, f"MODEL_FOR_{head}_MAPPING_NAMES", {})
+    yield getattr(auto, "MODEL_MAPPING_NAMES", {})
+
+
+def _stored_config(transformers: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+    """The configuration in a folder, or one of the Hub that a cache holds."""
+    try:
+        return transformers.AutoConfig.from_pretrained(name, local_files_only=True, **arguments)
+    except (OSError, ValueError) as error:
+        if os.path.isdir(name):
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise TargetError(f"The configuration in {name!r} cannot be read: {reason}.") from None
+    guess = closest(name, list(transformers.CONFIG_MAPPING))
+    raise TargetError(
+        f"transformers has no model type or class {name!r}, and there is no folder or cached configuration "
+        f"of that name.{guess or ' Write hf:gpt2, hf:BertForMaskedLM or hf:path/to/folder.'}"
+    )
+
+
+_FINDERS: dict[str, tuple[str, Callable[[Any, str, Mapping[str, Any]], _Found]]] = {
+    "timm": ("timm", _find_timm),
+    "hf": ("transformers", _find_transformers),
+}

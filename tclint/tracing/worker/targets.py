@@ -1,0 +1,371 @@
+"""From 'path/model.py:build_model', 'package.module:Class.method' or 'timm:resnet50' to a callable."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tclint.core.errors import TargetError, closest
+from tclint.core.target import LIBRARIES
+from tclint.graph.ops import Assumption, Site
+from tclint.tracing.worker.hints import hint_for, holds_weights
+from tclint.tracing.worker.import_roots import import_roots, package_of
+from tclint.tracing.worker.torch_errors import in_plain_words
+
+_HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parsed target: exactly one of `path`, `module` and `library` is set."""
+
+    text: str
+    attribute: str
+    path: str | None = None
+    module: str | None = None
+    library: str | None = None
+    """'timm' or 'hf'; the attribute is the name of one of its models."""
+
+    @property
+    def container(self) -> str:
+        """The file, module or library that holds the callable, as the user wrote it."""
+        return self.path or self.module or self.library or ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTarget:
+    """A target whose file was run and whose callable was found."""
+
+    target: Target
+    function: Callable[[], Any]
+    module: ModuleType
+    site: Site | None
+    """Where the callable is defined."""
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def parse_target(text: str) -> Target:
+    """Split a target at its last colon.
+
+    Raises:
+        TargetError: there is no callable behind a colon.
+    """
+    library, _, name = text.partition(":")
+    if library in LIBRARIES and name:
+        return Target(text, name, library=library)
+    container, colon, attribute = text.rpartition(":")
+    if not colon or not container or not all(part.isidentifier() for part in attribute.split(".")):
+        raise TargetError(
+            f"{text!r} names no callable: write 'path/file.py:callable' or 'package.module:callable'"
+            f"{_HOW_TO_LIST if os.path.exists(text) else ''}."
+        )
+    if container.endswith(".py") or "/" in container or os.sep in container:
+        return Target(text, attribute, path=container)
+    return Target(text, attribute, module=container)
+
+
+def check_file(target: Target) -> None:
+    """Fail early, without running anything, for a file that does not exist.
+
+    Raises:
+        TargetError: with the closest existing file.
+    """
+    if target.path is None or os.path.isfile(target.path):
+        return
+    folder = Path(target.path).parent
+    name = Path(target.path).name
+    if not folder.is_dir():
+        raise TargetError(f"There is no folder {str(folder)!r} with a {name}.")
+    siblings = sorted(str(entry) for entry in folder.glob("*.py"))
+    raise TargetError(f"There is no file {target.path!r}.{closest(target.path, siblings)}")
+
+
+def load_target(
+    target: Target,
+    arguments: Mapping[str, Any] | None = None,
+    running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> LoadedTarget:
+    """Import the target's file or module and find its callable.
+
+    Args:
+        arguments: that the callable gets.
+        running: entered while the user's file runs.
+
+    Raises:
+        TargetError: the file does not run, or has no such callable that takes these arguments alone.
+    """
+    arguments = arguments or {}
+    if target.library is not None:
+        with running():
+            return _load_from_library(target, target.library, arguments)
+    check_file(target)
+    with running():
+        module = _import_file(target) if target.path is not None else _import_module(target)
+    function: Any = module
+    for part in target.attribute.split("."):
+        try:
+            function = getattr(function, part)
+        except AttributeError:
+            raise TargetError(_no_such_callable(target, module, part)) from None
+    if not callable(function):
+        raise TargetError(
+            f"{target.attribute} in {target.container} is a {type(function).__name__}, not a function or "
+            f"class that builds a model.{_candidates(module, target)}"
+        )
+    site = site_of(function)
+    _check_signature(target, function, site, arguments)
+    return LoadedTarget(target, functools.partial(function, **arguments), module, site)
+
+
+def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any]) -> LoadedTarget:
+    from tclint.tracing.worker.libraries import find_library_model
+
+    try:
+        function, assumptions = find_library_model(library, target.attribute, arguments)
+    except TargetError:
+        raise
+    except BaseException as error:
+        raise _import_error(target, error) from None
+    return LoadedTarget(target, function, ModuleType(library), None, assumptions)
+
+
+@contextlib.contextmanager
+def user_errors(doing: str, is_user_file: Callable[[str], bool]) -> Iterator[None]:
+    """Turn what the user's code raises into one sentence with the user's file and line.
+
+    Args:
+        doing: what raised, as the sentence's subject: 'build_model'.
+    """
+    try:
+        yield
+    except (TargetError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        line = where_in_user_code(error, is_user_file)
+        raise TargetError(
+            f"{doing} called sys.exit({error.code!r}){line}.", details=traceback_of(error)
+        ) from None
+    except BaseException as error:
+        if is_out_of_memory(error):
+            raise
+        line = where_in_user_code(error, is_user_file)
+        message = f"{doing} raised {describe(error)}{line}{hint_for(error)}."
+        raise TargetError(message, details=traceback_of(error)) from None
+
+
+def describe(error: BaseException) -> str:
+    """'ValueError: size must be even', the first line only, without a full stop, on one printable line."""
+    try:
+        message = str(error).strip()
+    except Exception:
+        message = ""  # user code can make even that fail
+    first = in_plain_words(message) or (message.splitlines()[0].strip() if message else "")
+    if len(first) > 300:
+        first = first[:297] + "..."
+    name = type(error).__name__
+    text = f"{name}: {first.rstrip('.')}" if first else name
+    # A terminal would obey control characters.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def where_in_user_code(error: BaseException, is_user_file: Callable[[str], bool]) -> str:
+    """' (model.py:12)' for the innermost user frame of an error, else ''."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if is_user_file(frame.filename):
+            found = f" ({shown_path(frame.filename)}:{frame.lineno})"
+    return found
+
+
+def shown_path(path: str) -> str:
+    """Relative to the working directory where that is shorter."""
+    try:
+        relative = os.path.relpath(path)
+    except (ValueError, OSError):  # another drive; a working directory that is gone
+        return path
+    return relative if len(relative) < len(path) else path
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, in Python or in torch."""
+    if isinstance(error, MemoryError):
+        return True
+    message = describe(error)
+    return "can't allocate memory" in message or "not enough memory" in message
+
+
+def site_of(target: Any) -> Site | None:
+    """Where a function or class is defined."""
+    if callable(target) and not inspect.isclass(target):
+        target = inspect.unwrap(target)
+        target = getattr(target, "func", target)  # functools.partial
+    code = getattr(target, "__code__", None)
+    if code is not None:
+        return Site(code.co_filename, code.co_firstlineno, getattr(target, "__name__", ""))
+    try:
+        path = inspect.getsourcefile(target)
+        _, line = inspect.getsourcelines(target)
+    except (TypeError, OSError):
+        # The class's source is out of reach (a notebook, an unregistered module): its first method's is not.
+        codes = (getattr(value, "__code__", None) for value in getattr(target, "__dict__", {}).values())
+        first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
+        return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
+    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
+
+
+def _import_file(target: Target) -> ModuleType:
+    path = os.path.abspath(target.path or "")
+    package = package_of(path)
+    # As Python has it: the folder of a script comes first, that of a package's module is not searched.
+    sys.path.insert(0, package[0] if package is not None else os.path.dirname(path))
+    # Behind what is installed: a folder of tests or utilities must not hide a library.
+    sys.path.extend(root for root in import_roots(path) if root not in sys.path)
+    if package is not None:
+        return _import_named(target, package[1])
+    name = Path(path).stem
+    if name in sys.modules or not name.isidentifier() or name in sys.stdlib_module_names:
+        name = f"_tclint_target_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{target.path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    # Registered first, as a normal import does: dataclasses and pickling look the module up.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        raise _import_error(target, error) from None
+    return module
+
+
+def _import_named(target: Target, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        raise _import_error(target, error) from None
+
+
+def _import_module(target: Target) -> ModuleType:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    name = target.module or ""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if holds_weights(name):
+            raise TargetError(
+                f"{name} is named like a file of weights, which holds no Python; name what builds the model, "
+                "as 'path/file.py:callable'."
+            ) from None
+        if name == missing or name.startswith(missing + "."):
+            raise TargetError(
+                f"There is no module {missing!r} here or installed; write a file as 'path/file.py:callable'."
+            ) from None
+        raise _import_error(target, error) from None
+    except BaseException as error:
+        raise _import_error(target, error) from None
+
+
+def _import_error(target: Target, error: BaseException) -> BaseException:
+    """What the user is told when the file does not run; errors of the process itself pass through."""
+    container = target.container
+    if isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
+        return error
+    hint = hint_for(error)
+    details = traceback_of(error)
+    if isinstance(error, SyntaxError):
+        where = f"{shown_path(error.filename)}:{error.lineno}" if error.filename else container
+        return TargetError(
+            f"{where}: {error.msg or 'invalid syntax'}; Python cannot read it.", details=details
+        )
+    line = _line_outside_libraries(error)
+    if isinstance(error, SystemExit):
+        return TargetError(f"{container} called sys.exit({error.code!r}) while it was imported{line}.")
+    if isinstance(error, ModuleNotFoundError):
+        return TargetError(
+            f"{container} imports {error.name!r}, which is not installed here{line}; install it in the "
+            "environment that runs tclint.",
+            details=details,
+        )
+    return TargetError(f"{container} could not be imported: {describe(error)}{line}{hint}.", details=details)
+
+
+def _line_outside_libraries(error: BaseException) -> str:
+    from tclint.tracing.values.sites import SiteFinder
+
+    return where_in_user_code(error, SiteFinder().is_user_file)
+
+
+def _no_such_callable(target: Target, module: ModuleType, part: str) -> str:
+    names = _callables(module)
+    return f"{target.container} has no {part!r}.{closest(part, names)}{_candidates(module, target)}"
+
+
+def _candidates(module: ModuleType, target: Target) -> str:
+    names = _callables(module)
+    if not names:
+        return f" {target.container} defines no function or class."
+    return f" It defines {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}."
+
+
+def _callables(module: ModuleType) -> list[str]:
+    """Public functions and classes that the module itself defines, functions first."""
+    own = [
+        (inspect.isclass(value), name)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and getattr(value, "__module__", None) == module.__name__
+    ]
+    return [name for _, name in sorted(own, key=lambda item: item[0])]
+
+
+def _check_signature(
+    target: Target, function: Callable[..., Any], site: Site | None, arguments: Mapping[str, Any]
+) -> None:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return
+    where = f" ({shown_path(site.path)}:{site.line})" if site else ""
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+    unknown = [name for name in arguments if name not in names]
+    if unknown and not takes_any:
+        takes = f"it takes {', '.join(names)}" if names else "it takes none"
+        raise TargetError(
+            f"{target.attribute}{where} has no argument {unknown[0]!r}; {takes}.{closest(unknown[0], names)}"
+        )
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and parameter.name not in arguments
+    ]
+    if needed:
+        raise TargetError(
+            f"{target.attribute}{where} needs arguments ({', '.join(needed)}); give each with --arg, such as "
+            f"--arg {needed[0]}=VALUE, or write a function without any, such as `def build_model(): return "
+            f"{target.attribute}(...)`, and name that."
+        )
+
+
+def traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))

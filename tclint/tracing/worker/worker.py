@@ -1,0 +1,166 @@
+"""The process that runs user code: imports torch once, then forks a child for every target.
+
+    python -m tclint.tracing.worker.worker        reads requests from stdin, one JSON object a line
+    python -m tclint.tracing.worker.worker --one  traces the single request on stdin in this very process
+
+Answers are JSON lines on the original stdout. Graphs go through files that the request names, so that
+nothing the user's code prints can garble them. End of input ends the process and all its children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from tclint.core.errors import TargetError
+from tclint.tracing.worker.isolation import limit_resources, refuse_network
+from tclint.tracing.worker.result_file import Run, write_runs
+from tclint.tracing.worker.zygote import Zygote, send, silence_stdin
+
+_OLDEST_TORCH = (2, 4)
+_SPARE_CPU_S = 1.0
+"""The wall-clock limit, whose message says more, comes first."""
+
+
+def main(argv: list[str]) -> int:
+    """Entry point; 0 at the end of input."""
+    answers = os.dup(1)
+    # Anything printed from here on, by torch or by user code, must not reach the answers.
+    os.dup2(2, 1)
+    if "--one" in argv:
+        request = json.loads(sys.stdin.readline())
+        _import_torch()
+        silence_stdin()
+        if not request["network"]:
+            refuse_network()
+        run_target(request)
+        return 0
+    started = time.perf_counter()
+    problem = _import_torch()
+    if problem is None:
+        _prepare_for_forks()
+    seconds = time.perf_counter() - started
+    send(answers, {"ready": problem is None, "problem": problem, "seconds": seconds})
+    if problem is not None:
+        return 1
+    Zygote(answers, run_target).serve()
+    return 0
+
+
+def run_target(request: dict[str, Any]) -> None:
+    """Trace the request's target in this process and write the result to its file (results.py)."""
+    import torch
+
+    from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
+    from tclint.tracing.values.sites import SiteFinder
+    from tclint.tracing.worker.entry import TraceOptions, trace_target
+    from tclint.tracing.worker.read_files import watch
+    from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
+
+    torch.set_num_threads(1)
+    limit_resources(request["memory_limit_mib"], request["timeout_s"] + _SPARE_CPU_S)
+    owner = os.getpid()
+    target: str = request["target"]
+    sys.argv = [target.rpartition(":")[0]]
+    folder = os.path.dirname(os.path.abspath(sys.argv[0]))
+    _prepare_environment(request)
+    files = watch(folder)
+    seconds: dict[str, float] = {}
+    runs: list[Run] = []
+    try:
+        options = TraceOptions(
+            inputs=parse_inputs(tuple(request["inputs"])),
+            input_sets=tuple((text, parse_input_set(text)) for text in request["input_sets"]),
+            arguments=parse_arguments(tuple(request["arguments"])),
+            batch=request["batch"],
+        )
+        runs.extend(trace_target(target, options, seconds))
+        read = files()
+        for run in runs:
+            if run.graph is not None:
+                run.graph.metadata["source_files"] = read
+    except BaseException as error:
+        if isinstance(error, TargetError):
+            run = Run(error=str(error), details=error.details, seconds=seconds)
+        elif is_out_of_memory(error):
+            limit = f"{request['memory_limit_mib']} MiB of memory"
+            advice = "build it smaller, or raise --memory-limit"
+            run = Run(error=f"{target} needed more than {limit}: {advice}.", seconds=seconds)
+        elif isinstance(error, KeyboardInterrupt):
+            # No key was pressed: this process is in a group of its own.
+            run = Run(error=f"{target} raised KeyboardInterrupt.", seconds=seconds)
+        elif isinstance(error, RecursionError):
+            run = Run(error=f"{target} or its inputs nest without an end.", seconds=seconds)
+        else:
+            line = where_in_user_code(error, SiteFinder(roots=(folder,)).is_user_file)
+            if line:
+                cause = "its code changed something that tracing relies on"
+            else:
+                cause = "please report it with the output of --debug"
+            run = Run(error=f"tclint failed on {target} ({describe(error)}{line}); {cause}.", seconds=seconds)
+        runs.append(replace(run, details=run.details or _traceback(error)))
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        # They may be closed, or replaced by anything.
+        with contextlib.suppress(BaseException):
+            stream.flush()  # type: ignore[union-attr]
+    write_runs(request["result"], runs, owner)
+
+
+def _prepare_environment(request: dict[str, Any]) -> None:
+    # Temporary files of the target vanish with the run.
+    os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), request["scratch"]))
+    tempfile.tempdir = None
+    if not request["network"]:
+        # What is in its cache is found at once, instead of after some timeouts.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def _traceback(error: BaseException) -> str:
+    with contextlib.suppress(BaseException):
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return ""
+
+
+def _import_torch() -> str | None:
+    """Import torch; what is wrong with it, or None."""
+    # Scripted and compiled modules run as the plain Python they were made from.
+    os.environ.setdefault("PYTORCH_JIT", "0")
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(threads, "1")  # several targets are traced at once
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return "missing"
+        return f"torch cannot be imported here: {type(error).__name__}: {error}."
+    except Exception as error:
+        return f"torch cannot be imported here: {type(error).__name__}: {error}."
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < _OLDEST_TORCH:
+        return f"tclint needs torch 2.4 or newer to trace models, and {torch.__version__} is installed here."
+    return None
+
+
+def _prepare_for_forks() -> None:
+    import tclint.tracing.worker.entry  # noqa: F401  children inherit it imported
+    from tclint.tracing.worker import light_imports
+    from tclint.tracing.worker.warm import warm_up
+
+    light_imports.install()
+    warm_up()
+    gc.collect()
+    gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
