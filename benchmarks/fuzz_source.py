@@ -29,7 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import libcst
-from tclint.source.source_rule import SourceRule
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
@@ -43,6 +42,7 @@ from tclint.engine.fixing import fix
 from tclint.engine.report import Report
 from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_pass import lint_text
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.parse import NotPython, decode
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, Prefilter

@@ -14,12 +14,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.config.settings import Settings
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_pass import lint
+from tclint.source.source_rule import SourceRule
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "tests" / "source" / "labelled"
 LABEL = re.compile(r"\b([A-Z]{3}\d{3}): (flag|quiet)")

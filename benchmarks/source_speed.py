@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import libcst
-from tclint.source.source_rule import SourceRule
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.engine.rule_registry import load_rules
 from tclint.engine.source_pass import lint
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.outlines import plausible
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tclint.analysis.graph_rule import GraphRule
-from tclint.source.source_rule import SourceRule
 
+from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Override, Settings
 from tclint.core.finding import Finding, Location
 from tclint.engine.check import check
 from tclint.engine.suppressions import apply_suppressions, parse_suppressions
+from tclint.source.source_rule import SourceRule
 
 
 def make_finding(

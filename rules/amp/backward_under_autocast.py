@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.conditions import conditions_of, exclusive
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, render
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.conditions import conditions_of
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
 
 if TYPE_CHECKING:

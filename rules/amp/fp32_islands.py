@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.conditions import apart
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Argument, CallEvent, dotted, method_of, render
 from tclint.source.training.scaler_ops import scales_itself
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
+from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import either_apart, reads_of_round, scaler_evidence, tail
 
 if TYPE_CHECKING:

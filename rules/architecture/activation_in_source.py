@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.analysis.activations import NOT_FUSABLE
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, words
+from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.written_attention import written_attentions
 from tclint.source.names.queries import is_test_path, names_in
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.outline_attention import writes_attention
 from tclint.source.syntax.tables import Assignment, CallEvent, Function
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import marked_if_handled
 from tclint.analysis.explicit import asks_for_bias
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     consumers,
     costliest,

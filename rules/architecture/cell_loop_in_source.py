@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.cell_loops import cells_known_beforehand
 from tclint.source.names.queries import is_test_path
+from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.gradient_order import sending_order
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Effect, Finding, Fix, Location
 from tclint.core.rule import Example
 

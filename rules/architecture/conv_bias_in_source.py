@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Argument, Collection, Literal, dotted, render
 
 if TYPE_CHECKING:

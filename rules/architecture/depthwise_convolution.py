@@ -7,10 +7,9 @@ from functools import partial
 from math import prod
 from typing import Protocol
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     by_line,
     costliest,

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Collection, Function, Literal, render
 
 if TYPE_CHECKING:

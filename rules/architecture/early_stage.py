@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import indices_of, largest_share_percent
 from tclint.analysis.sharing import share_finding
 from tclint.core.finding import Effect, Finding

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Literal, render
 
 if TYPE_CHECKING:

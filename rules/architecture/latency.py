@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import gain_phrase, rounded, share_phrase
 from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch

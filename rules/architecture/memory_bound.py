@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, rounded, sentence, share_percent, share_phrase
 from tclint.analysis.memory_bound import MOVING_KINDS, is_memory_bound
 from tclint.analysis.what_if.scenarios import compiled

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.shared_inputs import Projection, SharedInput, layers_of_one_input
 from tclint.source.names.queries import is_test_path
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.outline_projections import shares_inputs
 
 if TYPE_CHECKING:

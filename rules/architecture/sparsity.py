@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.op_dims import leaf_ops, width_dims
 from tclint.analysis.sharing import share_finding

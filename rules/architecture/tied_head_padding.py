@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.tied_tables import only_size, tied_table
 from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, dotted
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,

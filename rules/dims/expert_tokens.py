@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.op_dims import leaf_ops

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
 from tclint.analysis.op_dims import leaf_ops
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, largest_share_percent, worth_pricing
 from tclint.analysis.op_dims import convolutions, groups_of, width_dims

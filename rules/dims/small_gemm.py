@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
     costliest,

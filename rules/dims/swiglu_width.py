@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.passing import parameters
 from tclint.source.names.queries import contains, names_in, words
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
     Call,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, layers_phrase, related_sites, sentence
 from tclint.analysis.op_dims import leaf_ops, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.compile_fixes import PADS, marked_if_handled
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     Line,
     gain_phrase,

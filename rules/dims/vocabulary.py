@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.compile_fixes import PADS, marked_if_handled
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.convolutional import Models, compiles
 from tclint.source.layers.layouts import batch_copy
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call
 from tclint.source.training.models_under_autocast import models_called
 from tclint.source.training.training_loops import functions_that_train

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import marked_if_handled
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, layers_take, rounded, sentence, share_percent
 from tclint.analysis.op_dims import convolutions
 from tclint.analysis.what_if.layouts import breaks_in

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.layers.passing import arguments_of
 from tclint.source.names.queries import has_star, is_test_path, root_name
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.layouts import conversions, mentions
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tclint.analysis.graph_rule import GraphRule
-
 from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, costliest, gain_phrase, indices_of, related_sites
 from tclint.analysis.op_dims import OpDim, leaf_ops, width_dims
 from tclint.analysis.widths.padding import padded_sizes, sizes_phrase

@@ -6,10 +6,9 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
+from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
 
 if TYPE_CHECKING:

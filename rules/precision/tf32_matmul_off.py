@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword, words
+from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.configurations import imported_values, switched_off
@@ -14,6 +12,7 @@ from tclint.source.layers.tied_tables import only_size
 from tclint.source.names.conditions import conditions_of
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions, words
 from tclint.source.names.resolve import Possible, Symbol
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, Name
 from tclint.source.training.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.source_rule import SourceRule
-
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Example, Rule
 from tclint.source.names.queries import is_test_path
+from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
     CUDNN_ENABLED,
     SEEDING,

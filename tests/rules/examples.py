@@ -9,10 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tclint.analysis.graph_rule import GraphRule
-
 import tclint
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import Example

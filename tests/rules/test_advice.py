@@ -8,8 +8,6 @@ import pytest
 from examples import context_of, trace_fixture
 from hypothesis import given
 from hypothesis import strategies as st
-from tclint_rules.architecture.latency import LatencyBoundLayers
-from tclint_rules.dims.small_gemm import SmallGemm
 from torch import Tensor, empty, nn
 
 import tclint
@@ -32,6 +30,8 @@ from tclint.analysis.widths.interfaces import is_given, with_input_widths
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.graph import Parameter
+from tclint_rules.architecture.latency import LatencyBoundLayers
+from tclint_rules.dims.small_gemm import SmallGemm
 
 
 def conv_net() -> Graph:

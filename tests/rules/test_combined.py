@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from examples import context_of, findings_that_count, trace_fixture
-from tclint.analysis.graph_rule import GraphRule
 
 import tclint
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import CombinedFix, all_fixes
 from tclint.core.finding import Finding
 from tclint.engine.rule_registry import load_rules

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tclint.analysis.graph_rule import GraphRule
-from tclint.source.source_rule import SourceRule
 
+from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, Rule
 from tclint.engine.rule_registry import all_rules
+from tclint.source.source_rule import SourceRule
 
 RULES = all_rules()
 FAMILIES = {"DIM", "FMT", "ARC", "AMP", "PRC", "RUN"}

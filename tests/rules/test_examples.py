@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from examples import check_example
-from tclint.analysis.graph_rule import GraphRule
 
+from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import Example
 from tclint.engine.rule_registry import all_rules
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from examples import FIXTURES, context_of, findings_that_count, trace_fixture
-from tclint.analysis.graph_rule import GraphRule
 
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Finding
 from tclint.engine.rule_registry import all_rules
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from examples import FIXTURES, context_of, findings_that_count, trace_fixture
-from tclint.analysis.graph_rule import GraphRule
 
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Finding
 from tclint.engine.rule_registry import load_rules
 

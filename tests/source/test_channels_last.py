@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tclint.source.source_rule import SourceRule
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.rule_registry import find_rule
 from tclint.engine.source_pass import lint
+from tclint.source.source_rule import SourceRule
 
 ENGINE = """\
 import torch

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.engine.source_pass import lint
 from tclint.source.names.frameworks import names
+from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
 
 TRAIN = """\
 import torch

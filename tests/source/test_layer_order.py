@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tclint.source.source_rule import SourceRule
 
 from tclint.config.settings import Settings
 from tclint.engine.rule_registry import find_rule
 from tclint.engine.source_pass import lint_text
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import applicable
 
 BLOCK = """\

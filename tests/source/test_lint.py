@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tclint_rules.amp import backward_under_autocast, loss_scaling
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
@@ -20,6 +19,7 @@ from tclint.engine.source_pass import lint
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
+from tclint_rules.amp import backward_under_autocast, loss_scaling
 
 RULES = (*loss_scaling.RULES, *backward_under_autocast.RULES)
 LOOP = """\

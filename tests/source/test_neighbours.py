@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tclint.source.source_rule import SourceRule
-from tclint_rules.formats.layout_of_model import InputChannelsLastModelNot
-from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
-from tclint_rules.runtime.cudnn_benchmark_missing import CudnnBenchmarkMissing
 
 from tclint.config.settings import Settings
 from tclint.engine.source_pass import lint
 from tclint.source.names.neighbours import Neighbours
+from tclint.source.source_rule import SourceRule
+from tclint_rules.formats.layout_of_model import InputChannelsLastModelNot
+from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
+from tclint_rules.runtime.cudnn_benchmark_missing import CudnnBenchmarkMissing
 
 TRAIN = """\
 import torch

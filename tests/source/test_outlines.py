@@ -6,11 +6,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tclint.source.source_rule import SourceRule
 
 from tclint.config.settings import Settings
 from tclint.engine.rule_registry import find_rule
 from tclint.engine.source_pass import lint
+from tclint.source.source_rule import SourceRule
 
 ATTENTION = """\
 import torch

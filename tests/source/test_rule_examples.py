@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tclint.source.source_rule import SourceRule
 
 from tclint.config.settings import Settings
 from tclint.core.rule import DOC_SECTIONS, Example
 from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_pass import lint_text
+from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.outlines import plausible
 from tclint.source.syntax.prefilter import applicable
 
