@@ -11,6 +11,7 @@ from tclint.core.rule import Example, Rule
 from tclint.source.names.conditions import apart
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Argument, CallEvent, dotted, method_of, render
+from tclint.source.training.across_files import flows_across_files
 from tclint.source.training.scaler_ops import scales_itself
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Fp16AutocastNoScaler(SourceRule):
         flows = context.flows
         if context.neighbours.known and context.neighbours.mention(("autocast",), imported_only=True):
             if context.neighbours.mention(_SCALING) is None and not amp.scaler_name:
-                flows = context.flows_of_project
+                flows = context.once(flows_across_files)
         elif "autocast" not in context.tables.identifiers:
             return
         for flow in flows:

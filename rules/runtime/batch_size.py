@@ -18,7 +18,7 @@ from tclint.source.training.loaders import LOADERS, feeds_evaluation, targets_of
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Called
+    from tclint.source.names.queries import Called
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
 """In names of what can only scale losses; a `scaler` may scale data."""

@@ -14,7 +14,7 @@ from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evalu
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Called
+    from tclint.source.names.queries import Called
 
 _FILE_DATASETS = words(
     "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "

@@ -14,7 +14,7 @@ from tclint.source.training.loaders import LOADERS, copies_in_training, dataset_
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Called
+    from tclint.source.names.queries import Called
 
 
 class PinMemoryMissing(SourceRule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Location, Related
@@ -16,12 +17,14 @@ from tclint.source.facts.scaling import Scaling
 from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
+from tclint.source.names.project import Project
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
-from tclint.source.project import Project
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Expression, Function, Name, Tables
+
+_Found = TypeVar("_Found")
 
 
 @dataclass
@@ -35,6 +38,7 @@ class SourceContext:
     spans: Callable[[], tuple[Span, ...]] = field(repr=False)
     """Positions by site; computed when first called."""
     lines: Callable[[], list[str]] = field(repr=False)
+    _analyses: dict[Callable[[SourceContext], Any], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, path: str, parsed: Parsed, settings: Settings) -> SourceContext:
@@ -54,13 +58,6 @@ class SourceContext:
     def flows(self) -> Flows:
         """Which autocast regions values come from."""
         return Flows(self.amp)
-
-    @cached_property
-    def flows_of_project(self) -> Flows:
-        """The same, through models of other files whose forward always runs under autocast."""
-        from tclint.source.training.across_files import forward_elsewhere
-
-        return Flows(self.amp, lambda function, call: forward_elsewhere(self, function, call))
 
     @cached_property
     def casts(self) -> Casts:
@@ -87,6 +84,13 @@ class SourceContext:
         """The files of the project that run together with this one."""
         return Neighbours(self.path)
 
+    def once(self, analysis: Callable[[SourceContext], _Found]) -> _Found:
+        """What an analysis finds in this file; it runs for the first rule that asks."""
+        if analysis not in self._analyses:
+            self._analyses[analysis] = analysis(self)
+        found: _Found = self._analyses[analysis]
+        return found
+
     def origins_of(
         self, function: Function, name: str, depth: int = 4
     ) -> Iterator[tuple[Function, Expression]]:
@@ -110,9 +114,9 @@ class SourceContext:
             yield scope, value
 
     @cached_property
-    def project(self) -> Project:
+    def project(self) -> Project[SourceContext]:
         """Definitions in other files of the project."""
-        return Project(self.path, self.settings)
+        return Project(self.path, self.settings, SourceContext.of)
 
     @property
     def names(self) -> Names:

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
-from tclint.source.facts.switches import Switch, find_switches
+from tclint.source.facts.switches import SWITCH_CALLS, Switch, find_switches
 from tclint.source.names.conditions import apart
-from tclint.source.names.queries import root_name
+from tclint.source.names.queries import Called, root_name
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
     Assignment,
@@ -30,16 +30,6 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-
-
-class Called(NamedTuple):
-    """A call of something with a known qualified name."""
-
-    qualified: str
-    call: Call
-    function: Function
-    block: int
-    position: int
 
 
 class Training(NamedTuple):
@@ -118,7 +108,7 @@ class Program:
     @cached_property
     def switches(self) -> tuple[Switch, ...]:
         """Assignments to `torch.backends...` and calls of setters, in the order of the file."""
-        return find_switches(self)
+        return find_switches(self.resolver, self.calls(*SWITCH_CALLS))
 
     def switches_of(self, *names: str) -> list[Switch]:
         return [switch for switch in self.switches if switch.name in names]

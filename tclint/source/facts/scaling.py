@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.scaling_reader import PROTOCOL, Reader
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.frameworks import names
+from tclint.source.names.project import Project
 from tclint.source.names.queries import names_in
 from tclint.source.names.readers import direct_names
-from tclint.source.project import Project
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -52,7 +52,7 @@ class Made(NamedTuple):
 class Scaling:
     """Answers about loss scaling in one file."""
 
-    def __init__(self, amp: Amp, project: Project) -> None:
+    def __init__(self, amp: Amp, project: Project[Any]) -> None:
         self.amp = amp
         self.project = project
         self.resolver = amp.resolver

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from tclint.source.facts.amp import Amp
 from tclint.source.facts.scaling_view import Kind, Op, Place, View
 from tclint.source.names.conditions import apart
 from tclint.source.names.frameworks import names
+from tclint.source.names.project import Project
 from tclint.source.syntax.tables import (
     Argument,
     Assignment,
@@ -26,9 +28,6 @@ from tclint.source.syntax.tables import (
     parts_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.facts.scaling import Scaling
 
 _INLINE_DEPTH = 3
 
@@ -71,10 +70,21 @@ class _Written(NamedTuple):
     scaler: str
 
 
+class Scalers(Protocol):
+    """What is asked about the scalers of the file."""
+
+    amp: Amp
+    project: Project[Any]
+
+    def is_scaler(self, function: Function, expression: Expression) -> bool: ...
+
+    def made_by(self, function: Function, call: Call) -> object | None: ...
+
+
 class Reader:
     """Fills a view."""
 
-    def __init__(self, scaling: Scaling, view: View) -> None:
+    def __init__(self, scaling: Scalers, view: View) -> None:
         self.scaling = scaling
         self.amp = scaling.amp
         self.view = view

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal as Choices
 
-from tclint.source.facts.program import Called
-from tclint.source.names.queries import any_word, words
+from tclint.source.names.queries import Called, any_word, words
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
     Call,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from tclint.source.syntax.tables import (
     Argument,
@@ -11,11 +12,22 @@ from tclint.source.syntax.tables import (
     Call,
     Closure,
     Expression,
+    Function,
     Name,
     Subscript,
     method_of,
     parts_of,
 )
+
+
+class Called(NamedTuple):
+    """A call of something with a known qualified name."""
+
+    qualified: str
+    call: Call
+    function: Function
+    block: int
+    position: int
 
 
 def words(text: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.facts.autocast_flow import NOWHERE, Origin
+from tclint.source.facts.autocast_flow import NOWHERE, Flows, Origin
 from tclint.source.syntax.tables import Call, Expression, Function, Literal, dotted, method_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ def passed_elsewhere(
                     target = argument.keyword or (names[position] if position < len(names) else "")
                     if target == parameter and not argument.star:
                         yield other, caller, argument.value
+
+
+def flows_across_files(context: SourceContext) -> Flows:
+    """Which autocast regions values come from, through models of other files whose forward always runs
+    under autocast."""
+    return Flows(context.amp, lambda function, call: forward_elsewhere(context, function, call))
 
 
 def forward_elsewhere(context: SourceContext, function: Function, call: Call) -> Origin:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tclint.source.facts.switches import Switch, comment_says
+from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import words
+from tclint.source.training.comments import comment_says
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

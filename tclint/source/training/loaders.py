@@ -20,7 +20,7 @@ from tclint.source.syntax.tables import (
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Called
+    from tclint.source.names.queries import Called
 
 LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _EVALUATION = words("val valid validation test eval evaluation dev query gallery infer inference predict")

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Related
-from tclint.source.facts.switches import Switch, comment_says
+from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import names_in, words
 from tclint.source.syntax.tables import Assignment, CallEvent, Function, dotted, method_of
+from tclint.source.training.comments import comment_says
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext

@@ -7,33 +7,50 @@ the command line, and is parsed once per content.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tclint.config.settings import Settings
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
     from tclint.source.syntax.parse import Parsed
-    from tclint.source.syntax.tables import Function
+    from tclint.source.syntax.tables import Function, Tables
 
 _LEVELS = 6
 """Folders to go up from a file for the root of its imports."""
 _REEXPORTS = 3
 
 
-class Project:
-    """The project as one file of it sees it."""
+class FileView(Protocol):
+    """What is handed out for a file of the project."""
 
-    def __init__(self, path: str, settings: Settings) -> None:
+    @property
+    def tables(self) -> Tables: ...
+
+
+View_co = TypeVar("View_co", bound=FileView, covariant=True)
+
+
+class Project(Generic[View_co]):
+    """The project as one file of it sees it.
+
+    Args:
+        view: makes what is handed out for a file, from its absolute path and what was parsed of it.
+    """
+
+    def __init__(
+        self, path: str, settings: Settings, view: Callable[[str, Parsed, Settings], View_co]
+    ) -> None:
         self._path = path
         self._settings = settings
+        self._view = view
 
     def definition(
         self, qualified: str, holding: tuple[bytes, ...] = (), depth: int = _REEXPORTS
-    ) -> tuple[SourceContext, Function] | None:
-        """The function or class of that name and its file's context.
+    ) -> tuple[View_co, Function] | None:
+        """The function or class of that name, and its file.
 
         Args:
             qualified: as `Resolver.qualified` gives it, relative imports with their dots.
@@ -52,35 +69,31 @@ class Project:
         parsed = _parsed(path, holding, self._settings.cache)
         if parsed is None:
             return None
-        from tclint.source.context import SourceContext
-
-        context = SourceContext.of(path, parsed, self._settings)
-        found = context.tables.children.get(0, {}).get(name, ())
+        file = self._view(path, parsed, self._settings)
+        found = file.tables.children.get(0, {}).get(name, ())
         if found:
-            return context, context.tables.functions[found[-1]]
+            return file, file.tables.functions[found[-1]]
+        inside = Project(path, self._settings, self._view)
         # A package that hands on what one of its modules defines.
-        for item in context.tables.module.imports:
+        for item in file.tables.module.imports:
             if item.name == name:
-                return Project(path, self._settings).definition(item.qualified, holding, depth - 1)
-        for item in context.tables.module.imports:
+                return inside.definition(item.qualified, holding, depth - 1)
+        for item in file.tables.module.imports:
             if item.name == "*":
-                star = f"{item.qualified}.{name}"
-                handed_on = Project(path, self._settings).definition(star, holding, depth - 1)
+                handed_on = inside.definition(f"{item.qualified}.{name}", holding, depth - 1)
                 if handed_on is not None:
                     return handed_on
         return None
 
-    def module(self, name: str) -> SourceContext | None:
+    def module(self, name: str) -> View_co | None:
         """A module of the project by its name, relative ones with their dots; None when it has none such."""
         path = self._file_of(name)
         return self.context_of(path) if path is not None else None
 
-    def context_of(self, path: str) -> SourceContext | None:
-        """What a source rule sees of another file; None where it is too large or not Python."""
-        from tclint.source.context import SourceContext
-
+    def context_of(self, path: str) -> View_co | None:
+        """Another file; None where it is too large or not Python."""
         parsed = _parsed(path, (), self._settings.cache)
-        return SourceContext.of(path, parsed, self._settings) if parsed is not None else None
+        return self._view(path, parsed, self._settings) if parsed is not None else None
 
     def _file_of(self, module: str) -> str | None:
         """The file of a module; None when the project has none."""
