@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tclint.core.version import __version__
+
 if TYPE_CHECKING:
     from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
     from tclint.engine.report import Report
     from tclint.graph.ops import Graph
 
-__version__ = "0.1.0"
-
-__all__ = ["Settings", "__version__", "check", "estimate", "trace"]
+__all__ = ["Settings", "__version__", "check", "estimate", "render", "trace"]
 
 
 def trace(
@@ -74,6 +74,17 @@ def check(targets: Sequence[str], settings: Settings | None = None) -> Report:
     from tclint.engine.check import check as run
 
     return run(targets, settings or SettingsClass())
+
+
+def render(report: Report, format: str = "json") -> str:
+    """A report as text: 'json', 'text', 'sarif', 'html' and what else `tclint --format` takes.
+
+    Raises:
+        UsageError: no such format.
+    """
+    from tclint.report.render import render as render_report
+
+    return render_report(report, format)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tclint
 from tclint.config.pyproject import load_config
 from tclint.core.errors import UsageError
 from tclint.engine import trace_cache
@@ -70,7 +71,7 @@ def test_entries_have_their_own_settings_in_one_report(project: Path) -> None:
     assert (list(build.metrics), build.precision, build.mode) == (["a100-sxm4-80gb"], "fp16", "train")
     assert alone.inputs[0][2] == (16, 64)
     assert any("77" in finding.message for finding in report.findings + report.below_min_gain)
-    json.loads(report.to_json())
+    json.loads(tclint.render(report))
 
 
 def test_files_are_relative_to_the_configuration(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

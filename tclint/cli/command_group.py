@@ -13,7 +13,8 @@ from click.shell_completion import CompletionItem
 
 from tclint.core.errors import TclintError, UsageError, closest
 from tclint.core.target import is_model_target
-from tclint.core.terminal import is_terminal, printable
+from tclint.core.terminal import is_terminal
+from tclint.core.text import printable
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130

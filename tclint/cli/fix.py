@@ -14,8 +14,11 @@ from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
 from tclint.cli.options import config_options, debug_option, flag, read_settings
 from tclint.core.errors import UsageError
+from tclint.core.files import check_writable
+from tclint.core.progress import ProgressLine
 from tclint.core.target import is_model_target
-from tclint.core.terminal import ProgressLine, check_writable, printable, write_stdout_bytes
+from tclint.core.terminal import write_stdout_bytes
+from tclint.core.text import printable
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings

@@ -15,7 +15,9 @@ from tclint.config.keys import parse_flag
 from tclint.config.pyproject import find_config
 from tclint.config.settings import DEFAULT_GPUS
 from tclint.core.errors import TclintError, UsageError
-from tclint.core.terminal import ProgressLine, is_terminal, printable, write_stdout
+from tclint.core.progress import ProgressLine
+from tclint.core.terminal import is_terminal, write_stdout
+from tclint.core.text import printable
 
 if TYPE_CHECKING:
     from tclint.cli.init_config import Plan

@@ -15,7 +15,8 @@ from tclint.config.keys import KEYS_BY_NAME
 from tclint.config.pyproject import FILE_NAME
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.core.terminal import printable, write_bytes_atomically
+from tclint.core.files import write_bytes_atomically
+from tclint.core.text import printable
 from tclint.engine.model_list import Candidate, list_models
 from tclint.source.syntax.discovery import discover
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint import __version__
 from tclint.cli import (
     completion,
 )
@@ -42,15 +41,10 @@ from tclint.cli.options import (
 )
 from tclint.config.keys import KEYS_BY_NAME
 from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import (
-    ProgressLine,
-    check_writable,
-    report_width,
-    wants_colour,
-    wants_links,
-    write_atomically,
-    write_stdout,
-)
+from tclint.core.files import check_writable, write_atomically
+from tclint.core.progress import ProgressLine
+from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
+from tclint.core.version import __version__
 from tclint.report.render import FORMATS, Style, check_format, render
 
 if TYPE_CHECKING:

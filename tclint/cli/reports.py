@@ -7,7 +7,8 @@ import click
 from tclint.cli.command_group import say
 from tclint.config.settings import FAIL_ON
 from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import check_writable, write_atomically, write_stdout
+from tclint.core.files import check_writable, write_atomically
+from tclint.core.terminal import write_stdout
 
 _debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."

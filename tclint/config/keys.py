@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tclint.config.settings import COMPARISONS, FAIL_ON, LAYOUTS, MODES, OPTIMIZERS, PRECISIONS, QUANTIZED
 from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 
 
 @dataclass(frozen=True, slots=True)

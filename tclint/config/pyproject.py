@@ -13,7 +13,7 @@ from typing import Any
 from tclint.config.keys import KEYS_BY_NAME, Key, parse_patterns, sentence
 from tclint.config.settings import DeclaredModel, Override, Settings
 from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.engine.declared_models import parse_models
 
 FILE_NAME = "pyproject.toml"

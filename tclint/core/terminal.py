@@ -1,52 +1,17 @@
-"""What the command needs of a terminal and of files: safe text, colour, progress, atomic writes."""
+"""What the terminal can show, and writing to it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-import tempfile
-import threading
-import time
-import unicodedata
-from types import TracebackType
 from typing import IO, AnyStr, TextIO
 
 from tclint.core.errors import UsageError
+from tclint.core.text import printable
 
-PROGRESS_AFTER_S = 2.0
-PROGRESS_EVERY_S = 0.25
-
-
-def printable(text: str) -> str:
-    """`text` on one line, with every character that could steer a terminal written as its escape.
-
-    Names, messages and source lines come from files that somebody else wrote: newlines, ANSI sequences,
-    bidirectional overrides and lone surrogates become visible ('\\x1b', '\\u202e').
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else _escape(character) for character in text)
-
-
-def _escape(character: str) -> str:
-    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
-    if named:
-        return named
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def columns(text: str) -> int:
-    """How many terminal columns a printable text takes: wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
-        for character in text
-    )
+WIDTH = 80
+"""Columns of a report for people, unless the terminal is narrower."""
 
 
 def wants_colour(stream: TextIO, no_color: bool = False) -> bool:
@@ -104,9 +69,7 @@ def hyperlink(text: str, path: str, line: int) -> str:
 
 def report_width(stream: TextIO) -> int:
     """The usual width, or what a narrower terminal has, but never below 40 columns."""
-    from tclint.report.render import WIDTH
-
-    return max(40, min(WIDTH, _terminal_width(stream))) if is_terminal(stream) else WIDTH
+    return max(40, min(WIDTH, terminal_width(stream))) if is_terminal(stream) else WIDTH
 
 
 def write_stdout(text: str) -> bool:
@@ -154,134 +117,8 @@ def _write(stream: TextIO, to: IO[AnyStr], content: AnyStr) -> bool:
     return True
 
 
-def check_writable(path: str) -> None:
-    """Fail before minutes of work rather than after.
-
-    Raises:
-        UsageError: `path` is a folder, or its folder is missing or read-only.
-    """
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path):
-        raise UsageError(f"Cannot write {printable(path)!r}: it is a folder; name a file.")
-    if _is_device(path):
-        return
-    if not os.path.isdir(folder):
-        raise UsageError(
-            f"Cannot write {printable(path)!r}: the folder {printable(folder)!r} does not exist."
-        )
-    if not os.access(folder, os.W_OK):
-        raise UsageError(
-            f"Cannot write {printable(path)!r}: no permission to write in {printable(folder)!r}."
-        )
-
-
-def write_atomically(path: str, text: str) -> None:
-    """Replace `path` by `text` in UTF-8, wholly or not at all; permissions of an existing file are kept.
-
-    Raises:
-        UsageError: it cannot be written; what was there stays.
-    """
-    write_bytes_atomically(path, text.encode("utf-8", "backslashreplace"))
-
-
-def write_bytes_atomically(path: str, data: bytes) -> None:
-    """Replace what is in `path`, wholly or not at all; permissions of an existing file are kept.
-
-    Raises:
-        UsageError: it cannot be written; what was there stays.
-    """
-    temporary: str | None = None
-    if _is_device(path):
-        try:
-            with open(path, "wb") as file:
-                file.write(data)
-        except OSError as error:
-            raise _cannot_write(path, error) from error
-        return
-    # A link is followed: replacing it would silently detach it from the file that the user keeps.
-    target = os.path.realpath(path)
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
-        with open(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, _mode_for(target))
-        os.replace(temporary, target)
-        temporary = None
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-
-
-def _is_device(path: str) -> bool:
-    """True for /dev/null, /dev/stdout, pipes: written to, never replaced."""
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-
-
-def _cannot_write(path: str, error: OSError) -> UsageError:
-    return UsageError(f"Cannot write {printable(path)!r}: {error.strerror or error}.")
-
-
-def _mode_for(path: str) -> int:
-    try:
-        return os.stat(path).st_mode & 0o7777
-    except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
-
-
-class ProgressLine:
-    """One line on stderr that says what takes so long: only on a terminal, only after two seconds."""
-
-    def __init__(self, stream: TextIO | None = None, *, after_s: float = PROGRESS_AFTER_S) -> None:
-        self._stream = stream or sys.stderr
-        self._after_s = after_s
-        self._message = ""
-        self._shown = False
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __call__(self, message: str) -> None:
-        """What is being done now."""
-        self._message = message
-
-    def __enter__(self) -> ProgressLine:
-        if is_terminal(self._stream):
-            self._thread = threading.Thread(target=self._run, name="tclint-progress", daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._shown:
-            self._write("\r\x1b[K")
-
-    def _run(self) -> None:
-        start_s = time.monotonic()
-        wait_s = self._after_s
-        while not self._stop.wait(wait_s):
-            wait_s = PROGRESS_EVERY_S
-            if self._message:
-                width = _terminal_width(self._stream)
-                elapsed_s = time.monotonic() - start_s
-                line = f"{printable(self._message)} ({elapsed_s:.0f} s)"
-                self._shown = True
-                self._write("\r\x1b[K" + line[: max(width - 1, 1)])
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
-            self._stream.flush()
-
-
-def _terminal_width(stream: TextIO) -> int:
+def terminal_width(stream: TextIO) -> int:
+    """Columns of the terminal behind a stream; 80 where there is none."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tclint.core.errors import UsageError
+from tclint.core.files import write_atomically
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE
-from tclint.core.terminal import printable, write_atomically
+from tclint.core.text import printable
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tclint.core.errors import UsageError
 from tclint.core.finding import Finding
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.core.units import plural
 from tclint.edits.apply import apply_edits
 from tclint.engine.report import Report
@@ -232,7 +232,7 @@ def _joined(first: Report, last: Report) -> Report:
 
 def write(outcome: Outcome) -> None:
     """Write the fixed files, each wholly or not at all; one that has changed meanwhile is left alone."""
-    from tclint.core.terminal import write_bytes_atomically
+    from tclint.core.files import write_bytes_atomically
 
     written = []
     for file in outcome.files:

@@ -138,9 +138,3 @@ class Report:
             return 0
         threshold = LEVEL_ORDER[self.settings.fail_on]
         return int(any(LEVEL_ORDER[finding.level] <= threshold for finding in self.findings))
-
-    def to_json(self) -> str:
-        """The JSON report (schema: `tclint/report/formats/schema.json`)."""
-        from tclint.report.formats.json import render
-
-        return render(self)

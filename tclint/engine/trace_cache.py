@@ -22,7 +22,7 @@ from typing import Any
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.core.terminal import write_bytes_atomically
+from tclint.core.files import write_bytes_atomically
 from tclint.graph.ops import Graph
 from tclint.tracing import TraceResult, trace_targets
 

@@ -12,11 +12,12 @@ import click
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, Rule
+from tclint.core.terminal import WIDTH
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
-from tclint.report.formats.text import table
-from tclint.report.render import WIDTH, Style
+from tclint.report.render import Style
+from tclint.report.table import table
 
 _ENGINE_PAGES = {
     (CRASH_CODE, CRASH_NAME): (

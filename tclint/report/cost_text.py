@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
 from tclint.engine.check import relative_path
 from tclint.engine.explain_cost import (
@@ -18,7 +18,7 @@ from tclint.engine.explain_cost import (
     product_of,
 )
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
-from tclint.report.formats.text import table
+from tclint.report.table import table
 
 if TYPE_CHECKING:
     from tclint.cost.estimate import Row

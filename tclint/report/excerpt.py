@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from tclint.core.finding import Location
-from tclint.core.terminal import columns, printable
+from tclint.core.text import columns, printable
 
 TAB_COLUMNS = 4
 MAX_FILE_BYTES = 8 * 2**20

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tclint.core.errors import UsageError
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.report.load import SUFFIXES, load_report
 from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tclint.core.errors import UsageError
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.report.formats.jsonlines import LISTS, document_of
 
 SUFFIXES = (".json", ".jsonl")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<>#|~&$@]")
 # These make lists, headings and links only in certain places; they are common in text and stay elsewhere.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tclint.core.errors import UsageError, closest
+from tclint.core.terminal import WIDTH
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -22,10 +23,6 @@ FORMATS: dict[str, str] = {
     "html": "tclint.report.html.page",
 }
 """Module of every format by the name that `--format` and `--output` take."""
-
-
-WIDTH = 80
-"""Columns of a report for people, unless the terminal is narrower."""
 
 
 @dataclass(frozen=True, slots=True)

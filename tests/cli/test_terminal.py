@@ -13,16 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tclint.core.errors import UsageError
-from tclint.core.terminal import (
-    ProgressLine,
-    check_writable,
-    columns,
-    hyperlink,
-    printable,
-    report_width,
-    wants_links,
-    write_atomically,
-)
+from tclint.core.files import check_writable, write_atomically
+from tclint.core.progress import ProgressLine
+from tclint.core.terminal import hyperlink, report_width, wants_links
+from tclint.core.text import columns, printable
 
 
 @given(st.text(st.characters(categories=None), max_size=40))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tclint.core.finding import Location
-from tclint.core.terminal import columns
+from tclint.core.text import columns
 from tclint.report.excerpt import SourceLines, excerpt
 
 

@@ -14,7 +14,7 @@ from sample_report import VOCABULARY
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Location
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.engine.report import EntryError, Report
 from tclint.report.formats.github import command, escape_data, escape_property
 from tclint.report.formats.markdown import SUMMARY_BYTES, append_summary

@@ -17,7 +17,7 @@ from sample_report import BACKWARD
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.what_if.circumstances import ComparedStep, Comparison
 from tclint.core.finding import Edit, Fix
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.engine.report import Report
 from tclint.report.html import page as html_format
 from tclint.report.html.page import SIZE_LIMIT_BYTES, island

@@ -13,7 +13,7 @@ from sample_report import BACKWARD, ENTRY, metrics
 
 from tclint import __version__
 from tclint.config.settings import Settings
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.engine.report import Report
 from tclint.report.formats.openmetrics import label_set
 from tclint.report.render import render

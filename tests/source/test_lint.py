@@ -138,14 +138,14 @@ def test_pass_imports_no_torch_and_libcst_only_when_it_parses(tmp_path: Path) ->
     (tmp_path / "train.py").write_text(LOOP)
     program = f"""
 import sys
-import tclint.source
+import tclint.engine.source_pass
 from tclint.config.settings import Settings
 from tclint_rules.amp.loss_scaling import RULES
 rules = [rule() for rule in RULES]
 assert not {{"torch", "libcst"}} & set(sys.modules), "import"
-assert not tclint.source.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
+assert not tclint.engine.source_pass.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
 assert "libcst" not in sys.modules, "prefilter"
-assert tclint.source.lint([{str(tmp_path / "train.py")!r}], rules, Settings(cache=False)).findings
+assert tclint.engine.source_pass.lint([{str(tmp_path / "train.py")!r}], rules, Settings(cache=False)).findings
 assert "libcst" in sys.modules
 assert "torch" not in sys.modules, "lint"
 """

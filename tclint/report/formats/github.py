@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Finding, Level, Location
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.core.units import plural
 from tclint.report.paths import RepositoryPaths
 from tclint.report.words import counts_text, finding_text

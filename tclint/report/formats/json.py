@@ -11,8 +11,8 @@ from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from tclint import __version__
 from tclint.core.finding import Effect, Finding, Fix, Level, Location
+from tclint.core.version import __version__
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool_hash
 from tclint.report.metrics import MetricRow, metric_rows

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tclint import __version__
-from tclint.core.terminal import printable
+from tclint.core.text import printable
+from tclint.core.version import __version__
 from tclint.engine.provenance import provenance, tool_hash
 from tclint.report.formats.json import SCHEMA_VERSION
 from tclint.report.metrics import MetricRow, metric_rows

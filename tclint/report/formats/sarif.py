@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tclint import __version__
 from tclint.core.errors import TclintError
 from tclint.core.finding import Confidence, Finding, Level, Location
-from tclint.core.terminal import printable
+from tclint.core.text import printable
+from tclint.core.version import __version__
 from tclint.engine.provenance import git_state, tool_hash
 from tclint.report.excerpt import SourceLines, read_source
 from tclint.report.formats.json import clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,15 @@ import click
 
 from tclint.config.precisions import precision_title
 from tclint.core.finding import Effect, Finding, GpuEffect, Level, Location
-from tclint.core.terminal import columns, hyperlink, printable
+from tclint.core.terminal import hyperlink
+from tclint.core.text import printable
 from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.engine.check import relative_path
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
+from tclint.report.table import table
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -305,30 +307,3 @@ def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
 
 def _ceiling(speed_up: float) -> str:
     return f"{speed_up:.2f}x" if math.isfinite(speed_up) and speed_up < 1000 else "none"
-
-
-def table(
-    header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, indent: str = "  ", header_rows: int = 1
-) -> Iterator[str]:
-    """Columns two spaces apart, the first to the left, the others to the right.
-
-    Args:
-        header_rows: lines to spread the words of a heading over.
-    """
-    if not rows:
-        return
-    headings = [_spread(cell, header_rows) for cell in header]
-    cells = [
-        *(tuple(heading[line] for heading in headings) for line in range(header_rows)),
-        *(tuple(printable(cell) for cell in row) for row in rows),
-    ]
-    widths = [max(columns(row[at]) for row in cells) for at in range(len(header))]
-    for row in cells:
-        padding = [" " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)]
-        others = (space + cell for space, cell in zip(padding[1:], row[1:], strict=True))
-        yield indent + "  ".join((row[0] + padding[0], *others)).rstrip()
-
-
-def _spread(heading: str, lines: int) -> list[str]:
-    words = heading.split(" ", lines - 1) if lines > 1 else [heading]
-    return [""] * (lines - len(words)) + words

@@ -18,8 +18,8 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from tclint import __version__
 from tclint.core.units import plural
+from tclint.core.version import __version__
 from tclint.report.html import summary as html_summary
 from tclint.report.html.findings import findings_json
 from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profiles

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.config.settings import REPORTED_PRECISIONS, Precision
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.core.units import percent_text, time_text, uncertainty_text
 from tclint.engine.check import relative_path
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from tclint.core.terminal import printable
+from tclint.core.text import printable
 from tclint.core.units import (
     bytes_text,
     count,

@@ -21,10 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import tclint
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.core.terminal import write_bytes_atomically
+from tclint.core.files import write_bytes_atomically
+from tclint.core.version import __version__
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax import tables as tables_module
 from tclint.source.syntax.outlines import asked, plausible
@@ -204,7 +204,7 @@ def _outline_maker(modules: tuple[str, ...]) -> bytes | None:
 @lru_cache(maxsize=1)
 def _maker() -> bytes:
     """A hash of what turns texts into tables: tclint, this Python and libcst, which is not imported."""
-    digest = hashlib.sha256(repr((tclint.__version__, sys.version, sys.implementation.name)).encode())
+    digest = hashlib.sha256(repr((__version__, sys.version, sys.implementation.name)).encode())
     for name in _CODE:
         digest.update(Path(__file__).with_name(name).read_bytes())
     spec = importlib.util.find_spec("libcst")

@@ -1,0 +1,36 @@
+"""Text from anywhere, made safe to print."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with every character that could steer a terminal written as its escape.
+
+    Names, messages and source lines come from files that somebody else wrote: newlines, ANSI sequences,
+    bidirectional overrides and lone surrogates become visible ('\\x1b', '\\u202e').
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    if named:
+        return named
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def columns(text: str) -> int:
+    """How many terminal columns a printable text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
