@@ -1,7 +1,7 @@
 """torch.autocast regions inside the model, reproduced on meta tensors.
 
 Inside a dispatch mode torch reports autocast as off, so entering and leaving a region is patched to keep
-the state, and inputs are converted here by torch's operator lists.
+the state; the recorder converts inputs by it (record/autocast_casts.py).
 """
 
 from __future__ import annotations
@@ -11,14 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-
-from tclint.graph.ops import Cast
-from tclint.graph.ops.autocast_lists import autocast_lists
-from tclint.tracing.kernels.meta_kernels import empty_meta
-from tclint.tracing.values.dtypes import dtype_name
-from tclint.tracing.values.origin import origin_for_reading, set_origin
-
-_CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @contextlib.contextmanager
@@ -82,57 +74,3 @@ def casts_to_float32(function: Any) -> bool:
         return False
     cell = forward.__closure__[names.index("cast_inputs")]
     return bool(cell.cell_contents is torch.float32)
-
-
-def cast_arguments(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], low: torch.dtype
-) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Cast, ...]]:
-    """The arguments as autocast would hand them to operator `name`, and the conversions made."""
-    policy = autocast_lists().policy(name)
-    if policy == "lower_precision":
-        target = low
-    elif policy in ("fp32", "fp32_result"):
-        if kwargs.get("dtype") is not None or any(isinstance(value, torch.dtype) for value in args):
-            return args, kwargs, ()
-        target = torch.float32
-    elif policy == "promote" and len(_dtypes(args)) > 1:
-        target = torch.float32
-    else:
-        return args, kwargs, ()
-    casts: list[Cast] = []
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if value.dtype == target or value.dtype not in _CASTABLE:
-                return value
-            converted = empty_meta((tuple(value.shape), value.stride(), target))
-            origin = origin_for_reading(value)
-            set_origin(converted, origin)
-            if policy != "fp32_result":  # there the kernel converts what it reads
-                casts.append(
-                    Cast(
-                        tuple(value.shape),
-                        dtype_name(value.dtype),
-                        dtype_name(target),
-                        origin.parameter,
-                    )
-                )
-            return converted
-        if type(value) in (list, tuple):
-            return type(value)(convert(item) for item in value)
-        return value
-
-    return (
-        tuple(convert(value) for value in args),
-        {key: convert(value) for key, value in kwargs.items()},
-        tuple(casts),
-    )
-
-
-def _dtypes(args: tuple[Any, ...]) -> set[torch.dtype]:
-    found = set()
-    for value in args:
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.Tensor) and item.dtype in _CASTABLE:
-                found.add(item.dtype)
-    return found

@@ -1,44 +1,17 @@
-"""Operators that take functions, as torch runs them eagerly: loops unrolled, branches taken, bodies run."""
+"""Operators that take functions reach the recorder, in every version of torch."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
-from tclint.tracing.kernels.meta_kernels import to_meta
-from tclint.tracing.values.operators import Argument, OperatorFacts
-
-if TYPE_CHECKING:
-    from tclint.tracing.record.recorder import Recorder
-
-_META = torch.device("meta")
-
-
-def run_higher_order(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The outputs of a higher-order operator, with what it does recorded.
-
-    Raises:
-        NotImplementedError: there is no rule for it.
-    """
-    name = name_of(function)
-    rule = _RULES.get(name)
-    if rule is None:
-        raise NotImplementedError(f"the higher-order operator {name} cannot be traced")
-    # Newer versions say which arguments are written to; that shows in what runs.
-    kwargs = {key: value for key, value in kwargs.items() if key != "mutated_arg_indices"}
-    return rule(recorder, *args, **kwargs)
-
-
-def name_of(function: Any) -> str:
-    """The operator's own name: 'while_loop'."""
-    return getattr(function, "_name", None) or getattr(function, "__name__", None) or str(function)
+from tclint.tracing.record.higher_order import has_rule, run_higher_order
 
 
 def register_mode(mode: type[TorchDispatchMode]) -> None:
@@ -49,7 +22,7 @@ def register_mode(mode: type[TorchDispatchMode]) -> None:
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
         return
     for function in getattr(torch._ops, "_higher_order_ops", {}).values():
-        if name_of(function) in _RULES and mode not in function.python_key_table:
+        if has_rule(function) and mode not in function.python_key_table:
             function.python_key_table[mode] = functools.partial(_from_table, function)
 
 
@@ -77,105 +50,3 @@ def _scan_generically(*args: Any, **kwargs: Any) -> Any:
 
 def _from_table(function: Any, recorder: Any, *args: Any, **kwargs: Any) -> Any:
     return run_higher_order(recorder, function, args, kwargs)
-
-
-def _cond(recorder: Recorder, predicate: Any, if_true: Any, if_false: Any, operands: Any = ()) -> Any:
-    taken = if_true
-    if isinstance(predicate, torch.Tensor) and predicate.is_meta:
-        recorder.assumptions.add("torch.cond on traced data: its first branch assumed")
-    elif not predicate:
-        taken = if_false
-    with recorder:
-        return taken(*operands)
-
-
-def _while_loop(
-    recorder: Recorder, condition: Any, body: Any, carried: Sequence[Any], additional: Sequence[Any], **_: Any
-) -> Any:
-    """Runs the loop; once, where the condition depends on traced data."""
-    values = tuple(carried)
-    with recorder:
-        while True:
-            goes_on = condition(*values, *additional)
-            if isinstance(goes_on, torch.Tensor) and goes_on.is_meta:
-                recorder.assumptions.add("while_loop on traced data: one iteration assumed")
-                return tuple(body(*values, *additional))
-            if not goes_on:
-                return values
-            values = tuple(body(*values, *additional))
-
-
-def _scan(recorder: Recorder, step: Any, first: Sequence[Any], xs: Sequence[Any], *others: Any) -> Any:
-    """`others` ends with the additional inputs; older versions have dim and reverse before them."""
-    additional = others[-1] if others else ()
-    dim, backwards = others[:2] if len(others) == 3 else (0, False)
-    carry = list(first)
-    results: list[list[Any]] = []
-    with recorder:
-        order = range(xs[0].shape[dim])
-        for position in reversed(order) if backwards else order:
-            made = step(*carry, *(x.select(dim, position) for x in xs), *additional)
-            carry, result = list(made[: len(carry)]), list(made[len(carry) :])
-            results.append(result)
-        if backwards:
-            results.reverse()
-        return [*carry, *_stacked(results)]
-
-
-def _map(recorder: Recorder, body: Any, xs: Sequence[Any], shared: Sequence[Any]) -> Any:
-    with recorder:
-        return _stacked([body(*parts, *shared) for parts in zip(*(x.unbind(0) for x in xs), strict=True)])
-
-
-def _stacked(results: Sequence[Any]) -> Any:
-    """Results of equal structure, stacked leaf by leaf; what is no tensor as the first has it."""
-    return tree_map(
-        lambda *leaves: torch.stack(list(leaves)) if isinstance(leaves[0], torch.Tensor) else leaves[0],
-        *results,
-    )
-
-
-def _flex_attention(recorder: Recorder, *args: Any, **_: Any) -> Any:
-    query, key, value = (tensor if tensor.is_meta else to_meta(tensor) for tensor in args[:3])
-    output = torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype, device=_META)
-    logsumexp = torch.empty(query.shape[:-1], dtype=torch.float32, device=_META)
-    function = torch.ops.higher_order.flex_attention
-    name = name_of(function)
-    arguments = tuple(Argument(given, False) for given in ("query", "key", "value"))
-    operator = f"higher_order::{name}"
-    facts = OperatorFacts(name, name, False, False, False, False, False, arguments, {}, operator)
-    recorder.record(facts, (query, key, value), {}, (output, logsumexp), ())
-    # Who can ask for the scores' maximum as well is handed it always.
-    if hasattr(torch.nn.attention.flex_attention, "AuxRequest"):
-        return output, logsumexp, torch.empty_like(logsumexp)
-    return output, logsumexp
-
-
-def _invoke_subgraph(recorder: Recorder, body: Any, identifier: Any, *operands: Any) -> Any:
-    del identifier
-    with recorder:
-        return body(*operands)
-
-
-def _strict_mode(recorder: Recorder, body: Any, operands: Any) -> Any:
-    with recorder:
-        return body(*operands)
-
-
-def _hints_wrapper(recorder: Recorder, body: Any, args: Any, kwargs: Any, hints: Any = None) -> Any:
-    del hints
-    with recorder:
-        return body(*args, **kwargs)
-
-
-_RULES: dict[str, Callable[..., Any]] = {
-    "cond": _cond,
-    "flex_attention": _flex_attention,
-    "hints_wrapper": _hints_wrapper,
-    "invoke_subgraph": _invoke_subgraph,
-    "map": _map,
-    "map_impl": _map,
-    "scan": _scan,
-    "strict_mode": _strict_mode,
-    "while_loop": _while_loop,
-}

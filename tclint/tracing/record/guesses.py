@@ -1,24 +1,22 @@
 """What the recorder assumes where a shape or a branch depends on data that a trace does not have.
 
 Each rule answers one operator on traced tensors. It returns NotImplemented where nothing has to be guessed,
-and says every guess through `recorder.assumptions`, so that it reaches the user with its line.
+and says every guess through its first argument, so that it reaches the user with its line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tclint.graph.ops import numel
 from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.values.assumptions import Assumptions
 from tclint.tracing.values.origin import ensure_origin, origin_of
 
-if TYPE_CHECKING:
-    from tclint.tracing.record.recorder import Recorder
-
-Guess = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
+Guess = Callable[[Assumptions, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 GUESSES: dict[str, Guess] = {}
 
@@ -50,41 +48,43 @@ def _expected_true(mask: torch.Tensor) -> int:
     return max(1, int(mask.numel() * density))
 
 
-def _assume_share(recorder: Recorder, what: str, mask: torch.Tensor) -> int:
+def _assume_share(assumptions: Assumptions, what: str, mask: torch.Tensor) -> int:
     count = _expected_true(mask)
     if count == mask.numel():
-        recorder.assumptions.add(f"{what}: all {count} elements assumed to be selected")
+        assumptions.add(f"{what}: all {count} elements assumed to be selected")
     else:
-        recorder.assumptions.add(
-            f"{what}: {count} of {mask.numel()} elements assumed, spread evenly over choices"
-        )
+        assumptions.add(f"{what}: {count} of {mask.numel()} elements assumed, spread evenly over choices")
     return count
 
 
 @_guesses("nonzero", "argwhere")
-def _nonzero(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    count = _assume_share(recorder, "nonzero of traced data", args[0])
+def _nonzero(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    count = _assume_share(assumptions, "nonzero of traced data", args[0])
     return _empty((count, args[0].dim()))
 
 
 @_guesses("nonzero_numpy")
-def _nonzero_numpy(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    count = _assume_share(recorder, "nonzero of traced data", args[0])
+def _nonzero_numpy(
+    assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> Any:
+    count = _assume_share(assumptions, "nonzero of traced data", args[0])
     return [_empty((count,)) for _ in range(max(args[0].dim(), 1))]
 
 
 @_guesses("masked_select")
-def _masked_select(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _masked_select(
+    assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> Any:
     tensor, mask = args[:2]
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)
     if not mask.is_meta:
         return _empty((int(torch.broadcast_to(mask, shape).sum()),), tensor.dtype)
-    count = _assume_share(recorder, "masked_select by traced data", mask)
+    count = _assume_share(assumptions, "masked_select by traced data", mask)
     return _empty((max(1, count * numel(shape) // max(1, mask.numel())),), tensor.dtype)
 
 
 @_guesses("index", "_unsafe_index")
-def _index(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _index(assumptions: Assumptions, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     tensor, indices = args[:2]
     if not any(isinstance(index, torch.Tensor) and index.dtype in _MASKS for index in indices):
         return NotImplemented
@@ -95,7 +95,7 @@ def _index(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: di
         elif index.dtype not in _MASKS:
             integers.append(to_meta(index))
         elif index.is_meta:
-            count = _assume_share(recorder, "indexing by a traced mask", index)
+            count = _assume_share(assumptions, "indexing by a traced mask", index)
             integers.extend(_empty((count,)) for _ in range(index.dim()))
         else:
             integers.extend(to_meta(positions) for positions in index.nonzero().unbind(1))
@@ -103,17 +103,17 @@ def _index(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: di
 
 
 @_guesses("unique_consecutive", "_unique2", "_unique", "unique_dim")
-def _unique(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _unique(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     tensor = args[0]
     # Usually drives a Python loop over groups: a few of them show the work of one.
     count = min(tensor.numel(), 4)
-    recorder.assumptions.add(f"unique of traced data: {count} distinct values assumed")
+    assumptions.add(f"unique of traced data: {count} distinct values assumed")
     return _empty((count,), tensor.dtype), _empty(tensor.shape), _empty((count,))
 
 
 @_guesses("repeat_interleave")
 def _repeat_interleave(
-    recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    assumptions: Assumptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     overload = function._overloadname
     if overload not in ("Tensor", "self_Tensor"):
@@ -133,7 +133,7 @@ def _repeat_interleave(
                 count *= tensor.shape[dim]
         else:
             count = repeats.numel() if tensor is None or repeats.numel() > 1 else tensor.shape[dim]
-            recorder.assumptions.add("repeat_interleave by traced counts: one repeat of each element assumed")
+            assumptions.add("repeat_interleave by traced counts: one repeat of each element assumed")
     if tensor is None:
         return _empty((count,))
     shape = list(tensor.shape)
@@ -142,22 +142,24 @@ def _repeat_interleave(
 
 
 @_guesses("bincount")
-def _bincount(recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _bincount(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     count = max(_argument(args, kwargs, 2, "minlength", 0), 1)
     origin = origin_of(args[0])
     if origin is not None and origin.choices:
         count = max(count, origin.choices)
-    recorder.assumptions.add(f"bincount of traced data: {count} bins assumed")
+    assumptions.add(f"bincount of traced data: {count} bins assumed")
     return _empty((count,))
 
 
 @_guesses("histc")
-def _histc(_recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _histc(_assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _empty((_argument(args, kwargs, 1, "bins", 100),), args[0].dtype)
 
 
 @_guesses("_grouped_mm", "_scaled_grouped_mm")
-def _grouped_mm(_recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _grouped_mm(
+    _assumptions: Assumptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     left, right = args[:2]
     dtype = kwargs.get("out_dtype") or (left.dtype if "scaled" not in function.name() else torch.bfloat16)
     if left.dim() == 2 and right.dim() == 3:
@@ -172,37 +174,37 @@ def _grouped_mm(_recorder: Recorder, function: Any, args: tuple[Any, ...], kwarg
 
 
 @_guesses("nms", "qnms")
-def _nms(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    recorder.assumptions.add(f"non-maximum suppression: all {args[0].shape[0]} boxes assumed to be kept")
+def _nms(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    assumptions.add(f"non-maximum suppression: all {args[0].shape[0]} boxes assumed to be kept")
     return _empty((args[0].shape[0],))
 
 
 @_guesses("equal", "allclose")
-def _equal(recorder: Recorder, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    recorder.assumptions.add("comparison of traced tensors: assumed to be equal")
+def _equal(assumptions: Assumptions, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    assumptions.add("comparison of traced tensors: assumed to be equal")
     return True
 
 
 @_guesses("item", "_local_scalar_dense", "is_nonzero")
-def _item(recorder: Recorder, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _item(assumptions: Assumptions, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     count = args[0].numel()
-    if count != 1 and not recorder.assumptions.are_made:  # else the count itself may be a guess
+    if count != 1 and not assumptions.are_made:  # else the count itself may be a guess
         if "nonzero" in function.name():
             values = "more than one value" if count else "no values"
             raise RuntimeError(f"Boolean value of Tensor with {values} is ambiguous")
         raise RuntimeError(f"a Tensor with {count} elements cannot be converted to Scalar")
-    value = recorder.assumptions.scalar(args[0])
+    value = assumptions.scalar(args[0])
     return bool(value) if "nonzero" in function.name() else value
 
 
 @_guesses("one_hot")
-def _one_hot(recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _one_hot(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     classes = _argument(args, kwargs, 1, "num_classes", -1)
     origin = origin_of(args[0])
     choices = None if origin is None else origin.choices
     if classes < 0:
         classes = choices or 2
-        recorder.assumptions.add(f"one_hot without num_classes: {classes} classes assumed")
+        assumptions.add(f"one_hot without num_classes: {classes} classes assumed")
     output = _empty((*args[0].shape, classes))
     made = ensure_origin(output)
     made.density = 1.0 / classes
@@ -212,7 +214,9 @@ def _one_hot(recorder: Recorder, _function: Any, args: tuple[Any, ...], kwargs: 
 
 
 @_guesses("lstm", "gru", "rnn_tanh", "rnn_relu")
-def _recurrent(_recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _recurrent(
+    _assumptions: Assumptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     packed = function._overloadname == "data"
     tensor, hidden = args[0], args[2] if packed else args[1]
     several = isinstance(hidden, (list, tuple))
@@ -230,23 +234,23 @@ def _recurrent(_recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
 
 
 @_guesses("_pack_padded_sequence")
-def _pack(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _pack(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     tensor, lengths, batch_first = args
     steps, batch = (tensor.shape[1], tensor.shape[0]) if batch_first else tensor.shape[:2]
     if lengths.is_meta:
-        recorder.assumptions.add("lengths of a packed sequence: all assumed to be full")
+        assumptions.add("lengths of a packed sequence: all assumed to be full")
         lengths = torch.full((batch,), steps)
     sizes = torch.tensor([int((lengths > step).sum()) for step in range(int(lengths.max()))])
     return _empty((int(lengths.sum()), *tensor.shape[2:]), tensor.dtype), sizes
 
 
 @_guesses("_pad_packed_sequence")
-def _unpack(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _unpack(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     data, sizes, batch_first, _padding, total = args
     steps = max(int(sizes.numel()), total)
     if sizes.is_meta:
         batch = max(1, data.shape[0] // max(1, steps))
-        recorder.assumptions.add(f"batch of a packed sequence: {batch} assumed")
+        assumptions.add(f"batch of a packed sequence: {batch} assumed")
         lengths = torch.full((batch,), steps)
     else:
         batch = int(sizes[0])
@@ -262,5 +266,7 @@ def _unpack(recorder: Recorder, _function: Any, args: tuple[Any, ...], _kwargs: 
     "sym_constrain_range",
     "sym_constrain_range_for_size",
 )
-def _assertion(_recorder: Recorder, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _assertion(
+    _assumptions: Assumptions, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> Any:
     return None

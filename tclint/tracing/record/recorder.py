@@ -19,10 +19,10 @@ from tclint.tracing.kernels.argument_checks import check_arguments
 from tclint.tracing.kernels.index_checks import check_constant_rows, integer_indices
 from tclint.tracing.kernels.large_constants import in_parts
 from tclint.tracing.kernels.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
-from tclint.tracing.patches.autocast import cast_arguments
-from tclint.tracing.patches.higher_order import run_higher_order
+from tclint.tracing.record.autocast_casts import cast_arguments
 from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
 from tclint.tracing.record.guesses import GUESSES
+from tclint.tracing.record.higher_order import run_higher_order
 from tclint.tracing.record.op_writer import OpWriter
 from tclint.tracing.values.assumptions import Assumptions, Instruction
 from tclint.tracing.values.constants import (
@@ -256,7 +256,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if facts.full_name in _CHECKED_AS_GIVEN:
             check_arguments(facts.full_name, args, kwargs)
         if facts.full_name in GUESSES:
-            output = GUESSES[facts.full_name](self, function, args, kwargs)
+            output = GUESSES[facts.full_name](self.assumptions, function, args, kwargs)
             if output is not NotImplemented:
                 self.record(facts, args, kwargs, output, casts, given=tensors)
                 note_contents(facts, args, kwargs, output)
