@@ -276,7 +276,11 @@ def results(folder: Path, request: pytest.FixtureRequest, mark_processes: Any) -
         if request.param == "descendants":
             patch.setenv("TCLINT_NAMESPACES", "0")
         spawned = mark_processes(patch)
-        found = trace_all(list(MODELS), Settings(timeout_s=TIMEOUT_S, memory_limit_mib=1024, jobs=8))
+        stopped = [name for name, (_, words) in MODELS.items() if words and "took longer" in words[0]]
+        others = [name for name in MODELS if name not in stopped]
+        found = trace_all(stopped, Settings(timeout_s=TIMEOUT_S, memory_limit_mib=1024, jobs=8))
+        # A busy machine may need more time for the rest: what they show is not how fast they are.
+        found |= trace_all(others, Settings(timeout_s=60, memory_limit_mib=1024, jobs=8))
         spawned.assert_gone()
     assert (list(sys.path), os.getcwd()) == (path, current)
     return found
