@@ -7,13 +7,33 @@ the state; the recorder converts inputs by it (record/autocast_casts.py).
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from tclint.tracing.patches.patch import patch, patched
 
-@contextlib.contextmanager
+
+@patch(
+    replaces="`amp_definitely_not_available` of `torch.amp.autocast_mode` and `torch.cuda.amp.common`",
+    why="autocast and GradScaler switch themselves off where there is no GPU",
+)
+def autocast_without_gpu() -> Iterator[None]:
+    replacements = []
+    for name in ("torch.cuda.amp.common", "torch.amp.autocast_mode"):
+        with contextlib.suppress(ImportError):  # not in every version
+            module = importlib.import_module(name)
+            replacements.append((module, "amp_definitely_not_available", lambda: False))
+    with patched(replacements):
+        yield
+
+
+@patch(
+    replaces="`torch.autocast.__init__`, `__enter__` and `__exit__`, `torch.amp.autocast_mode._cast`",
+    why="inside a dispatch mode torch reports autocast as off, so the recorder has to be told of regions",
+)
 def watched_autocast(recorder: Any) -> Iterator[None]:
     """Keep `recorder.autocast_dtype` and `.autocast_disabled` in step with torch.autocast; undone on exit."""
     autocast: Any = torch.autocast

@@ -6,6 +6,7 @@ torch.utils.checkpoint is one of them, or a generator around the call, by its `u
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ import torch
 
 from tclint.graph.ops.op import Checkpoint
 from tclint.tracing.patches.autocast import casts_to_float32
+from tclint.tracing.patches.patch import patch, patched
 
 
 class _Listener(Protocol):
@@ -36,12 +38,12 @@ def watched_by(listener: _Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-@contextlib.contextmanager
+@patch(
+    replaces="`torch.autograd.Function.apply`",
+    why="it refuses inference tensors, and the recorder has to know which operators have a backward of their "
+    "own; held while the user's file is imported as well, where `swish = Swish.apply` keeps what it finds",
+)
 def patched_apply() -> Iterator[None]:
-    """Let `Function.apply` run under inference mode and tell the listener; undone on exit.
-
-    Also held while the user's file is imported, because `swish = Swish.apply` keeps what it finds there.
-    """
     function: Any = torch.autograd.function.Function
     original = function.__dict__.get("apply")
     if original is None:
@@ -78,8 +80,20 @@ def patched_apply() -> Iterator[None]:
         function.apply = original
 
 
-def checkpointed_region(*_args: Any, **_kwargs: Any) -> Iterator[None]:
-    """Stands for `_checkpoint_without_reentrant_generator`: tells the listener, and keeps nothing."""
+@patch(
+    replaces="`_checkpoint_without_reentrant_generator` of `torch.utils.checkpoint`",
+    why="it saves inputs for a backward pass, which inference tensors do not allow, and the recorder has to "
+    "know which operators run again",
+)
+def visible_checkpoints() -> Iterator[None]:
+    checkpoint = sys.modules.get("torch.utils.checkpoint")
+    name = "_checkpoint_without_reentrant_generator"
+    # torch 2.14 calls the second.
+    with patched([(checkpoint, own, _checkpointed_region) for own in (name, f"{name}_impl")]):
+        yield
+
+
+def _checkpointed_region(*_args: Any, **_kwargs: Any) -> Iterator[None]:
     with _region(is_reentrant=False):
         yield
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from torch import nn
 
+from tclint.tracing.patches.patch import nothing
+
 _WRAPPERS = {
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "module"),
     "torch.distributed.fsdp.fully_sharded_data_parallel": (
@@ -24,7 +26,7 @@ _WRAPPERS = {
 }
 
 
-class LoneMesh:
+class SingleProcessMesh:
     """A device mesh whose other devices are not there: it has their number and their names."""
 
     def __init__(self, device_type: str, mesh_shape: Sequence[int], mesh_dim_names: Any = None) -> None:
@@ -33,10 +35,10 @@ class LoneMesh:
         self.ndim = len(self.shape)
         self.mesh_dim_names = tuple(mesh_dim_names) if mesh_dim_names else None
 
-    def __getitem__(self, names: str | tuple[str, ...]) -> LoneMesh:
+    def __getitem__(self, names: str | tuple[str, ...]) -> SingleProcessMesh:
         wanted = (names,) if isinstance(names, str) else tuple(names)
         sizes = dict(zip(self.mesh_dim_names or (), self.shape, strict=False))
-        return LoneMesh(self.device_type, [sizes[name] for name in wanted], wanted)
+        return SingleProcessMesh(self.device_type, [sizes[name] for name in wanted], wanted)
 
     def size(self, mesh_dim: int | None = None) -> int:
         """Of one of its dims, or of all together."""
@@ -64,9 +66,9 @@ def _fully_shard(module: Any, *_args: Any, **_kwargs: Any) -> Any:
 
 
 def _init_device_mesh(device_type: str, mesh_shape: Any, *, mesh_dim_names: Any = None, **_: Any) -> Any:
-    from tclint.tracing.patches.distributed import LoneMesh
+    from tclint.tracing.patches.distributed import SingleProcessMesh
 
-    return LoneMesh(device_type, mesh_shape, mesh_dim_names)
+    return SingleProcessMesh(device_type, mesh_shape, mesh_dim_names)
 
 
 def _parallelize_module(*_args: Any, **_kwargs: Any) -> Any:
@@ -99,10 +101,10 @@ def plain_wrappers() -> list[tuple[Any, str, Any]]:
             if inspect.isfunction(function) and not function.__code__.co_freevars:
                 found.append((function, "__code__", substitute.__code__))
         found += [
-            (distributed, "init_process_group", _nothing),
+            (distributed, "init_process_group", nothing),
             (distributed, "get_rank", _first_rank),
             (distributed, "get_world_size", _one_process),
-            (distributed, "barrier", _nothing),
+            (distributed, "barrier", nothing),
         ]
     return found
 
@@ -110,10 +112,6 @@ def plain_wrappers() -> list[tuple[Any, str, Any]]:
 def _is_idle(distributed: Any) -> bool:
     """Whether this torch can run several processes, and does not."""
     return bool(distributed.is_available() and not distributed.is_initialized())
-
-
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    return None
 
 
 def _first_rank(*_args: Any, **_kwargs: Any) -> int:

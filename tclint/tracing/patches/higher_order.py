@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tclint.tracing.patches.patch import patch
 from tclint.tracing.record.higher_order import has_rule, run_higher_order
 
 
-def register_mode(mode: type[TorchDispatchMode]) -> None:
-    """Let higher-order operators dispatch to the mode in a torch whose modes do not say so themselves.
-
-    To be called again when more of them may exist: each is made when its module is imported.
-    """
+@patch(
+    replaces="the dispatch tables of higher-order operators (`torch.while_loop`, `torch.cond`, ...)",
+    why="modes of older versions cannot say that they support such operators",
+)
+def higher_order_operators(mode: type[TorchDispatchMode]) -> Iterator[None]:
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+        yield
         return
-    for function in getattr(torch._ops, "_higher_order_ops", {}).values():
-        if has_rule(function) and mode not in function.python_key_table:
-            function.python_key_table[mode] = functools.partial(_from_table, function)
+    tables = [
+        (function, function.python_key_table)
+        for function in getattr(torch._ops, "_higher_order_ops", {}).values()
+        if has_rule(function) and mode not in function.python_key_table
+    ]
+    for function, table in tables:
+        table[mode] = functools.partial(_from_table, function)
+    try:
+        yield
+    finally:
+        for _, table in tables:
+            del table[mode]
 
 
 SCANS = "torch._higher_order_ops.associative_scan"

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from tclint.tracing.patches.hook_dicts import has_no_hooks, leave_out_hook_dicts
+from tclint.tracing.patches.patch import patch
 from tclint.tracing.record.call_recorder import ModuleFrame
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.values.sites import NOWHERE, SiteFinder, SitePair
@@ -48,6 +49,9 @@ def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         else:
             entered.pop()
             inside.discard(id(owner))
+
+
+_UNDONE = "when the block ends; in a worker, which only builds and traces models, with the process"
 
 
 class _Watched:
@@ -106,9 +110,12 @@ def _wrapped_modules() -> Iterator[None]:
         nn.Module.__init__, nn.Module.__call__ = before
 
 
-@contextlib.contextmanager
+@patch(
+    replaces="`nn.Module.__init__`",
+    why="every module made inside the block keeps the line that constructed it (copies keep it too)",
+    undone=_UNDONE,
+)
 def remembered_construction(sites: SiteFinder) -> Iterator[None]:
-    """Note on every module made inside the block the line that constructed it (copies keep it)."""
     before = _watched.sites
     with _wrapped_modules():
         _watched.sites = sites
@@ -118,9 +125,12 @@ def remembered_construction(sites: SiteFinder) -> Iterator[None]:
             _watched.sites = before
 
 
-@contextlib.contextmanager
+@patch(
+    replaces="`nn.Module.__call__`",
+    why="the recorder has to know which module runs, by its qualified name",
+    undone=_UNDONE,
+)
 def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
-    """Tell the recorder which module of a model runs, by its qualified name."""
     frames: dict[nn.Module, ModuleFrame | str] = {}  # by its path alone until a module is called
     for name, module in named_modules(model):
         frames.setdefault(module, name)

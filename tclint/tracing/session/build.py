@@ -11,8 +11,9 @@ from torch import nn
 from tclint.core.garbage import collect_what_is_new, without_garbage_collection
 from tclint.graph.ops import Assumption, Parameter
 from tclint.tracing.patches.devices import DeviceRewriter
-from tclint.tracing.patches.environment import without_gpu, without_initialisation
+from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
+from tclint.tracing.patches.weights import without_initialisation
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.dropped_values import drop_values
 from tclint.tracing.session.weight_names import is_lazy, named_tensors

@@ -20,7 +20,7 @@ from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.custom_functions import watched_by
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
-from tclint.tracing.patches.higher_order import register_mode
+from tclint.tracing.patches.higher_order import higher_order_operators
 from tclint.tracing.patches.modules import remembered_construction, tracked_calls
 from tclint.tracing.record.call_recorder import TooManyOps
 from tclint.tracing.record.op_writer import OpWriter
@@ -149,8 +149,8 @@ def _record_once(
     inference: bool,
     adjustments: tuple[str, ...],
 ) -> Recording:
-    register_mode(Recorder)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(higher_order_operators(Recorder))
         recorder.weights = stack.enter_context(weights_on_meta(model, inference=inference))
         named = _Inputs()
         positional = tuple(
