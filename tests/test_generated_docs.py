@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-GENERATE = Path(__file__).parent.parent / "docs" / "generate.py"
+import pytest
+
+ROOT = Path(__file__).parent.parent
+GENERATE = ROOT / "docs" / "generate.py"
 
 
 def test_no_page_is_stale() -> None:
@@ -14,3 +18,11 @@ def test_no_page_is_stale() -> None:
         [sys.executable, str(GENERATE), "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"run `python docs/generate.py`:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tclint|rules|tests|docs|benchmarks|fixtures)/[\w./-]*)`", text)
+    assert len(named) > 5
+    assert [path for path in named if not (ROOT / path).exists()] == []
