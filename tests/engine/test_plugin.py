@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PLUGIN = Path(__file__).parent.parent / "fixtures" / "plugin"
+PLUGIN = Path(__file__).parents[2] / "fixtures" / "plugin"
 
 PROGRAM = """
 import torch

@@ -17,7 +17,7 @@ import torch
 
 from tclint.cost.gpu import all_gpus
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import measure  # noqa: E402

@@ -10,7 +10,7 @@ from tclint import check
 from tclint.config.settings import Settings
 from tclint.engine.script.settings import join
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 HEAD = """
 import torch

@@ -159,7 +159,7 @@ def test_unreadable_files(folder: Path) -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tclint", "models", *arguments]
-    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 

@@ -15,7 +15,7 @@ from tclint.engine.check import check
 
 pytest.importorskip("torch")
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 GOOD = """
 import torch

@@ -11,7 +11,7 @@ import pytest
 
 from tclint.config.settings import Precision
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import surf
 
