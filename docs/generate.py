@@ -115,7 +115,7 @@ def _flag(setting: Setting) -> str:
         return ""
     if isinstance(setting.default, bool):
         return f"`--{setting.key}`, `--no-{setting.key}`"
-    return f"`--{setting.key} {setting.metavar}`"
+    return f"`--{setting.key} {setting.kind.metavar}`"
 
 
 def _keys(place: Place) -> str:

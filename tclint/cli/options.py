@@ -30,7 +30,7 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
         setting.field,
         default=None,
         multiple=isinstance(setting.default, tuple),
-        metavar=setting.metavar or None,
+        metavar=setting.kind.metavar or None,
         help=_help(setting),
         shell_complete=completion.of_kind(setting.kind),
     )

@@ -18,7 +18,7 @@ class Kind:
     parse: Callable[[object], Any]
     """Turns a TOML value, or a flag's text, into the field's value; ValueError says what was expected."""
     metavar: str
-    """What stands for the value in a flag's help; a setting may have a better word."""
+    """What stands for the value in a flag's help."""
     json_schema: Mapping[str, Any]
     """JSON Schema of the value."""
     choices: tuple[str, ...] = ()
@@ -172,7 +172,9 @@ PERCENT = Kind(_percent, "PERCENT", _NUMBER)
 SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
 SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})
 VERSION = Kind(_version, "VERSION", _TEXT)
-TEXTS = Kind(_names, "TEXT", _TEXTS)
+INPUTS = Kind(_names, "SPEC", _TEXTS)
+INPUT_SETS = Kind(_names, "SPECS", _TEXTS)
+ARGUMENTS = Kind(_names, "NAME=VALUE", _TEXTS)
 SELECTORS = Kind(_selectors, "RULES", _TEXTS, names="rules")
 GPUS = Kind(_gpus, "GPU", _TEXTS, names="gpus")
 PATTERNS = Kind(_patterns, "PATTERN", _TEXTS)
@@ -187,11 +189,11 @@ def one_of(choices: tuple[str, ...]) -> Kind:
     return Kind(_choice(choices), metavar, {"enum": list(choices)}, choices)
 
 
-def some_of(choices: tuple[str, ...]) -> Kind:
+def some_of(choices: tuple[str, ...], metavar: str) -> Kind:
     """A list of these words; commas separate as well."""
     one = _choice(choices)
 
     def parse(value: object) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one(part) for part in _split(value)))
 
-    return Kind(parse, "NAME", {"type": "array", "items": {"enum": list(choices)}}, choices)
+    return Kind(parse, metavar, {"type": "array", "items": {"enum": list(choices)}}, choices)

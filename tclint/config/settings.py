@@ -8,23 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
-from tclint.config.kinds import (
-    COUNT,
-    COUNT_OR_ZERO,
-    FILE,
-    FILES,
-    GPUS,
-    PATTERNS,
-    PERCENT,
-    SECONDS,
-    SELECTORS,
-    SIZE_MIB,
-    SWITCH,
-    TEXTS,
-    VERSION,
-    one_of,
-    some_of,
-)
+from tclint.config import kinds
+from tclint.config.kinds import one_of, some_of
 from tclint.config.table import Place, Setting, declared_by, setting
 
 if TYPE_CHECKING:
@@ -116,13 +101,13 @@ class Settings:
     """
 
     select: tuple[str, ...] = setting(
-        (), SELECTORS, "Only these rules: codes, code prefixes, names, or ALL.", places=("overrides",)
+        (), kinds.SELECTORS, "Only these rules: codes, code prefixes, names, or ALL.", places=("overrides",)
     )
     """Empty: the rules that are on by default."""
-    extend_select: tuple[str, ...] = setting((), SELECTORS, "These rules too.", places=("overrides",))
-    ignore: tuple[str, ...] = setting((), SELECTORS, "Not these rules.", places=("overrides",))
+    extend_select: tuple[str, ...] = setting((), kinds.SELECTORS, "These rules too.", places=("overrides",))
+    ignore: tuple[str, ...] = setting((), kinds.SELECTORS, "Not these rules.", places=("overrides",))
     gpus: tuple[str, ...] = setting(
-        DEFAULT_GPUS, GPUS, "GPUs to predict for (`tclint gpus` lists them).", key="gpu", places=PRICING
+        DEFAULT_GPUS, kinds.GPUS, "GPUs to predict for (`tclint gpus` lists them).", key="gpu", places=PRICING
     )
     precision: Precision = setting(
         "fp16",
@@ -143,7 +128,7 @@ class Settings:
         places=PRICING,
     )
     compiled: bool = setting(
-        False, SWITCH, "Predict for torch.compile instead of eager execution.", places=PRICING
+        False, kinds.SWITCH, "Predict for torch.compile instead of eager execution.", places=PRICING
     )
     quantized: QuantizedName = setting(
         "none",
@@ -154,20 +139,20 @@ class Settings:
     )
     tensor_parallel: int = setting(
         1,
-        COUNT,
+        kinds.COUNT,
         "GPUs that layers are split over: heads, widths and vocabulary have to divide by it.",
         places=("report", "baseline"),
     )
     cuda: str = setting(
         "",
-        VERSION,
+        kinds.VERSION,
         "CUDA version, 11 or later if not given: before 11.0 matrix products need aligned dims to use "
         "Tensor Cores at all.",
         places=("report", "baseline"),
     )
     cudnn: str = setting(
         "",
-        VERSION,
+        kinds.VERSION,
         "cuDNN version, 7.6.3 or later if not given: before 7.6.3 convolutions need aligned channels to use "
         "Tensor Cores at all.",
         places=("report", "baseline"),
@@ -180,55 +165,51 @@ class Settings:
     )
     accumulation: int = setting(
         1,
-        COUNT,
+        kinds.COUNT,
         "Batches whose gradients are summed before one step of the optimizer; times are per batch.",
         places=PRICING,
     )
     compare: tuple[ComparisonKind, ...] = setting(
         (),
-        some_of(COMPARISONS),
+        some_of(COMPARISONS, "KIND"),
         f"Price the step under other circumstances too: {', '.join(COMPARISONS)}.",
-        metavar="KIND",
     )
     batch: int | None = setting(
-        None, COUNT, "Resize the leading dimension of every model input.", places=(*PRICING, "trace")
+        None, kinds.COUNT, "Resize the leading dimension of every model input.", places=(*PRICING, "trace")
     )
     inputs: tuple[str, ...] = setting(
         (),
-        TEXTS,
+        kinds.INPUTS,
         "A model input: '8,3,224,224', 'int64[8,128]' or 'mask=bool[8,128]'; again for the next.",
         key="input",
-        metavar="SPEC",
         places=("models", "baseline", "trace"),
     )
     """Empty: what the target provides, or inference."""
     input_sets: tuple[str, ...] = setting(
         (),
-        TEXTS,
+        kinds.INPUT_SETS,
         "All inputs of one run: 'int64[8,128];mask=bool[8,128]'; again for the next run of the model.",
         key="input-set",
-        metavar="SPECS",
         places=("models", "trace"),
     )
     arguments: tuple[str, ...] = setting(
         (),
-        TEXTS,
+        kinds.ARGUMENTS,
         "An argument of the model's callable: width=64; may be repeated.",
         key="arg",
-        metavar="NAME=VALUE",
         places=("models", "baseline", "trace"),
     )
     network: bool = setting(
-        False, SWITCH, "Let the code of models use the network.", places=("models", "trace")
+        False, kinds.SWITCH, "Let the code of models use the network.", places=("models", "trace")
     )
     cache: bool = setting(
         True,
-        SWITCH,
+        kinds.SWITCH,
         "Use what earlier runs kept: files that were parsed, models that were traced for --models.",
     )
     min_gain_percent: float = setting(
         1.0,
-        PERCENT,
+        kinds.PERCENT,
         "List a finding if its fix is predicted to gain at least this percentage of the step.",
         key="min-gain",
         places=("report", "baseline"),
@@ -239,26 +220,31 @@ class Settings:
         "Exit with 1 if there is a finding of this level or above.",
         places=("report",),
     )
-    timeout_s: float = setting(300.0, SECONDS, "Seconds to import, build and trace one model.", key="timeout")
-    memory_limit_mib: int = setting(
-        8192, SIZE_MIB, "Memory to build one model in: MiB, or '8GiB'.", key="memory-limit"
+    timeout_s: float = setting(
+        300.0, kinds.SECONDS, "Seconds to import, build and trace one model.", key="timeout"
     )
-    jobs: int = setting(0, COUNT_OR_ZERO, "Models traced at once; 0: one per CPU core.")
+    memory_limit_mib: int = setting(
+        8192, kinds.SIZE_MIB, "Memory to build one model in: MiB, or '8GiB'.", key="memory-limit"
+    )
+    jobs: int = setting(0, kinds.COUNT_OR_ZERO, "Models traced at once; 0: one per CPU core.")
     exclude: tuple[str, ...] = setting(
         (),
-        PATTERNS,
+        kinds.PATTERNS,
         "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
         has_flag=False,
     )
-    baseline: str = setting("", FILE, "Leave out the findings that this file accepts.")
+    baseline: str = setting("", kinds.FILE, "Leave out the findings that this file accepts.")
     frameworks: tuple[str, ...] = setting(
         (),
-        FILES,
+        kinds.FILES,
         "TOML files with frameworks that scale losses themselves, in the form of frameworks.toml.",
         has_flag=False,
     )
     rules: tuple[str, ...] = setting(
-        (), FILES, "Files or folders with your own rules, relative to the configuration file.", has_flag=False
+        (),
+        kinds.FILES,
+        "Files or folders with your own rules, relative to the configuration file.",
+        has_flag=False,
     )
 
     # Those below have neither flag nor key of one value.

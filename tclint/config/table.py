@@ -28,8 +28,6 @@ class Setting:
     default: Any
     kind: Kind
     help: str
-    metavar: str
-    """What stands for the value in the flag's help."""
     has_flag: bool
     """False: it is said in the configuration file only."""
     places: tuple[Place, ...]
@@ -46,7 +44,6 @@ def setting(
     help_text: str,
     *,
     key: str = "",
-    metavar: str = "",
     has_flag: bool = True,
     places: tuple[Place, ...] = (),
 ) -> T:
@@ -55,18 +52,8 @@ def setting(
     Args:
         default: a tuple where a flag may be repeated, a bool where the flag is a switch.
         key: empty: the field's name, with hyphens.
-        metavar: empty: that of the kind.
     """
-    declared = Setting(
-        field="",
-        key=key,
-        default=default,
-        kind=kind,
-        help=help_text,
-        metavar=metavar or kind.metavar,
-        has_flag=has_flag,
-        places=places,
-    )
+    declared = Setting("", key, default, kind, help_text, has_flag, places)
     return dataclasses.field(default=default, metadata={_DECLARED: declared})
 
 
