@@ -128,6 +128,7 @@ def test_the_flag_says_what_the_table_says(setting: Setting) -> None:
         return
     option = next(param for param in check.params if param.name == setting.field)
     assert isinstance(option, click.Option)
+    assert option.multiple is isinstance(setting.default, tuple)
     assert option.help is not None
     assert option.help.startswith(setting.help)
     default = option.help.removeprefix(setting.help).strip()
