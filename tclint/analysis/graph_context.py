@@ -30,18 +30,7 @@ class GraphContext:
     @cached_property
     def scenarios(self) -> tuple[Scenario, ...]:
         """One per GPU of the settings, in the order given."""
-        return tuple(
-            Scenario(
-                gpu=gpu,
-                precision=self.settings.precision,
-                mode=self.settings.mode,
-                layout=self.settings.layout,
-                compiled=self.settings.compiled,
-                optimizer=self.settings.optimizer,
-                accumulation=self.settings.accumulation,
-            )
-            for gpu in self.settings.gpus
-        )
+        return tuple(Scenario.of(self.settings, gpu) for gpu in self.settings.gpus)
 
     @cached_property
     def dims(self) -> CoupledDims:

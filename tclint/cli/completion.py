@@ -7,38 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import click
 from click.shell_completion import CompletionItem
 
-from tclint.config.settings import COMPARISONS, FAIL_ON, LAYOUTS, MODES, OPTIMIZERS, PRECISIONS, QUANTIZED
+from tclint.config.kinds import Kind
 from tclint.core.errors import TclintError
 from tclint.report.render import FORMATS
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-_CHOICES: dict[str, Sequence[str]] = {
-    "compare": COMPARISONS,
-    "fail-on": FAIL_ON,
-    "layout": LAYOUTS,
-    "mode": MODES,
-    "optimizer": OPTIMIZERS,
-    "precision": PRECISIONS,
-    "quantized": QUANTIZED,
-}
-_RULE_OPTIONS = ("select", "extend-select", "ignore")
 
-
-def of_key(name: str) -> Completion | None:
-    """What completes the value of `--NAME`; None: nothing is known of it."""
-    if name in _CHOICES:
-        return of_choices(_CHOICES[name])
-    if name == "gpu":
-        return _gpus
-    if name in _RULE_OPTIONS:
-        return rules
-    return files if name == "baseline" else None
+def of_kind(kind: Kind) -> Completion | None:
+    """What completes the value of such a flag; None: nothing is known of it."""
+    if kind.choices:
+        return of_choices(kind.choices)
+    return {"gpus": _gpus, "rules": rules, "files": files}.get(kind.names)
 
 
 def of_choices(choices: Iterable[str]) -> Completion:

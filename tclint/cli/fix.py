@@ -12,7 +12,7 @@ import click
 
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
-from tclint.cli.options import config_options, debug_option, flag, read_settings
+from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.progress import ProgressLine
@@ -62,10 +62,7 @@ def fix(targets: Sequence[str], report: Report, *, unsafe_fixes: bool, diff: boo
 
 @click.command("fix")
 @click.argument("targets", nargs=-1, metavar="PATH...")
-@flag("select", multiple=True, metavar="RULES")
-@flag("extend-select", multiple=True, metavar="RULES")
-@flag("ignore", multiple=True, metavar="RULES")
-@flag("baseline", metavar="FILE")
+@setting_flags("select", "extend-select", "ignore", "baseline")
 @unsafe_fixes_option
 @diff_option
 @config_options
@@ -110,13 +107,7 @@ def baseline() -> None:
 
 @baseline.command("write")
 @click.argument("targets", nargs=-1, metavar="TARGET...")
-@flag("select", multiple=True, metavar="RULES")
-@flag("extend-select", multiple=True, metavar="RULES")
-@flag("ignore", multiple=True, metavar="RULES")
-@flag("gpu", multiple=True, metavar="GPU")
-@flag("precision", metavar="NAME")
-@flag("mode", metavar="train|infer")
-@flag("baseline", metavar="FILE")
+@setting_flags("select", "extend-select", "ignore", "gpu", "precision", "mode", "baseline")
 @click.option(
     "--models", "declared", is_flag=True, help="Accept what the declared models show, as check --models does."
 )

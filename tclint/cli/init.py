@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import debug_option, flag
-from tclint.config.keys import parse_flag
+from tclint.cli.options import debug_option, parse_flag, setting_flags
 from tclint.config.pyproject import find_config
-from tclint.config.settings import DEFAULT_GPUS
-from tclint.core.errors import TclintError, UsageError
+from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY
+from tclint.core.errors import TclintError
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import is_terminal, write_stdout
 from tclint.core.text import printable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@flag("gpu", multiple=True, metavar="GPU")
+@setting_flags("gpu")
 @click.option("--print", "print_only", is_flag=True, help="Print the section; write nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
 @debug_option
@@ -36,7 +36,7 @@ def init(gpus: tuple[str, ...], print_only: bool, yes: bool) -> int:
     """
     from tclint.cli import init_config
 
-    chosen = _known([part.strip() for text in gpus for part in text.split(",")] or list(DEFAULT_GPUS))
+    chosen = _known(gpus or DEFAULT_GPUS)
     with ProgressLine() as progress:
         progress("reading the project")
         planned = init_config.plan(Path.cwd(), chosen)
@@ -79,22 +79,20 @@ def _ask_gpus(chosen: list[str]) -> list[str]:
     while True:
         text = click.prompt("GPUs to predict for ('tclint gpus' lists them)", default=", ".join(chosen))
         try:
-            return _known([part.strip() for part in text.split(",")])
+            return _known([text])
         except TclintError as error:
             say(f"error: {error}")
 
 
-def _known(names: list[str]) -> list[str]:
-    """The names as they were given, if all are known.
+def _known(texts: Sequence[str]) -> list[str]:
+    """The names in texts as they were given, if all are known.
 
     Raises:
         UsageError: one is no GPU.
     """
     from tclint.cost.gpu import load_gpu
 
-    parse_flag("gpu", names)
-    if not all(names):
-        raise UsageError("--gpu expects names such as a100; 'tclint gpus' lists them.")
+    names = parse_flag(SETTINGS_BY_KEY["gpu"], texts)
     for name in names:
         load_gpu(name)
-    return names
+    return list(names)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tclint.config.keys import KEYS_BY_NAME
 from tclint.config.pyproject import FILE_NAME
-from tclint.config.settings import Settings
+from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.core.text import printable
@@ -127,12 +126,11 @@ def _is_usable(candidate: Candidate) -> bool:
 
 
 def _section(gpus: Sequence[str], declared: Sequence[Candidate], possible: Sequence[Candidate]) -> str:
-    defaults = Settings()
     lines = [
         "[tool.tclint]",
         *_comment("Settings of tclint; flags of the command line win over them."),
         "",
-        *_comment(KEYS_BY_NAME["gpu"].help),
+        *_comment(SETTINGS_BY_KEY["gpu"].help),
         f"gpu = {_toml(list(gpus))}",
         "",
         *_comment(
@@ -143,9 +141,9 @@ def _section(gpus: Sequence[str], declared: Sequence[Candidate], possible: Seque
         *_models(declared, possible),
     ]
     for name in _SHOWN_KEYS:
-        key = KEYS_BY_NAME[name]
-        value = _EXAMPLES.get(name, getattr(defaults, key.field))
-        lines += ["", *_comment(key.help), f"# {name} = {_toml(value)}"]
+        setting = SETTINGS_BY_KEY[name]
+        value = _EXAMPLES.get(name, setting.default)
+        lines += ["", *_comment(setting.help), f"# {name} = {_toml(value)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -34,12 +34,11 @@ from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, 
 from tclint.cli.options import (
     config_options,
     debug_option,
-    flag,
     list_format_option,
     no_color_option,
     read_settings,
+    setting_flags,
 )
-from tclint.config.keys import KEYS_BY_NAME
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
@@ -70,44 +69,18 @@ def cli() -> None:
 
 @cli.command(no_args_is_help=False)
 @click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=completion.targets)
-@flag("select", multiple=True, metavar="RULES")
-@flag("extend-select", multiple=True, metavar="RULES")
-@flag("ignore", multiple=True, metavar="RULES")
-@flag("gpu", multiple=True, metavar="GPU")
-@flag("precision", metavar="NAME")
-@flag("mode", metavar="train|infer")
-@flag("batch", metavar="N")
-@flag("input", multiple=True, metavar="SPEC")
-@flag("input-set", multiple=True, metavar="SPECS")
-@flag("arg", multiple=True, metavar="NAME=VALUE")
-@click.option("--network/--no-network", default=None, help=KEYS_BY_NAME["network"].help)
-@flag("layout", metavar="NAME")
-@flag("quantized", metavar="none|int8|fp8")
-@flag("tensor-parallel", metavar="N")
-@flag("cuda", metavar="VERSION")
-@flag("cudnn", metavar="VERSION")
-@click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
-@flag("optimizer", metavar="NAME")
-@flag("accumulation", metavar="N")
-@flag("compare", multiple=True, metavar="KIND")
-@flag("min-gain", metavar="PERCENT")
-@flag("fail-on", metavar="error|warning|info|never")
+@setting_flags()
 @click.option(
     "--models",
     "declared",
     is_flag=True,
     help="Lint the models that the configuration file declares, beside the targets.",
 )
-@click.option("--cache/--no-cache", default=None, help=KEYS_BY_NAME["cache"].help)
-@flag("baseline", metavar="FILE")
 @click.option(
     "--keep-baseline",
     is_flag=True,
     help="Do not take findings that are gone out of the baseline; the default where CI is set.",
 )
-@flag("timeout", metavar="SECONDS")
-@flag("memory-limit", metavar="SIZE")
-@flag("jobs", metavar="N")
 @click.option(
     "--format",
     "format_name",
@@ -347,17 +320,10 @@ def gpus(format_name: str, verbose: bool) -> int:
     help="Resize out_features, in_channels, batch, ... or the dim of a size (50257=50304), and everything "
     "coupled to it.  [default: what the DIM rules would pad]",
 )
-@flag("gpu", multiple=True, metavar="GPU")
-@flag("precision", metavar="NAME")
-@flag("mode", metavar="train|infer")
-@flag("batch", metavar="N")
-@flag("input", multiple=True, metavar="SPEC")
-@flag("input-set", multiple=True, metavar="SPECS")
-@flag("arg", multiple=True, metavar="NAME=VALUE")
-@click.option("--network/--no-network", default=None, help=KEYS_BY_NAME["network"].help)
-@click.option("--compiled/--no-compiled", default=None, help=KEYS_BY_NAME["compiled"].help)
-@flag("timeout", metavar="SECONDS")
-@flag("memory-limit", metavar="SIZE")
+@setting_flags(
+    "gpu", "precision", "mode", "batch", "input", "input-set", "arg", "network", "compiled", "timeout",
+    "memory-limit",
+)  # fmt: skip
 @list_format_option
 @config_options
 @debug_option

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from tclint.cli import completion
-from tclint.config.keys import KEYS, KEYS_BY_NAME, Key, parse_flag
 from tclint.config.pyproject import find_config, load_config, with_flags
-from tclint.config.settings import Settings
+from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
+from tclint.config.table import Setting, sentence
 from tclint.core.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def flag(name: str, **options: Any) -> Callable[[Command], Command]:
-    """An option that says what the key of that name in [tool.tclint] says."""
-    key = KEYS_BY_NAME[name]
+def setting_flags(*keys: str) -> Callable[[Command], Command]:
+    """The options of these settings, in this order; of all that have one, where none is named."""
+    settings = [SETTINGS_BY_KEY[key] for key in keys] or [item for item in SETTINGS if item.has_flag]
+    return together(*(_option(setting) for setting in settings))
+
+
+def _option(setting: Setting) -> Callable[[Command], Command]:
+    is_switch = isinstance(setting.default, bool)
     return click.option(
-        f"--{name}",
-        key.field,
+        f"--{setting.key}/--no-{setting.key}" if is_switch else f"--{setting.key}",
+        setting.field,
         default=None,
-        help=_help(key),
-        shell_complete=completion.of_key(name),
-        **options,
+        multiple=isinstance(setting.default, tuple),
+        metavar=setting.kind.metavar or None,
+        help=_help(setting),
+        shell_complete=completion.of_kind(setting.kind),
     )
 
 
-def _help(key: Key) -> str:
-    """The key's help with its default, unless that says nothing."""
-    default = getattr(Settings(), key.field)
-    if default is None or default in ((), ""):
-        return key.help
+def _help(setting: Setting) -> str:
+    """The setting's help with its default, unless that says nothing."""
+    default = setting.default
+    if default is None or isinstance(default, bool) or default in ((), ""):
+        return setting.help
     shown = ", ".join(default) if isinstance(default, tuple) else f"{default}"
-    return f"{key.help}  [default: {shown.removesuffix('.0')}]"
+    return f"{setting.help}  [default: {shown.removesuffix('.0')}]"
 
 
 def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -83,17 +89,22 @@ def read_settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> 
     elif not isolated:
         file = find_config(Path.cwd())
     settings = load_config(file) if file is not None else Settings()
-    names = {key.field: key.name for key in KEYS}
-    given: dict[str, object] = {}
-    for field, value in flags.items():
-        if value is None or value == ():
-            continue
-        given[field] = value if isinstance(value, bool) else _parse(names[field], value)
+    given = {
+        setting.field: value if isinstance(value, bool) else parse_flag(setting, value)
+        for setting in SETTINGS
+        if (value := flags.get(setting.field)) is not None and value != ()
+    }
     return with_flags(settings, given), file
 
 
-def _parse(name: str, value: str | tuple[str, ...]) -> object:
-    if isinstance(value, str):
-        return parse_flag(name, value)
-    items = [part.strip() for text in value for part in text.split(",")] if name == "gpu" else list(value)
-    return parse_flag(name, items)
+def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:
+    """The value of a flag, parsed as its key is.
+
+    Raises:
+        UsageError: it is not what the setting expects.
+    """
+    value = value if isinstance(value, str) else list(value)
+    try:
+        return setting.kind.parse(value)
+    except ValueError as error:
+        raise UsageError(sentence(f"--{setting.key} {error}", value)) from None

@@ -19,9 +19,11 @@ _debug_option = click.option(
 @_debug_option
 def schema() -> int:
     """Print the JSON Schema of the JSON report (and, as $defs/record, of a line of --format jsonl)."""
-    from importlib import resources
+    import json
 
-    write_stdout(resources.files("tclint.report.formats").joinpath("schema.json").read_text(encoding="utf-8"))
+    from tclint.report.formats.json import schema as report_schema
+
+    write_stdout(json.dumps(report_schema(), indent=2) + "\n")
     return 0
 
 
@@ -48,7 +50,7 @@ def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> 
 
     Exit codes: 0 no regression, 1 a regression over --threshold or --fail-on, 2 wrong usage.
     """
-    from tclint.config.keys import parse_min_gain
+    from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
     from tclint.report.formats.diff import FORMATS, render_diff
     from tclint.report.load import load_report
@@ -56,7 +58,7 @@ def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> 
     _one_of("--format", format_name, FORMATS)
     _one_of("--fail-on", fail_on, FAIL_ON)
     try:
-        threshold_percent = parse_min_gain(threshold)
+        threshold_percent = PERCENT.parse(threshold)
     except ValueError:
         raise UsageError(
             f"--threshold expects percent such as 1 or '0.5%', not {threshold!r}; 0 allows nothing."

@@ -1,4 +1,4 @@
-"""Finds and reads `[tool.tclint]` of pyproject.toml; `tclint.config.keys` has what it may say."""
+"""Finds and reads `[tool.tclint]` of pyproject.toml; `tclint.config.settings` has what it may say."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tclint.config.keys import KEYS_BY_NAME, Key, parse_patterns, sentence
-from tclint.config.settings import DeclaredModel, Override, Settings
+from tclint.config.declared_models import parse_models
+from tclint.config.kinds import PATTERNS, Kind
+from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, DeclaredModel, Override, Settings, settings_in
+from tclint.config.table import sentence
 from tclint.core.errors import UsageError, closest
 from tclint.core.text import printable
-from tclint.engine.declared_models import parse_models
 
 FILE_NAME = "pyproject.toml"
 
 _STRUCTURE = ("extend", "models", "overrides")
-_OVERRIDE_KEYS = ("paths", "select", "extend-select", "ignore")
+_OVERRIDE_SETTINGS = settings_in("overrides")
+_OVERRIDE_KEYS = ("paths", *(setting.key for setting in _OVERRIDE_SETTINGS))
 
 
 def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
@@ -29,7 +31,7 @@ def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
         flags: parsed values by field of Settings; only those that the user gave.
     """
     rest = dict(flags)
-    selection = {name: rest.pop(name, ()) for name in ("select", "extend_select", "ignore")}
+    selection = {setting.field: rest.pop(setting.field, ()) for setting in _OVERRIDE_SETTINGS}
     if selection["select"]:
         # What the command line selects is all that runs; exceptions for paths still hold.
         kept = tuple(replace(override, select=(), extend_select=()) for override in settings.overrides)
@@ -83,21 +85,26 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
     for name, value in section.items():
         if name in _STRUCTURE:
             continue
-        key = KEYS_BY_NAME.get(name)
-        if key is None:
-            raise reader.unknown(name, (*KEYS_BY_NAME, *_STRUCTURE))
-        values[key.field] = reader.parse(key, value)
+        setting = SETTINGS_BY_KEY.get(name)
+        if setting is None:
+            raise reader.unknown(name, (*SETTINGS_BY_KEY, *_STRUCTURE))
+        values[setting.field] = reader.parse(name, setting.kind, value)
     if "models" in section:
         values["models"] = reader.models(section["models"])
     if "exclude" in values:
         values["exclude_root"] = str(file.parent)
-    if values.get("baseline"):
-        values["baseline"] = str(file.parent / Path(values["baseline"]).expanduser())
-    for name in ("rules", "frameworks"):
-        if name in values:
-            values[name] = tuple(str(file.parent / Path(path).expanduser()) for path in values[name])
+    for setting in SETTINGS:
+        if setting.kind.names == "files" and values.get(setting.field):
+            values[setting.field] = _below(file.parent, values[setting.field])
     overrides = settings.overrides + reader.overrides(section.get("overrides", []))
     return replace(settings, **values, overrides=overrides, explicit=settings.explicit | frozenset(values))
+
+
+def _below(folder: Path, paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Paths that are relative to a folder."""
+    if isinstance(paths, str):
+        return str(folder / Path(paths).expanduser())
+    return tuple(str(folder / Path(path).expanduser()) for path in paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +114,11 @@ class _Reader:
     file: Path
     text: str
 
-    def parse(self, key: Key, value: object, header: str = "[tool.tclint]", nth: int = 0) -> object:
+    def parse(self, key: str, kind: Kind, value: object, header: str = "[tool.tclint]", nth: int = 0) -> Any:
         try:
-            return key.parse(value)
+            return kind.parse(value)
         except ValueError as error:
-            raise self.error(key.name, str(error), value, header, nth) from None
+            raise self.error(key, str(error), value, header, nth) from None
 
     def models(self, value: object) -> tuple[DeclaredModel, ...]:
         try:
@@ -129,20 +136,19 @@ class _Reader:
         for name in table:
             if name not in _OVERRIDE_KEYS:
                 raise self.unknown(name, _OVERRIDE_KEYS, header, nth)
-        paths_key = Key("paths", "paths", "", parse_patterns)
-        paths = self.parse(paths_key, table.get("paths", []), header, nth)
+        paths = self.parse("paths", PATTERNS, table.get("paths", []), header, nth)
         if not paths:
             raise self.error("paths", "is missing: say which paths the override is for", None, header, nth)
         selectors = {
-            KEYS_BY_NAME[name].field: self.parse(KEYS_BY_NAME[name], table[name], header, nth)
-            for name in ("select", "extend-select", "ignore")
-            if name in table
+            setting.field: self.parse(setting.key, setting.kind, table[setting.key], header, nth)
+            for setting in _OVERRIDE_SETTINGS
+            if setting.key in table
         }
         if not selectors:
             raise self.error(
                 "paths", "has nothing to override; add select, extend-select or ignore", None, header, nth
             )
-        return Override(paths=paths, root=str(self.file.parent), **selectors)  # type: ignore[arg-type]
+        return Override(paths=paths, root=str(self.file.parent), **selectors)
 
     def error(
         self, name: str, problem: str, value: object, header: str = "[tool.tclint]", nth: int = 0

@@ -1,14 +1,16 @@
-"""Settings: what the command line and `[tool.tclint]` in pyproject.toml can say.
-
-`tclint.config.keys` documents every key once, for both; `tclint.config.pyproject` reads the file.
-"""
+"""The one table of settings: what the command line and `[tool.tclint]` in pyproject.toml can say."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
+
+from tclint.config import kinds
+from tclint.config.kinds import one_of, some_of
+from tclint.config.table import Place, Setting, declared_by, setting
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -59,6 +61,9 @@ FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 
 DEFAULT_GPUS = ("a100", "v100")
 
+PRICING: tuple[Place, ...] = ("models", "report", "baseline")
+"""Where else a setting is stated that prices of a model hang on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -76,7 +81,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredModel:
-    """One entry of `models`: what `--models` lints (tclint.engine.declared_models)."""
+    """One entry of `models`: what `--models` lints (tclint.config.declared_models reads it)."""
 
     target: str
     """As it is written; a file is relative to `root`."""
@@ -88,74 +93,169 @@ class DeclaredModel:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that changes what a run reports; frozen, so that it can be part of cache keys."""
+    """Everything that changes what a run reports; frozen, so that it can be part of cache keys.
 
-    gpus: tuple[str, ...] = DEFAULT_GPUS
-    """GPU ids or aliases (`tclint gpus`)."""
-    precision: Precision = "fp16"
-    """What the step runs in (tclint.config.precisions); fp16 and bf16: torch.autocast over fp32 weights."""
-    mode: Mode = "train"
-    layout: LayoutName = "as_traced"
-    """Memory format of images and convolutions."""
-    compiled: bool = False
-    """Price as torch.compile would run it."""
-    quantized: QuantizedName = "none"
-    """Format that the linear layers are meant to run in: its dims are checked, and padding is priced in it;
-    the rest of the report is priced in `precision`."""
-    tensor_parallel: int = 1
-    """GPUs that the layers are split over."""
-    cuda: str = ""
-    """Version of CUDA that the model runs with, '10.2'; empty: 11 or later."""
-    cudnn: str = ""
-    """Version of cuDNN, '7.6.2'; empty: 7.6.3 or later."""
-    optimizer: OptimizerName = "adamw"
-    """Whose step is priced, and whose states are counted, in mode 'train'."""
-    find_unused_parameters: bool = False
-    """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says; no
-    flag or key."""
-    accumulation: int = 1
-    """Batches whose gradients are summed before one step of the optimizer."""
-    compare: tuple[ComparisonKind, ...] = ()
-    """Circumstances to vary in tables of the report (tclint.analysis.what_if.circumstances)."""
-    batch: int | None = None
-    """Resize the leading dim of every model input."""
-    inputs: tuple[str, ...] = ()
-    """`--input` specs; empty: what the target provides, or inference."""
-    input_sets: tuple[str, ...] = ()
-    """Several sets of inputs, each a list of specs separated by semicolons: one entry for each."""
-    arguments: tuple[str, ...] = ()
-    """'name=value' for the callable of every model target."""
-    network: bool = False
-    """Let the code of model targets use the network."""
-    cache: bool = True
-    """Keep parsed files and traced models between runs, and use what is kept."""
-    select: tuple[str, ...] = ()
-    """Codes, code prefixes or names; empty: the rules that are on by default."""
-    extend_select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    min_gain_percent: float = 1.0
-    """Graph findings whose predicted gain is below this share of the step are counted, not listed."""
-    fail_on: FailOn = "warning"
-    timeout_s: float = 300.0
-    """Wall-clock limit to import, build and trace one target."""
-    memory_limit_mib: int = 8192
-    """Memory limit of the worker process that builds and traces one target."""
-    jobs: int = 0
-    """Targets traced at once; 0: one per CPU core."""
-    exclude: tuple[str, ...] = ()
-    """Path patterns (gitignore syntax, relative to `exclude_root`) that the source pass leaves out."""
+    A field made by `setting` is all there is to declare: its flag, its key in `[tool.tclint]` and what is
+    wrong with a value there, completion, the JSON report and its schema, the scenario of a baseline and
+    docs/configuration.md follow from it, in this order.
+    """
+
+    select: tuple[str, ...] = setting(
+        (), kinds.SELECTORS, "Only these rules: codes, code prefixes, names, or ALL.", places=("overrides",)
+    )
+    """Empty: the rules that are on by default."""
+    extend_select: tuple[str, ...] = setting((), kinds.SELECTORS, "These rules too.", places=("overrides",))
+    ignore: tuple[str, ...] = setting((), kinds.SELECTORS, "Not these rules.", places=("overrides",))
+    gpus: tuple[str, ...] = setting(
+        DEFAULT_GPUS, kinds.GPUS, "GPUs to predict for (`tclint gpus` lists them).", key="gpu", places=PRICING
+    )
+    precision: Precision = setting(
+        "fp16",
+        one_of(PRECISIONS),
+        "fp16, bf16: autocast over fp32 weights; pure-fp16, pure-bf16, fp64: the model converted; fp32, "
+        "tf32: no autocast, TF32 off or on (tf32-cudnn, torch's default, and tf32-matmul: in one library "
+        "only); fp8, int8: linear layers by torchao, the rest bf16.",
+        places=PRICING,
+    )
+    mode: Mode = setting(
+        "train", one_of(MODES), "train: forward, backward and optimizer; infer: forward only.", places=PRICING
+    )
+    layout: LayoutName = setting(
+        "as_traced",
+        one_of(LAYOUTS),
+        "Memory format to predict for: as_traced (as the model and its inputs have it), channels_last or "
+        "contiguous.",
+        places=PRICING,
+    )
+    compiled: bool = setting(
+        False, kinds.SWITCH, "Predict for torch.compile instead of eager execution.", places=PRICING
+    )
+    quantized: QuantizedName = setting(
+        "none",
+        one_of(QUANTIZED),
+        "Check dims for linear layers that are to run in int8 or fp8, and price their padding; the step "
+        "stays that of --precision.",
+        places=PRICING,
+    )
+    tensor_parallel: int = setting(
+        1,
+        kinds.COUNT,
+        "GPUs that layers are split over: heads, widths and vocabulary have to divide by it.",
+        places=("report", "baseline"),
+    )
+    cuda: str = setting(
+        "",
+        kinds.VERSION,
+        "CUDA version, 11 or later if not given: before 11.0 matrix products need aligned dims to use "
+        "Tensor Cores at all.",
+        places=("report", "baseline"),
+    )
+    cudnn: str = setting(
+        "",
+        kinds.VERSION,
+        "cuDNN version, 7.6.3 or later if not given: before 7.6.3 convolutions need aligned channels to use "
+        "Tensor Cores at all.",
+        places=("report", "baseline"),
+    )
+    optimizer: OptimizerName = setting(
+        "adamw",
+        one_of(OPTIMIZERS),
+        f"Whose step and states to count when training: {', '.join(OPTIMIZERS)}.",
+        places=PRICING,
+    )
+    accumulation: int = setting(
+        1,
+        kinds.COUNT,
+        "Batches whose gradients are summed before one step of the optimizer; times are per batch.",
+        places=PRICING,
+    )
+    compare: tuple[ComparisonKind, ...] = setting(
+        (),
+        some_of(COMPARISONS, "KIND"),
+        f"Price the step under other circumstances too: {', '.join(COMPARISONS)}.",
+    )
+    batch: int | None = setting(
+        None, kinds.COUNT, "Resize the leading dimension of every model input.", places=(*PRICING, "trace")
+    )
+    inputs: tuple[str, ...] = setting(
+        (),
+        kinds.INPUTS,
+        "A model input: '8,3,224,224', 'int64[8,128]' or 'mask=bool[8,128]'; again for the next.",
+        key="input",
+        places=("models", "baseline", "trace"),
+    )
+    """Empty: what the target provides, or inference."""
+    input_sets: tuple[str, ...] = setting(
+        (),
+        kinds.INPUT_SETS,
+        "All inputs of one run: 'int64[8,128];mask=bool[8,128]'; again for the next run of the model.",
+        key="input-set",
+        places=("models", "trace"),
+    )
+    arguments: tuple[str, ...] = setting(
+        (),
+        kinds.ARGUMENTS,
+        "An argument of the model's callable: width=64; may be repeated.",
+        key="arg",
+        places=("models", "baseline", "trace"),
+    )
+    network: bool = setting(
+        False, kinds.SWITCH, "Let the code of models use the network.", places=("models", "trace")
+    )
+    cache: bool = setting(
+        True,
+        kinds.SWITCH,
+        "Use what earlier runs kept: files that were parsed, models that were traced for --models.",
+    )
+    min_gain_percent: float = setting(
+        1.0,
+        kinds.PERCENT,
+        "List a finding if its fix is predicted to gain at least this percentage of the step.",
+        key="min-gain",
+        places=("report", "baseline"),
+    )
+    fail_on: FailOn = setting(
+        "warning",
+        one_of(FAIL_ON),
+        "Exit with 1 if there is a finding of this level or above.",
+        places=("report",),
+    )
+    timeout_s: float = setting(
+        300.0, kinds.SECONDS, "Seconds to import, build and trace one model.", key="timeout"
+    )
+    memory_limit_mib: int = setting(
+        8192, kinds.SIZE_MIB, "Memory to build one model in: MiB, or '8GiB'.", key="memory-limit"
+    )
+    jobs: int = setting(0, kinds.COUNT_OR_ZERO, "Models traced at once; 0: one per CPU core.")
+    exclude: tuple[str, ...] = setting(
+        (),
+        kinds.PATTERNS,
+        "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
+        has_flag=False,
+    )
+    baseline: str = setting("", kinds.FILE, "Leave out the findings that this file accepts.")
+    frameworks: tuple[str, ...] = setting(
+        (),
+        kinds.FILES,
+        "TOML files with frameworks that scale losses themselves, in the form of frameworks.toml.",
+        has_flag=False,
+    )
+    rules: tuple[str, ...] = setting(
+        (),
+        kinds.FILES,
+        "Files or folders with your own rules, relative to the configuration file.",
+        has_flag=False,
+    )
+
+    # Those below have neither flag nor key of one value.
     exclude_root: str = ""
     """Folder of the configuration file that says `exclude`; empty: the working directory."""
-    frameworks: tuple[str, ...] = ()
-    """TOML files that add names to those of tclint/source/names/frameworks.toml."""
-    rules: tuple[str, ...] = ()
-    """Folders or files with local rules."""
     overrides: tuple[Override, ...] = ()
     """Other rules for some paths, in order: the last word counts."""
     models: tuple[DeclaredModel, ...] = ()
     """Models that belong to the project: what `--models` lints."""
-    baseline: str = ""
-    """File with findings that are accepted for now (tclint.engine.baseline); empty: none."""
+    find_unused_parameters: bool = False
+    """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Fields that a flag or a configuration file sets, even to their default: no script overrides them."""
 
@@ -188,6 +288,16 @@ class Settings:
     def excludes(self, path: str) -> bool:
         """True if `exclude` leaves out this path; a folder's ends in a slash."""
         return matches(self.exclude, path, self.exclude_root)
+
+
+SETTINGS: tuple[Setting, ...] = declared_by(Settings)
+"""All that users can set, but for the tables `models`, `overrides` and `extend` of a configuration file."""
+SETTINGS_BY_KEY: Mapping[str, Setting] = {item.key: item for item in SETTINGS}
+
+
+def settings_in(place: Place) -> tuple[Setting, ...]:
+    """Those that are stated there too."""
+    return tuple(item for item in SETTINGS if place in item.places)
 
 
 def _merged(old: tuple[str, ...], new: tuple[str, ...], *, without: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tclint.config.precisions import why_impossible
-from tclint.config.settings import (
-    LAYOUTS,
-    MODES,
-    OPTIMIZERS,
-    PRECISIONS,
-    LayoutName,
-    Mode,
-    OptimizerName,
-    Precision,
-)
+from tclint.config.settings import SETTINGS, LayoutName, Mode, OptimizerName, Precision, Settings
 from tclint.core.errors import UsageError, closest
 
 Layout = LayoutName
@@ -40,12 +31,8 @@ class Scenario:
     """Batches whose gradients are summed before one step of the optimizer; times are per batch."""
 
     def __post_init__(self) -> None:
-        for value, known in (
-            (self.precision, PRECISIONS),
-            (self.mode, MODES),
-            (self.layout, LAYOUTS),
-            (self.optimizer, OPTIMIZERS),
-        ):
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
             if value not in known:
                 raise UsageError(f"{value!r} is not one of {', '.join(known)}.{closest(value, list(known))}")
         if self.accumulation < 1:
@@ -53,3 +40,12 @@ class Scenario:
         impossible = why_impossible(self.precision, self.mode)
         if impossible is not None:
             raise UsageError(f"{impossible[0].upper()}{impossible[1:]}.")
+
+    @classmethod
+    def of(cls, settings: Settings, gpu: str = "a100") -> Scenario:
+        """What the settings say of a step on one of their GPUs."""
+        return cls(gpu=gpu, **{setting.field: getattr(settings, setting.field) for setting in _SHARED})
+
+
+_SHARED = tuple(setting for setting in SETTINGS if setting.field in Scenario.__dataclass_fields__)
+_CHOICES = {setting.field: setting.kind.choices for setting in _SHARED if setting.kind.choices}

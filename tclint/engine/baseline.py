@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
 from tclint.core.finding import Finding
@@ -21,7 +22,6 @@ from tclint.core.rule import CRASH_CODE
 from tclint.core.text import printable
 
 if TYPE_CHECKING:
-    from tclint.config.settings import Settings
     from tclint.engine.report import Report
 
 DEFAULT_FILE = "tclint-baseline.json"
@@ -164,10 +164,16 @@ class Baseline:
         targets = {
             target
             for target, scenario in self._scenarios(report).items()
-            if not check_scenario or self.scenarios.get(target) == scenario
+            if not check_scenario or self._same_scenario(target, scenario)
         }
         folder = os.path.dirname(os.path.abspath(self.file))
         return _LookedAt(folder, frozenset(paths), frozenset(targets), report.settings)
+
+    def _same_scenario(self, target: str, scenario: Mapping[str, Any]) -> bool:
+        """True if the findings of a target were accepted under these settings; a setting that is newer than
+        the file was at its default then."""
+        known = self.scenarios.get(target)
+        return known is not None and {**scenario_of(Settings()), **known} == scenario
 
     def _scenarios(self, report: Report) -> dict[str, dict[str, Any]]:
         """By the targets of a run."""
@@ -226,29 +232,9 @@ class _LookedAt:
         return known.code in self._codes and self._selection.allows(sample)
 
 
-_SCENARIO = (
-    "gpus",
-    "precision",
-    "mode",
-    "layout",
-    "compiled",
-    "quantized",
-    "tensor_parallel",
-    "cuda",
-    "cudnn",
-    "optimizer",
-    "accumulation",
-    "batch",
-    "inputs",
-    "arguments",
-    "min_gain_percent",
-)
-
-
 def scenario_of(settings: Settings) -> dict[str, Any]:
     """The settings that findings of a traced model hang on, as JSON has them."""
-    values = {name: getattr(settings, name) for name in _SCENARIO}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {item.field: item.json_value(settings) for item in settings_in("baseline")}
 
 
 def _lines(counts: Mapping[Known, int]) -> Iterable[str]:

@@ -173,7 +173,7 @@ def _with_known_gpus(settings: Settings) -> Settings:
     from tclint.cost.gpu import load_gpu
     from tclint.cost.scenario import Scenario
 
-    Scenario(precision=settings.precision, mode=settings.mode)  # refused before anything is traced
+    Scenario.of(settings)  # what cannot run is refused before anything is traced
     return replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
 
 

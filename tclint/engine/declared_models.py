@@ -1,4 +1,4 @@
-"""Models that `[tool.tclint] models` declares: read, and linted each under its own settings."""
+"""Lints the models that `[tool.tclint] models` declares, each under its own settings."""
 
 from __future__ import annotations
 
@@ -7,64 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tclint.config.keys import KEYS_BY_NAME
 from tclint.config.settings import DeclaredModel, Settings
-from tclint.core.errors import UsageError, closest
+from tclint.core.errors import UsageError
 from tclint.core.target import is_model_target
 
 if TYPE_CHECKING:
     from tclint.engine.check import Progress
     from tclint.engine.report import Report
     from tclint.engine.trace_cache import TraceCache
-
-ENTRY_KEYS = (
-    "input",
-    "input-set",
-    "arg",
-    "batch",
-    "gpu",
-    "precision",
-    "mode",
-    "layout",
-    "compiled",
-    "quantized",
-    "optimizer",
-    "accumulation",
-    "network",
-)
-"""Keys of `[tool.tclint]` that an entry may set for itself."""
-
-
-def parse_models(value: object, root: str) -> tuple[DeclaredModel, ...]:
-    """The entries of `models`; files are relative to `root`.
-
-    Raises:
-        ValueError: one is not a model, or has a key or value that it cannot have.
-    """
-    if not isinstance(value, list):
-        raise ValueError('expects an array such as ["model.py:build_model"]')
-    return tuple(_parse_model(item, root) for item in value)
-
-
-def _parse_model(item: object, root: str) -> DeclaredModel:
-    table = {"target": item} if isinstance(item, str) else item
-    if not isinstance(table, dict) or not isinstance(table.get("target"), str):
-        raise ValueError("expects texts such as 'model.py:build_model', or tables with a 'target'")
-    target: str = table["target"]
-    if not is_model_target(target):
-        raise ValueError(f"names {target!r}, where it expects a model such as 'model.py:build_model'")
-    values = []
-    for name, given in table.items():
-        if name == "target":
-            continue
-        if name not in ENTRY_KEYS:
-            hint = closest(name.replace("_", "-"), ENTRY_KEYS) or f" Its keys are {', '.join(ENTRY_KEYS)}."
-            raise ValueError(f"has the entry {target!r}, which cannot set {name!r}.{hint}")
-        try:
-            values.append((KEYS_BY_NAME[name].field, KEYS_BY_NAME[name].parse(given)))
-        except ValueError as error:
-            raise ValueError(f"has the entry {target!r}, whose {name!r} {error}") from None
-    return DeclaredModel(target, tuple(values), root)
 
 
 def settings_of(model: DeclaredModel, settings: Settings, flags: Collection[str] = ()) -> Settings:

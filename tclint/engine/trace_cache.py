@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tclint.config.settings import Settings
+from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.graph.ops import Graph
@@ -32,7 +32,6 @@ _KEPT = 64
 """Records in a folder; the oldest go first."""
 _HASHED_BYTES = 64 * 2**20
 """Of larger files (weights, data) the size and the time of change stand for the content."""
-_TRACE_FIELDS = ("inputs", "input_sets", "arguments", "batch", "network")
 
 
 class TraceCache:
@@ -135,7 +134,7 @@ class TraceCache:
         self._forget_oldest()
 
     def _file(self, target: str, settings: Settings) -> Path:
-        options = [os.getcwd(), *(getattr(settings, name) for name in _TRACE_FIELDS)]
+        options = [os.getcwd(), *(item.json_value(settings) for item in settings_in("trace"))]
         return self._folder / f"{_digest(target)}-{_digest(json.dumps(options))}.json.gz"
 
     def _forget_oldest(self) -> None:

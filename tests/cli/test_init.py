@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tclint.cli import init as cli_init
 from tclint.cli import init_config
 from tclint.cli.main import cli
-from tclint.config.keys import KEYS_BY_NAME
 from tclint.config.pyproject import load_config
+from tclint.config.settings import SETTINGS_BY_KEY
 
 MODEL = """\
 import torch.nn as nn
@@ -65,7 +65,7 @@ def test_every_commented_key_works_when_it_is_uncommented(tmp_path: Path) -> Non
     file.write_text(text)
     settings = load_config(file)
     assert settings.gpus == ("h100", "a10")
-    assert settings.explicit >= {KEYS_BY_NAME[name].field for name in init_config._SHOWN_KEYS}
+    assert settings.explicit >= {SETTINGS_BY_KEY[name].field for name in init_config._SHOWN_KEYS}
 
 
 @pytest.mark.parametrize(

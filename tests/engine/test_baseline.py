@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_report import ENTRY
 
 from tclint.cli.main import cli
+from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
-from tclint.engine.baseline import Baseline
+from tclint.engine.baseline import Baseline, Known, scenario_of
+from tclint.engine.report import Report
 
 UNSCALED = """\
 import torch
@@ -216,6 +220,16 @@ def test_declared_models_are_accepted_under_their_own_settings(
     assert "1 accepted finding is gone and forgotten" in run("check", "--models", select=()).stderr
     assert accepted(tmp_path) == {"model.py": 1}
     assert run("baseline", "write", "--models", "model.py", select=()).exit_code == 2
+
+
+@pytest.mark.parametrize(("accumulation", "left"), [(1, 0), (4, 1)])
+def test_a_setting_newer_than_the_file_was_at_its_default(accumulation: int, left: int) -> None:
+    settings = Settings(accumulation=accumulation)
+    report = Report(settings=settings, entries=(replace(ENTRY, target="m.py:f", settings=None),), findings=())
+    older = {name: value for name, value in scenario_of(settings).items() if name != "accumulation"}
+    known = Known("m.py", "DIM003", "vocab-misaligned", "1234", "m.py:f")
+    baseline = Baseline("tclint-baseline.json", {known: 1}, {"m.py:f": older})
+    assert baseline.shrunk(report).total == left
 
 
 def make(path: str, line: int, target: str | None, identity: str) -> Finding:

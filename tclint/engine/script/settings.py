@@ -73,7 +73,7 @@ def join(
                 )
         else:
             changes[name] = first.value
-            notes.append(Assumption(f"{_LABELS[name]} {_shown(first.value)}: {first.words}", site))
+            notes.append(Assumption(f"{_LABELS.get(name, name)} {_shown(first.value)}: {first.words}", site))
     return replace(settings, **changes), tuple(notes)
 
 
@@ -97,14 +97,11 @@ def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> I
 
 
 _LABELS = {
-    "precision": "precision",
     "compiled": "compiled:",
     "layout": "memory format",
-    "batch": "batch",
-    "accumulation": "accumulation",
-    "optimizer": "optimizer",
     "find_unused_parameters": "gradients sent in order of registration:",
 }
+"""What a sentence calls a setting, where that is not the field's name."""
 
 
 def _shown(value: object) -> str:
@@ -113,7 +110,7 @@ def _shown(value: object) -> str:
 
 def _kept(name: str, settings: Settings) -> str:
     value = getattr(settings, name)
-    return f"{_LABELS[name]} {'as the inputs have it' if value is None else _shown(value)}"
+    return f"{_LABELS.get(name, name)} {'as the inputs have it' if value is None else _shown(value)}"
 
 
 def _is_explicit(name: str, settings: Settings) -> bool:

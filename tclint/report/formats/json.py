@@ -11,6 +11,8 @@ from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from tclint.config.settings import Settings, settings_in
+from tclint.config.table import Setting
 from tclint.core.finding import Effect, Finding, Fix, Level, Location
 from tclint.core.version import __version__
 from tclint.engine.check import relative_path
@@ -37,7 +39,23 @@ def schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of `render`'s documents."""
     text = resources.files("tclint.report.formats").joinpath("schema.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
+    reported = settings_in("report")
+    document["$defs"]["settings"].update(
+        required=[item.field for item in reported],
+        properties={item.field: {"description": item.help, **_schema_of(item)} for item in reported},
+    )
     return document
+
+
+def _schema_of(setting: Setting) -> dict[str, Any]:
+    """Of the value in a report, where null stands for a setting that is not given."""
+    schema = dict(setting.kind.json_schema)
+    return {"anyOf": [schema, {"type": "null"}]} if setting.default in (None, "") else schema
+
+
+def _setting(setting: Setting, settings: Settings) -> Any:
+    value = setting.json_value(settings)
+    return None if value == "" else value
 
 
 def to_dict(report: Report) -> dict[str, Any]:
@@ -47,22 +65,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "tclint", "version": __version__, "hash": tool_hash()},
         "provenance": provenance(report),
-        "settings": {
-            "gpus": list(settings.gpus),
-            "precision": settings.precision,
-            "mode": settings.mode,
-            "layout": settings.layout,
-            "compiled": settings.compiled,
-            "quantized": settings.quantized,
-            "tensor_parallel": settings.tensor_parallel,
-            "cuda": settings.cuda or None,
-            "cudnn": settings.cudnn or None,
-            "optimizer": settings.optimizer,
-            "accumulation": settings.accumulation,
-            "batch": settings.batch,
-            "min_gain_percent": settings.min_gain_percent,
-            "fail_on": settings.fail_on,
-        },
+        "settings": {item.field: _setting(item, settings) for item in settings_in("report")},
         "entries": [_entry(entry) for entry in report.entries],
         "metrics": [_metric_row(row) for row in metric_rows(report)],
         "findings": [_finding(finding) for finding in report.findings],

@@ -1,0 +1,199 @@
+"""Kinds of settings: how a value is read, written in a flag's help, described in JSON, and completed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tclint.core.errors import closest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What the values of a setting are."""
+
+    parse: Callable[[object], Any]
+    """Turns a TOML value, or a flag's text, into the field's value; ValueError says what was expected."""
+    metavar: str
+    """What stands for the value in a flag's help."""
+    json_schema: Mapping[str, Any]
+    """JSON Schema of the value."""
+    choices: tuple[str, ...] = ()
+    """The words that it can be, or a list of; empty: others too."""
+    names: Literal["", "rules", "gpus", "files"] = ""
+    """What the words name, for completion; files are relative to the configuration file that names them."""
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    """gitignore patterns; './a' means '/a', as people write paths."""
+    patterns = _names(value)
+    if any(pattern.removeprefix("!").startswith("../") for pattern in patterns):
+        raise ValueError("expects paths below the folder of this file")
+    return tuple(re.sub(r"^(!?)\./+", r"\1/", pattern) for pattern in patterns)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """A string, or an array of strings."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(item, str) and item for item in listed):
+        raise ValueError("expects a string or an array of strings")
+    return tuple(listed)
+
+
+def _file(value: object) -> str:
+    """A path; '' for none."""
+    if not isinstance(value, str):
+        raise ValueError("expects the path of a file")
+    return value
+
+
+def _selectors(value: object) -> tuple[str, ...]:
+    """Rule codes, code prefixes or names; commas separate as well: 'DIM,AMP001'."""
+    parts = _split(value)
+    if not all(parts):
+        raise ValueError("expects rule codes or names such as 'DIM003', 'AMP' or 'vocab-misaligned'")
+    return tuple(parts)
+
+
+def _gpus(value: object) -> tuple[str, ...]:
+    """Names of GPUs; commas separate as well: 'a100,h100'."""
+    return _names(_split(value))
+
+
+def _split(value: object) -> list[str]:
+    return [part.strip() for text in _names(value) for part in text.split(",")]
+
+
+def _percent(value: object) -> float:
+    """Percent of the step: 1, 0.5, '2%'."""
+    text = value.strip().removesuffix("%") if isinstance(value, str) else value
+    number = _number(text, "expects percent of the step such as 1 or '0.5%'")
+    if number < 0:
+        raise ValueError("expects 0 or more percent of the step")
+    return number
+
+
+def _seconds(value: object) -> float:
+    """Seconds above zero."""
+    number = _number(value, "expects seconds such as 300")
+    if number <= 0:
+        raise ValueError("expects seconds above 0")
+    return number
+
+
+_MEMORY = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>MiB|MB|M|GiB|GB|G)?", re.IGNORECASE)
+
+
+def _size_mib(value: object) -> int:
+    """MiB as a number, or a text with a unit: '512MiB', '8GiB'."""
+    match = _MEMORY.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
+    if match is None or isinstance(value, bool):
+        raise ValueError("expects MiB as a number or a size such as '8GiB'")
+    unit = (match["unit"] or "M")[0].upper()
+    mib = float(match["number"]) * (1024 if unit == "G" else 1)
+    if not 1 <= mib <= 2**40:
+        raise ValueError("expects at least 1 MiB" if mib < 1 else "expects a size that a machine can have")
+    return int(mib)
+
+
+def _version(value: object) -> str:
+    """'11.8', '7.6.3', or a number such as 12."""
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    if isinstance(value, bool) or not re.fullmatch(r"\d{1,4}(\.\d{1,4}){0,3}", text):
+        raise ValueError("expects a version such as '11.8' or '7.6.3'")
+    return text
+
+
+def _count(value: object) -> int:
+    """A whole number above zero."""
+    number = _whole(value)
+    if number < 1:
+        raise ValueError("expects a whole number above 0")
+    return number
+
+
+def _count_or_zero(value: object) -> int:
+    """A whole number; 0 means one per CPU core."""
+    number = _whole(value)
+    if number < 0:
+        raise ValueError("expects a whole number (0: one per CPU core)")
+    return number
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expects a whole number")
+    return value
+
+
+def _number(value: object, expected: str) -> float:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(expected) from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(expected)
+    return float(value)
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expects true or false")
+    return value
+
+
+def _choice(known: tuple[str, ...]) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or value not in known:
+            guess = closest(value, known) if isinstance(value, str) else ""
+            raise ValueError(f"expects one of {', '.join(known)}{'.' + guess if guess else ''}")
+        return value
+
+    return parse
+
+
+_LISTED_LENGTH = 30
+"""Choices that are longer together would crowd the help of a command."""
+
+_NUMBER = {"type": "number", "minimum": 0}
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+
+SWITCH = Kind(_switch, "", {"type": "boolean"})
+COUNT = Kind(_count, "N", {"type": "integer", "minimum": 1})
+COUNT_OR_ZERO = Kind(_count_or_zero, "N", {"type": "integer", "minimum": 0})
+PERCENT = Kind(_percent, "PERCENT", _NUMBER)
+SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
+SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})
+VERSION = Kind(_version, "VERSION", _TEXT)
+INPUTS = Kind(_names, "SPEC", _TEXTS)
+INPUT_SETS = Kind(_names, "SPECS", _TEXTS)
+ARGUMENTS = Kind(_names, "NAME=VALUE", _TEXTS)
+SELECTORS = Kind(_selectors, "RULES", _TEXTS, names="rules")
+GPUS = Kind(_gpus, "GPU", _TEXTS, names="gpus")
+PATTERNS = Kind(_patterns, "PATTERN", _TEXTS)
+FILE = Kind(_file, "FILE", _TEXT, names="files")
+FILES = Kind(_names, "FILE", _TEXTS, names="files")
+
+
+def one_of(choices: tuple[str, ...]) -> Kind:
+    """One of these words."""
+    listed = "|".join(choices)
+    metavar = listed if len(listed) <= _LISTED_LENGTH else "NAME"
+    return Kind(_choice(choices), metavar, {"enum": list(choices)}, choices)
+
+
+def some_of(choices: tuple[str, ...], metavar: str) -> Kind:
+    """A list of these words; commas separate as well."""
+    one = _choice(choices)
+
+    def parse(value: object) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one(part) for part in _split(value)))
+
+    return Kind(parse, metavar, {"type": "array", "items": {"enum": list(choices)}}, choices)
