@@ -16,7 +16,7 @@ from tclint.core.finding import (
     Location,
     Related,
 )
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
@@ -25,7 +25,6 @@ __all__ = [
     "Confidence",
     "Edit",
     "Effect",
-    "Example",
     "Finding",
     "Fix",
     "GpuEffect",

@@ -9,17 +9,21 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
+from tclint.core.rule import DOC_SECTIONS
 from tclint.engine.rule_registry import Selection, all_rules, find_rule, load_rules
 from tclint.report.catalogue import SOURCE_SIDE, rule_json, rule_page
 from tclint.report.render import Style
 
-LOCAL_RULE = """
+PAGE = "".join(f"\n\n    {heading}\n    Text." for heading in DOC_SECTIONS)
+
+LOCAL_RULE = f"""
 from tclint.plugin import GraphRule
 
 class Mine(GraphRule):
-    '''One line.'''
-    code, name, since, level, confidence = "{code}", "{name}", "1", "info", "high"
-    sources = valid = invalid = ()
+    '''One line.{PAGE}
+    '''
+    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    sources = ("Handbook, chapter 1",)
 
     def check(self, context):
         return iter(())
@@ -74,7 +78,7 @@ def test_local_rules_are_loaded_from_files_and_folders(tmp_path: Path) -> None:
         ("x = 1", "RULES"),
         ("RULES = (int,)", "not a GraphRule"),
         (LOCAL_RULE.format(code="DIM003", name="mine"), "DIM003"),
-        (LOCAL_RULE.format(code="lower", name="mine"), "kebab-case"),
+        (LOCAL_RULE.format(code="lower", name="mine"), "ABC001"),
     ],
 )
 def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says: str) -> None:
@@ -89,21 +93,23 @@ def test_a_missing_rules_path_is_one_sentence(tmp_path: Path) -> None:
         all_rules((str(tmp_path / "nowhere"),))
 
 
-TWO_SIDES = """\
-from tclint.plugin import Example, GraphRule, SourceRule
+TWO_SIDES = f"""\
+from tclint.plugin import GraphRule, SourceRule
 
 class Traced(GraphRule):
-    \"\"\"Traced side.\"\"\"
-    code, name, since, level, confidence, sources = "ZZZ001", "mine", "1", "info", "high", ()
-    valid = invalid = ()
+    '''Traced side.{PAGE}
+    '''
+    code, name, since, level, confidence = "ZZZ001", "mine", "1", "info", "high"
+    sources = ("Handbook, chapter 1",)
 
     def check(self, context):
         yield from ()
 
 class Read(SourceRule):
-    \"\"\"Read side.\"\"\"
-    code, name, since, level, confidence, sources = "{code}", "{name}", "1", "info", "high", ()
-    valid = invalid = ()
+    '''Read side.{PAGE}
+    '''
+    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    sources = ("Handbook, chapter 1",)
     triggers = ("nn",)
 
     def check(self, context):

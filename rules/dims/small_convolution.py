@@ -14,7 +14,6 @@ from tclint.analysis.sharing import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 _FEWEST_CHANNELS = 32
@@ -67,95 +66,6 @@ class FewChannels(GraphRule):
     confidence = "low"
     enabled_by_default = False
     sources = ("NVIDIA cuDNN Developer Guide, Tensor Core recommendations",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "16 channels at full resolution",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    blocks = [nn.Conv2d(24, 24, 3, padding=1, bias=False) for _ in range(4)]
-    return nn.Sequential(nn.Conv2d(3, 24, 3, padding=1), *blocks)
-
-
-def example_inputs():
-    return empty(8, 3, 64, 64)
-""",
-            "24 channels in a loop",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv3d(8, 8, 3, padding=1))
-
-
-def example_inputs():
-    return empty(2, 1, 32, 64, 64)
-""",
-            "volumes",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "the image's three channels are no choice",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 21, 1))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "21 classes",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1, groups=4))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "channels per group belong to another rule",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
@@ -221,98 +131,6 @@ class SmallConvolution(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Convolutional Layers User's Guide, implicit GEMM",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv2d(512, 512, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(1, 512, 7, 7)
-""",
-            "49 positions of one image",
-            {"mode": "infer"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv1d(4096, 4096, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(2, 4096, 20)
-""",
-            "a short sequence",
-            {"mode": "infer"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(256, 1024, 3, padding=1), nn.ReLU(), nn.Conv2d(1024, 256, 3, padding=1))
-
-
-def example_inputs():
-    return empty(2, 256, 5, 5)
-""",
-            "the last maps of a detector",
-            {"mode": "infer"},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv2d(512, 512, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(64, 512, 7, 7)
-""",
-            "3136 rows",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(1, 64, 256, 256)
-""",
-            "a large image makes rows of its own",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    body = [nn.Conv2d(256, 256, 3, padding=1) for _ in range(4)]
-    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Conv2d(256, 16, 1))
-
-
-def example_inputs():
-    return empty(32, 256, 56, 56)
-""",
-            "one position per image, but next to nothing of the step",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         # A model that is latency-bound as a whole is told so once, by latency-bound-layers.

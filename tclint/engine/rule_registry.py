@@ -13,7 +13,8 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.finding import Finding
-from tclint.core.rule import CODE_PATTERN, NAME_PATTERN, Rule
+from tclint.core.rule import Rule
+from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
 from tclint.source.source_rule import SourceRule
 
@@ -154,11 +155,7 @@ def _rules_of(module: ModuleType | None, origin: str) -> list[type[Rule]]:
     for rule in listed:
         if not (isinstance(rule, type) and issubclass(rule, GraphRule | SourceRule)):
             raise UsageError(f"{rule!r} in RULES of {origin!r} is not a GraphRule or SourceRule class.")
-        if not CODE_PATTERN.fullmatch(rule.code) or not NAME_PATTERN.fullmatch(rule.name):
-            raise UsageError(
-                f"Rule {rule.__name__} of {origin!r} needs a code such as 'ABC001' and a kebab-case name; "
-                f"it has {rule.code!r} and {rule.name!r}."
-            )
+        check_fields(rule)
     return list(listed)
 
 

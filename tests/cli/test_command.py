@@ -353,9 +353,8 @@ def test_rules_shows_what_the_configuration_selects(run: Run, tmp_path: Path) ->
 def test_explain(run: Run, name: str) -> None:
     page = run("explain", name).stdout
     assert page.startswith("DIM003 vocab-misaligned\n")
-    for heading in ("What it does", "Why it costs", "Use instead", "References", "Sources", "Flagged"):
+    for heading in ("What it does", "Why it costs", "Use instead", "References", "Sources"):
         assert f"\n{heading}\n" in page
-    assert len(run("explain", name, "-v").stdout) > len(page)
 
 
 def test_every_rule_has_a_page(run: Run) -> None:
@@ -377,9 +376,12 @@ def test_local_rules_are_listed_and_explained(run: Run, tmp_path: Path) -> None:
     (tmp_path / "lint_rules" / "mine.py").write_text(
         "from tclint.plugin import GraphRule\n"
         "class Mine(GraphRule):\n"
-        '    """Ours alone.\n\n    What it does\n    It speaks to us.\n    """\n'
+        '    """Ours alone.\n\n    What it does\n    It speaks to us.\n\n    Why it costs\n    Time.\n\n'
+        "    Example\n        x\n\n    Use instead\n        y\n\n    When it does not apply\n    Never.\n\n"
+        '    References\n    None.\n    """\n'
         "    code, name, since, level, confidence = 'OUR001', 'our-own', '1', 'info', 'low'\n"
-        "    sources, valid, invalid = ('The team',), (), ()\n"
+        "    sources = ('The team',)\n"
+        "    def check(self, context):\n        return iter(())\n"
         "RULES = (Mine,)\n"
     )
     (tmp_path / "pyproject.toml").write_text("[tool.tclint]\nrules = ['lint_rules']\n")
