@@ -20,19 +20,38 @@ from tclint.core.rule import Rule
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Expression,
+    Function,
+    Literal,
+    Name,
+    Tables,
+    dotted,
+    render,
+)
 
 __all__ = [
+    "Assignment",
+    "Call",
+    "CallEvent",
     "Confidence",
     "Edit",
     "Effect",
+    "Expression",
     "Finding",
     "Fix",
+    "Function",
     "GpuEffect",
     "Graph",
     "GraphContext",
     "GraphRule",
     "Level",
+    "Literal",
     "Location",
+    "Name",
     "Op",
     "Related",
     "Rule",
@@ -40,5 +59,8 @@ __all__ = [
     "Site",
     "SourceContext",
     "SourceRule",
+    "Tables",
     "TensorSpec",
+    "dotted",
+    "render",
 ]

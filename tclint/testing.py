@@ -28,7 +28,7 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.keys import KEYS_BY_NAME
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.core.rule import CRASH_CODE, Rule
+from tclint.core.rule import CRASH_CODE, Rule, apply_rule
 from tclint.edits.apply import apply_edits
 from tclint.edits.registry import with_fixes
 from tclint.engine.rule_fields import check_fields
@@ -140,7 +140,8 @@ def check_rule(rule: type[Rule], path: str | Path) -> None:
 
 
 def _settings(path: Path, text: str) -> Settings:
-    known = {field.name for field in fields(Settings)}
+    # What only a training script can state has no key in a configuration file.
+    known = {field.name for field in fields(Settings)} - {key.field for key in KEYS_BY_NAME.values()}
     try:
         stated = tomllib.loads(f"settings = {{{text}}}")["settings"]
         parsed: dict[str, Any] = {}
@@ -148,7 +149,6 @@ def _settings(path: Path, text: str) -> Settings:
             key = KEYS_BY_NAME.get(name)
             if key is None and name not in known:
                 raise ValueError(f"there is no setting {name!r}")
-            # What only a training script can state has no key in a configuration file.
             parsed[key.field if key else name] = key.parse(value) if key else value
         return Settings(**parsed)
     except ValueError as error:
@@ -161,7 +161,7 @@ def _failures(rule: type[Rule], example: Example) -> list[str]:
         return _source_failures(rule(), example)
     assert issubclass(rule, GraphRule)
     context = GraphContext(_trace(example), example.settings, f"{example.path}:build_model")
-    found = list(rule().check(context))
+    found = apply_rule(rule(), context, context.root_location())
     return _said_or_not(rule, example, found) + _incomplete(example, str(example.path), found)
 
 

@@ -390,6 +390,20 @@ def test_local_rules_are_listed_and_explained(run: Run, tmp_path: Path) -> None:
     assert error_line(run("explain", "our-own", "--isolated")).startswith("No rule is called 'our-own'.")
 
 
+def test_a_rule_without_triggers_is_a_usage_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tclint.plugin import SourceRule\n"
+        "class Mine(SourceRule):\n"
+        "    code, name, since, level, confidence = 'OUR001', 'our-own', '1', 'info', 'low'\n"
+        "    sources = ('The team',)\n"
+        "RULES = (Mine,)\n"
+    )
+    (tmp_path / "pyproject.toml").write_text("[tool.tclint]\nrules = ['mine.py']\n")
+    result = run("rules")
+    assert result.exit_code == 2
+    assert "mine.py: rule Mine needs `triggers`: a tuple of tokens" in error_line(result)
+
+
 def test_gpus(run: Run) -> None:
     gpus = json.loads(run("gpus", "--format", "json").stdout)["gpus"]
     text = run("gpus").stdout
