@@ -17,6 +17,7 @@ from tclint.core.finding import (
     Related,
 )
 from tclint.core.rule import Rule
+from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
@@ -38,6 +39,7 @@ __all__ = [
     "Call",
     "CallEvent",
     "Confidence",
+    "DimsUnresolved",
     "Edit",
     "Effect",
     "Expression",
