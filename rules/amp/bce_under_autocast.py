@@ -11,7 +11,6 @@ from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
     CallEvent,
-    Expression,
     Function,
     Literal,
     dotted,
@@ -19,6 +18,7 @@ from tclint.source.syntax.tables import (
     render,
 )
 from tclint.source.training.across_files import passed_elsewhere
+from tclint.source.training.call_graph import functions_run_by
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -93,7 +93,7 @@ class BceUnderAutocast(SourceRule):
             return
         if depth <= 0:
             return
-        for where, helper in _run_by(context, function, call):
+        for where, helper in functions_run_by(context, function, call, _BCE_TOKENS):
             for event in helper.events:
                 if isinstance(event, CallEvent) and not where.amp.autocasts.active(helper, event.block):
                     yield from self._raising(where, helper, event.call, depth - 1)
@@ -177,50 +177,3 @@ def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
         return True
     receiver, method = method_of(call)
     return method in ("to", "cuda") and isinstance(receiver, Call) and _makes_bce(context, function, receiver)
-
-
-def _run_by(
-    context: SourceContext, function: Function, call: Call
-) -> Iterator[tuple[SourceContext, Function]]:
-    """Functions that a call runs, with their files: the function itself, or the forward of its object."""
-    for where, made in _defined(context, function, call.function):
-        if made.kind == "function":
-            yield where, made
-    yield from _methods(context, function, dotted(call.function), ("forward", "__call__"))
-    receiver, method = method_of(call)
-    if receiver is not None and method not in ("to", "cuda"):
-        yield from _methods(context, function, dotted(receiver), (method,))
-
-
-def _methods(
-    context: SourceContext, function: Function, name: str, methods: tuple[str, ...]
-) -> Iterator[tuple[SourceContext, Function]]:
-    """Methods that the classes define of which a name is an object."""
-    for scope, value in context.origins_of(function, name) if name else ():
-        if not isinstance(value, Call):
-            continue
-        receiver, last = method_of(value)
-        maker = receiver if last in ("to", "cuda") and isinstance(receiver, Call) else value
-        for where, made in _defined(context, scope, maker.function):
-            if made.kind != "class":
-                continue
-            for method in methods:
-                for index in where.tables.children.get(made.index, {}).get(method, ()):
-                    yield where, where.tables.functions[index]
-
-
-def _defined(
-    context: SourceContext, function: Function, called: Expression
-) -> Iterator[tuple[SourceContext, Function]]:
-    """Functions and classes that a name can mean: of this file, or imported from one of the project."""
-    local = context.resolver.local_functions(function, called)
-    for item in local:
-        yield context, item
-    name = dotted(called)
-    if local or not name:
-        return
-    for qualified in context.resolver.qualified(function, name):
-        if not qualified.startswith("torch."):
-            found = context.project.definition(qualified, _BCE_TOKENS)
-            if found is not None:
-                yield found

@@ -73,7 +73,7 @@ class LossScaleConfig(SourceRule):
                 if parameter not in made.arguments:
                     continue
                 possible = context.resolver.evaluate(function, made.arguments[parameter])
-                value = possible.values[0] if possible.certain else None
+                value = possible.only
                 if isinstance(value, bool) or not isinstance(value, int | float) or not wrong(value):
                     continue
                 yield self.finding(

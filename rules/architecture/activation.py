@@ -10,22 +10,18 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     costliest,
     indices_of,
-    largest_share_percent,
     layers_take,
     related_sites,
     rounded,
     sentence,
     share_percent,
+    worth_saying_unpriced,
 )
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.ops import Graph, Op
 
 _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
-
-
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: what an engine gains by fusing is not known here."""
 
 
 class ActivationNotFusable(GraphRule):
@@ -71,7 +67,7 @@ class ActivationNotFusable(GraphRule):
                 found.setdefault(op.name, []).append(op)
         for name, ops in found.items():
             concerned = indices_of(ops)
-            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
+            if not worth_saying_unpriced(context, concerned):
                 continue
             shares = share_percent(context, concerned)
             first = costliest(context, ops)

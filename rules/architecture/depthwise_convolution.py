@@ -16,6 +16,7 @@ from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
     layers_take,
+    limiters,
     rounded,
     sentence,
     share_percent,
@@ -80,7 +81,9 @@ class DepthwiseConv(GraphRule):
             for op in convolutions(context.graph)
             if is_depthwise(op) and _is_early(op, image) and _weight_name(op) in learned
         ]
-        for ops in by_line(op for op in early if _is_memory_limited(op, context)).values():
+        for ops in by_line(
+            op for op in early if "memory" in limiters(context, op, products_only=True)
+        ).values():
             concerned = indices_of(ops)
             if not worth_pricing(context, concerned):
                 continue
@@ -138,13 +141,6 @@ def _is_early(op: Op, image_positions: int) -> bool:
         return False
     reach = prod(shape[2:]) * int(_EARLY_STRIDE ** (len(shape) - 2))
     return reach >= image_positions > 0
-
-
-def _is_memory_limited(op: Op, context: GraphContext) -> bool:
-    estimates = (context.estimate(scenario) for scenario in context.scenarios)
-    return any(
-        row.limiter == "memory" for estimate in estimates for row in estimate.rows_of(op.index) if row.flops
-    )
 
 
 RULES = (DepthwiseConv,)

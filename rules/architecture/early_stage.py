@@ -7,14 +7,12 @@ from math import prod
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import indices_of, largest_share_percent
+from tclint.analysis.layers import indices_of, limiters, worth_saying_unpriced
 from tclint.analysis.sharing import share_finding
 from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Op
 
 _EARLY_STRIDE = 4
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: every network pools once after its stem."""
 
 
 class EarlyStageExtras(GraphRule):
@@ -60,14 +58,10 @@ class EarlyStageExtras(GraphRule):
             early = [
                 op
                 for op in ops
-                if _positions(op) * _EARLY_STRIDE**2 >= image and _is_memory_limited(op, context)
+                if _positions(op) * _EARLY_STRIDE**2 >= image and "memory" in limiters(context, op)
             ]
             concerned = indices_of(early)
-            if (
-                not early
-                or largest_share_percent(context, concerned)
-                < _WORTH_SAYING * context.settings.min_gain_percent
-            ):
+            if not early or not worth_saying_unpriced(context, concerned):
                 continue
             yield share_finding(
                 self,
@@ -82,12 +76,6 @@ class EarlyStageExtras(GraphRule):
                 others=f"another early {what} operator",
                 identity=what,
             )
-
-
-def _is_memory_limited(op: Op, context: GraphContext) -> bool:
-    """On some GPU; a small image's operators wait for their launch, whatever the stage."""
-    estimates = (context.estimate(scenario) for scenario in context.scenarios)
-    return any(row.limiter == "memory" for found in estimates for row in found.rows_of(op.index))
 
 
 def _positions(op: Op) -> int:

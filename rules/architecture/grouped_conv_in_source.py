@@ -121,5 +121,5 @@ def _number(context: SourceContext, function: Function, value: Expression | None
     if value is None or (isinstance(value, Literal) and not isinstance(value.value, int)):
         return None
     possible = context.resolver.evaluate(function, value)
-    number = possible.values[0] if possible.certain else None
+    number = possible.only
     return number if isinstance(number, int) and not isinstance(number, bool) else None

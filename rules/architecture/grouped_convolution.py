@@ -10,11 +10,11 @@ from tclint.analysis.layers import (
     by_line,
     costliest,
     indices_of,
-    largest_share_percent,
     layers_take,
     rounded,
     sentence,
     share_percent,
+    worth_saying_unpriced,
 )
 from tclint.analysis.op_dims import convolutions, groups_of
 from tclint.analysis.widths.alignment import efficient_multiple
@@ -23,10 +23,6 @@ from tclint.graph.ops import Op
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
-
-
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: what other groups gain has no price."""
 
 
 class GroupedConvShape(GraphRule):
@@ -68,7 +64,7 @@ class GroupedConvShape(GraphRule):
         outside = [op for op in convolutions(context.graph) if not _has_grouped_kernel(op)]
         for ops in by_line(outside).values():
             concerned = indices_of(ops)
-            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
+            if not worth_saying_unpriced(context, concerned):
                 continue
             shares = share_percent(context, concerned)
             widths = sorted({_group_width(op) for op in ops})

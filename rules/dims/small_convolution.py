@@ -8,7 +8,14 @@ from math import prod
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, largest_share_percent, worth_pricing
+from tclint.analysis.layers import (
+    by_line,
+    gain_phrase,
+    indices_of,
+    limiters,
+    worth_pricing,
+    worth_saying_unpriced,
+)
 from tclint.analysis.op_dims import convolutions, groups_of, width_dims
 from tclint.analysis.sharing import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
@@ -17,8 +24,6 @@ from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Op
 
 _FEWEST_CHANNELS = 32
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: what a wider layer gains has no price."""
 _SMALL_PRODUCT = 128
 """Edge of an ordinary tile: a product with a smaller side fills no tile in that direction."""
 
@@ -72,8 +77,7 @@ class FewChannels(GraphRule):
             return
         few = [op for op in _dense(context) if self._chosen(op, context)]
         for ops in by_line(few).values():
-            least = _WORTH_SAYING * context.settings.min_gain_percent
-            if largest_share_percent(context, indices_of(ops)) < least:
+            if not worth_saying_unpriced(context, indices_of(ops)):
                 continue
             channels = sorted({size for op in ops for size in self._chosen(op, context)})
             yield share_finding(
@@ -136,7 +140,11 @@ class SmallConvolution(GraphRule):
         # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
         if batch_is_assumed(context) or context.once(latency_bound) is not None:
             return
-        small = [op for op in _dense(context) if self._rows(op) < _SMALL_PRODUCT and self._waits(op, context)]
+        small = [
+            op
+            for op in _dense(context)
+            if self._rows(op) < _SMALL_PRODUCT and limiters(context, op, products_only=True) - {"math"}
+        ]
         concerned = indices_of(small)
         if not small or not worth_pricing(context, concerned):
             return
@@ -166,12 +174,6 @@ class SmallConvolution(GraphRule):
     def _rows(self, op: Op) -> int:
         shape = op.outputs[0].shape
         return shape[0] * prod(shape[2:])
-
-    def _waits(self, op: Op, context: GraphContext) -> bool:
-        estimates = (context.estimate(scenario) for scenario in context.scenarios)
-        return any(
-            row.limiter != "math" for found in estimates for row in found.rows_of(op.index) if row.flops
-        )
 
 
 RULES = (FewChannels, SmallConvolution)

@@ -18,6 +18,7 @@ from tclint.analysis.layers import (
     sentence,
     share_percent,
     worth_pricing,
+    worth_saying_unpriced,
 )
 from tclint.analysis.op_dims import leaf_ops, operand_positions, width_dims
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
@@ -29,8 +30,6 @@ from tclint.graph.ops import Op
 
 _SMALL = 128
 """Linear/Fully-Connected Layers User's Guide: below about 128 rows or outputs, V100 waits for memory."""
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: narrow layers have no price, and every model has some."""
 
 
 class SmallGemm(GraphRule):
@@ -87,9 +86,8 @@ class SmallGemm(GraphRule):
         whole = batch_is_assumed(context) or context.once(latency_bound) is not None
         if few_rows and not whole and worth_pricing(context, indices_of(few_rows)):
             yield self._few_rows(context, few_rows)
-        shares = share_percent(context, indices_of(narrow))
-        if narrow and max(shares.values(), default=0.0) >= _WORTH_SAYING * context.settings.min_gain_percent:
-            yield self._narrow(context, narrow, shares)
+        if narrow and worth_saying_unpriced(context, indices_of(narrow)):
+            yield self._narrow(context, narrow, share_percent(context, indices_of(narrow)))
 
     def _few_rows(self, context: GraphContext, ops: list[Op]) -> Finding:
         concerned = indices_of(ops)

@@ -256,5 +256,5 @@ def _class_uses(context: SourceContext, function: Function, call: Call, position
 
 def _known_multiple(context: SourceContext, function: Function, value: Call) -> bool:
     possible = context.resolver.evaluate(function, value.arguments[0].value)
-    number = possible.values[0] if possible.certain else None
+    number = possible.only
     return isinstance(number, int | float) and int(number) % 64 == 0

@@ -76,7 +76,7 @@ class CudnnBenchmarkOff(SourceRule):
         if any(other.value.values != (True,) for other in program.switches_of(CUDNN_ENABLED)):
             return
         switch = switches[0]
-        if not switch.value.certain or switch.value.values[0] is not False:
+        if switch.value.only is not False:
             return
         if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
             return
@@ -183,7 +183,7 @@ def _lasting(switches: list[Switch]) -> list[Switch]:
     """Those that switch on and that no later line of their function switches off again."""
     found = []
     for switch in switches:
-        if not switch.value.certain or switch.value.values[0] is not True:
+        if switch.value.only is not True:
             continue
         later = (
             other

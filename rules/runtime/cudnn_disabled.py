@@ -60,7 +60,7 @@ class CudnnDisabled(SourceRule):
         if is_test_path(context.path) or len(switches) != 1:
             return
         switch = switches[0]
-        if not switch.value.certain or switch.value.values[0] is not False:
+        if switch.value.only is not False:
             return
         if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
             return

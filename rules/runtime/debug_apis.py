@@ -79,7 +79,7 @@ class DebugApisOn(SourceRule):
             if last == "set_detect_anomaly":
                 given = keyword(called.call, "mode", 0)
                 on = given is not None and context.resolver.evaluate(called.function, given)
-                if not on or not on.certain or on.values[0] is not True or has_star(called.call):
+                if not on or on.only is not True or has_star(called.call):
                     continue
             elif not _entered(called.function, called.call):
                 continue
