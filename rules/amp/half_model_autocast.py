@@ -13,7 +13,9 @@ from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, tr
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
+    from tclint.source.facts.autocasts import Region
     from tclint.source.facts.casts import ModelCast
+    from tclint.source.syntax.tables import Function
 
 
 class HalfModelWithAutocast(SourceRule):
@@ -119,14 +121,8 @@ class HalfModelWithAutocast(SourceRule):
             view.function is own and view.of("step", "scaler_step") for view in context.scaling.views
         )
         for function in (own,) if trains_itself else context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
-                    continue
-                called = event.call.function.dotted
-                region = context.amp.autocasts.effective(function, event.block)
-                if called.rpartition(".")[2] != last or region is None:
-                    continue
-                if not context.amp.gradients_on(function, event.block) or region.autocast.dtype == "float32":
+            for event, called, region in _calls_under_autocast(context, function):
+                if called.rpartition(".")[2] != last or region.autocast.dtype == "float32":
                     continue
                 if function.index == cast.function and event.call.site < cast.site:
                     continue
@@ -158,23 +154,11 @@ class HalfModelWithAutocast(SourceRule):
             function = view.function
             if not view.of("backward", "scaled_backward"):
                 continue
-            for event in function.events:
-                if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
+            for event, called, region in _calls_under_autocast(context, function):
+                name = called.rpartition(".")[2]
+                if not region.autocast.enabled or name in cast:
                     continue
-                region = context.amp.autocasts.effective(function, event.block)
-                name = event.call.function.dotted.rpartition(".")[2]
-                if region is None or not region.autocast.enabled or name in cast:
-                    continue
-                dotted_name = event.call.function.dotted
-                if name not in trained and not (
-                    (
-                        dotted_name in context.casts.models
-                        and any(parameter.name == name for parameter in function.parameters)
-                    )
-                    or (dotted_name.startswith("self.") and _is_put_to_training(context, dotted_name))
-                ):
-                    continue
-                if not context.amp.gradients_on(function, event.block):
+                if name not in trained and not _is_model_in_training(context, function, called):
                     continue
                 inputs = (half_input(function, argument.value, event) for argument in event.call.arguments)
                 for given in [found for found in inputs if found is not None][:1]:
@@ -196,6 +180,25 @@ class HalfModelWithAutocast(SourceRule):
 
 
 RULES: tuple[type[Rule], ...] = (HalfModelWithAutocast,)
+
+
+def _calls_under_autocast(
+    context: SourceContext, function: Function
+) -> Iterator[tuple[CallEvent, str, Region]]:
+    """Calls of what has a name, in an autocast region and with gradients."""
+    for event in function.events:
+        if isinstance(event, CallEvent) and isinstance(event.call.function, Name):
+            region = context.amp.autocasts.effective(function, event.block)
+            if region is not None and context.amp.gradients_on(function, event.block):
+                yield event, event.call.function.dotted, region
+
+
+def _is_model_in_training(context: SourceContext, function: Function, name: str) -> bool:
+    """A model that the function is given, or an attribute that is put to training."""
+    last = name.rpartition(".")[2]
+    if name in context.casts.models and any(parameter.name == last for parameter in function.parameters):
+        return True
+    return name.startswith("self.") and _is_put_to_training(context, name)
 
 
 def _is_put_to_training(context: SourceContext, name: str) -> bool:
