@@ -77,6 +77,7 @@ def test_local_rules_are_loaded_from_files_and_folders(tmp_path: Path) -> None:
         ("raise ValueError('boom')", "boom"),
         ("x = 1", "RULES"),
         ("RULES = (int,)", "not a GraphRule"),
+        ("RULES = int", "a tuple of rule classes"),
         (LOCAL_RULE.format(code="DIM003", name="mine"), "DIM003"),
         (LOCAL_RULE.format(code="lower", name="mine"), "ABC001"),
     ],

@@ -155,6 +155,8 @@ def _rules_of(module: ModuleType | None, origin: str) -> list[type[Rule]]:
     listed = getattr(module, "RULES", None)
     if listed is None:
         raise UsageError(f"The rule module {origin!r} defines no RULES tuple.")
+    if not isinstance(listed, tuple | list):
+        raise UsageError(f"RULES of {origin!r} must be a tuple of rule classes, not {listed!r}.")
     for rule in listed:
         if not (isinstance(rule, type) and issubclass(rule, GraphRule | SourceRule)):
             raise UsageError(f"{rule!r} in RULES of {origin!r} is not a GraphRule or SourceRule class.")
