@@ -369,11 +369,11 @@ def programs(folders: Sequence[str]) -> list[str]:
 
 
 def examples() -> list[str]:
-    """The examples of the source rules and the cases of their fixes: programs with much to find."""
-    cases = Path(__file__).parents[1] / "tests" / "fix" / "cases"
-    rules = [rule for rule in all_rules() if issubclass(rule, SourceRule)]
-    found = [example.source for rule in rules for example in rule.invalid]
-    return found + [path.read_bytes().decode() for path in sorted(cases.glob("*.before"))]
+    """The examples of the rules and the cases of their fixes: programs with much to find."""
+    root = Path(__file__).parents[1]
+    found = sorted((root / "fixtures" / "rules").rglob("invalid_*.py"))
+    found += sorted((root / "tests" / "fix" / "cases").glob("*.before"))
+    return [path.read_bytes().decode() for path in found]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

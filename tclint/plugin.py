@@ -16,24 +16,44 @@ from tclint.core.finding import (
     Location,
     Related,
 )
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
+from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Expression,
+    Function,
+    Literal,
+    Name,
+    Tables,
+    dotted,
+    render,
+)
 
 __all__ = [
+    "Assignment",
+    "Call",
+    "CallEvent",
     "Confidence",
+    "DimsUnresolved",
     "Edit",
     "Effect",
-    "Example",
+    "Expression",
     "Finding",
     "Fix",
+    "Function",
     "GpuEffect",
     "Graph",
     "GraphContext",
     "GraphRule",
     "Level",
+    "Literal",
     "Location",
+    "Name",
     "Op",
     "Related",
     "Rule",
@@ -41,5 +61,8 @@ __all__ = [
     "Site",
     "SourceContext",
     "SourceRule",
+    "Tables",
     "TensorSpec",
+    "dotted",
+    "render",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent
 
@@ -93,83 +93,6 @@ class ApexAmp(SourceRule):
             ),
             identity="apex",
         )
-
-    valid = (
-        Example(
-            source="""\
-from apex.optimizers import FusedAdam
-from apex.normalization import FusedLayerNorm
-
-optimizer = FusedAdam(model.parameters())
-norm = FusedLayerNorm(64)
-""",
-            note="other parts of apex",
-        ),
-        Example(
-            source="""\
-import torch
-from apex import amp
-
-if args.apex:
-    model, optimizer = amp.initialize(model, optimizer)
-with torch.autocast("cuda", enabled=not args.apex):
-    loss = model(batch)
-""",
-            note="native mixed precision is offered as well",
-        ),
-        Example(
-            source="""\
-from mylib.apex_free import amp
-
-amp.initialize(model, optimizer)
-""",
-            note="another module",
-        ),
-        Example(
-            source="""\
-try:
-    import apex
-except ImportError:
-    apex = None
-print(apex is not None)
-""",
-            note="only looked for",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from apex import amp
-
-model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
-for batch in loader:
-    loss = model(batch)
-    with amp.scale_loss(loss, optimizer) as scaled_loss:
-        scaled_loss.backward()
-    optimizer.step()
-""",
-            note="one finding for the file",
-        ),
-        Example(
-            source="""\
-from apex.parallel import DistributedDataParallel as DDP
-
-model = DDP(model)
-""",
-            note="torch has its own",
-        ),
-        Example(
-            source="""\
-try:
-    from apex.fp16_utils import FP16_Optimizer
-except ImportError:
-    raise ImportError("Please install apex.")
-
-optimizer = FP16_Optimizer(optimizer, dynamic_loss_scale=True)
-""",
-            note="the oldest of its interfaces",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ApexAmp,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Function, Literal, dotted, method_of
 
@@ -133,60 +133,6 @@ class AutocastDeviceMismatch(SourceRule):
             level="error" if level == "error" else "warning",
             identity=f"{function.qualified_name}:{context.excerpt(site)}",
         )
-
-    valid = (
-        Example(source='import torch\n\nwith torch.autocast("cuda"):\n    model(x)\n', note="a string"),
-        Example(
-            source="""\
-import torch
-
-device = torch.device("cuda")
-with torch.autocast(device_type=device.type):
-    model(x)
-""",
-            note="the device's type",
-        ),
-        Example(
-            source="from torch.cuda.amp import autocast\n\nwith autocast(True):\n    model(x)\n",
-            note="its first parameter is `enabled`",
-        ),
-        Example(
-            source="import torch\n\nwith torch.autocast(**options):\n    model(x)\n",
-            note="the options may name the device",
-        ),
-        Example(
-            source="import torch\n\ndef run(device):\n    with torch.autocast(device):\n        model(x)\n",
-            note="may be a string",
-        ),
-        Example(
-            source='import torch\n\nwith torch.autocast("cpu"):\n    model(x.cpu())\n',
-            note="on the CPU",
-        ),
-    )
-    invalid = (
-        Example(
-            source="import torch\n\nwith torch.autocast(dtype=torch.float16):\n    model(x)\n",
-            note="TypeError: no device_type",
-        ),
-        Example(
-            source="""\
-import torch
-
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-with torch.amp.autocast(device, dtype=torch.float16):
-    model(x)
-""",
-            note="ValueError: a torch.device",
-        ),
-        Example(
-            source="from torch.amp import autocast\n\nwith autocast(True):\n    model(x)\n",
-            note="ValueError: a bool, as torch.cuda.amp.autocast takes it",
-        ),
-        Example(
-            source='import torch\n\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    model(x.cuda())\n',
-            note="a CPU region around GPU code",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (AutocastDeviceMismatch,)

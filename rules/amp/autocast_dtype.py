@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent
 
@@ -70,43 +70,6 @@ class AutocastFp32Dtype(SourceRule):
                         identity=f"{function.qualified_name}:{context.excerpt(event.call.site)}",
                     )
                     break
-
-    valid = (
-        Example(source='import torch\n\nwith torch.autocast("cuda"):\n    model(x)\n', note="float16"),
-        Example(
-            source='import torch\n\ncontext = torch.autocast("cuda", torch.float32, enabled=False)\n',
-            note="off anyway",
-        ),
-        Example(
-            source="""\
-import torch
-
-dtype = torch.float16 if args.fp16 else torch.float32
-with torch.autocast("cuda", dtype=dtype):
-    model(x)
-""",
-            note="chosen at run time",
-        ),
-    )
-    invalid = (
-        Example(
-            source='import torch\n\nwith torch.autocast("cuda", dtype=torch.float32):\n    model(x)\n',
-            note="off",
-        ),
-        Example(
-            source='from torch import autocast, float32\n\n@autocast("cpu", float32)\ndef f(x):\n    pass\n',
-            note="a decorator",
-        ),
-        Example(
-            source="""\
-import torch
-
-DTYPE = torch.float
-context = torch.cuda.amp.autocast(dtype=DTYPE)
-""",
-            note="a constant; torch.float is float32",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (AutocastFp32Dtype,)

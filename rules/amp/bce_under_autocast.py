@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
     CallEvent,
-    Expression,
     Function,
     Literal,
     dotted,
@@ -19,6 +18,7 @@ from tclint.source.syntax.tables import (
     render,
 )
 from tclint.source.training.across_files import passed_elsewhere
+from tclint.source.training.call_graph import functions_run_by
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -93,7 +93,7 @@ class BceUnderAutocast(SourceRule):
             return
         if depth <= 0:
             return
-        for where, helper in _run_by(context, function, call):
+        for where, helper in functions_run_by(context, function, call, _BCE_TOKENS):
             for event in helper.events:
                 if isinstance(event, CallEvent) and not where.amp.autocasts.active(helper, event.block):
                     yield from self._raising(where, helper, event.call, depth - 1)
@@ -155,197 +155,6 @@ class BceUnderAutocast(SourceRule):
             identity=f"{function.qualified_name}:{where.excerpt(call.site)}",
         )
 
-    valid = (
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-with torch.autocast("cuda"):
-    loss = F.binary_cross_entropy_with_logits(model(x), y)
-""",
-            note="the safe one",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-with torch.autocast("cuda"):
-    probabilities = model(x).sigmoid()
-    with torch.autocast("cuda", enabled=False):
-        loss = F.binary_cross_entropy(probabilities.float(), y)
-""",
-            note="autocast is off around it",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-with torch.autocast("cuda"):
-    probabilities = model(x).sigmoid()
-loss = F.binary_cross_entropy(probabilities.float(), y)
-""",
-            note="after the region",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-with torch.autocast("cpu"):
-    loss = F.binary_cross_entropy(model(x).sigmoid(), y)
-""",
-            note="CPU autocast runs it in float32",
-        ),
-        Example(
-            source="""\
-import torch
-from losses import BCELoss
-
-criterion = BCELoss(weight=0.5)
-with torch.autocast("cuda"):
-    loss = criterion(model(x), y)
-""",
-            note="another class of that name",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-def evaluate(model, loader):
-    for x, y in loader:
-        with torch.autocast("cuda"):
-            scores = model(x).sigmoid()
-            print(F.binary_cross_entropy(scores.float().cpu(), y.cpu()))
-""",
-            note="on the CPU",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Loss(torch.nn.Module):
-    def forward(self, scores, y):
-        with torch.autocast("cuda", enabled=False):
-            return torch.nn.functional.binary_cross_entropy(scores.float(), y)
-
-criterion = Loss()
-with torch.autocast("cuda"):
-    loss = criterion(model(x), y)
-""",
-            note="the loss module switches autocast off",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Loss(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.bce = nn.BCELoss()
-
-    def forward(self, probabilities, y, enable_autocast=False):
-        with torch.autocast("cuda", enabled=enable_autocast):
-            return self.bce(probabilities.float(), y)
-""",
-            note="autocast is switched off here, unless somebody asks for it",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-for x, y in loader:
-    with torch.autocast("cuda"):
-        loss = F.binary_cross_entropy(model(x).sigmoid(), y)
-""",
-            note="raises in the first round",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-from torch.cuda.amp import autocast
-
-criterion = nn.BCELoss()
-
-def train(model, loader, use_amp):
-    for x, y in loader:
-        with autocast(enabled=use_amp):
-            loss = criterion(model(x), y)
-""",
-            note="the object, where use_amp is on",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.nn import BCELoss
-
-class Trainer:
-    def __init__(self):
-        self.bce = BCELoss(reduction="none")
-
-    def losses(self, scores, y):
-        return self.bce(scores, y).mean()
-
-    def step(self, x, y):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = self.losses(self.model(x), y)
-        return loss
-""",
-            note="in a method called from the region, in bfloat16 as well",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-class DiceBCE(torch.nn.Module):
-    def forward(self, scores, y):
-        return dice(scores, y) + F.binary_cross_entropy(scores, y)
-
-def train(model, loader, device="cuda"):
-    criterion = DiceBCE()
-    for x, y in loader:
-        with torch.autocast(device_type=device):
-            loss = criterion(model(x), y)
-""",
-            note="in the forward of a loss module of this file",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class LinkPredictor(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.out = nn.Linear(width, 1)
-        self.criterion = nn.BCELoss()
-
-    def forward(self, pairs):
-        return torch.sigmoid(self.out(pairs))
-
-    def loss(self, scores, y):
-        return self.criterion(scores, y)
-
-def train(model, loader):
-    for pairs, y in loader:
-        with torch.autocast("cuda", dtype=torch.float16):
-            loss = model.loss(model(pairs), y)
-
-train(LinkPredictor(64).cuda(), loader)
-""",
-            note="in a method of the model that is called from the region",
-        ),
-    )
-
 
 RULES: tuple[type[Rule], ...] = (BceUnderAutocast,)
 
@@ -368,50 +177,3 @@ def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
         return True
     receiver, method = method_of(call)
     return method in ("to", "cuda") and isinstance(receiver, Call) and _makes_bce(context, function, receiver)
-
-
-def _run_by(
-    context: SourceContext, function: Function, call: Call
-) -> Iterator[tuple[SourceContext, Function]]:
-    """Functions that a call runs, with their files: the function itself, or the forward of its object."""
-    for where, made in _defined(context, function, call.function):
-        if made.kind == "function":
-            yield where, made
-    yield from _methods(context, function, dotted(call.function), ("forward", "__call__"))
-    receiver, method = method_of(call)
-    if receiver is not None and method not in ("to", "cuda"):
-        yield from _methods(context, function, dotted(receiver), (method,))
-
-
-def _methods(
-    context: SourceContext, function: Function, name: str, methods: tuple[str, ...]
-) -> Iterator[tuple[SourceContext, Function]]:
-    """Methods that the classes define of which a name is an object."""
-    for scope, value in context.origins_of(function, name) if name else ():
-        if not isinstance(value, Call):
-            continue
-        receiver, last = method_of(value)
-        maker = receiver if last in ("to", "cuda") and isinstance(receiver, Call) else value
-        for where, made in _defined(context, scope, maker.function):
-            if made.kind != "class":
-                continue
-            for method in methods:
-                for index in where.tables.children.get(made.index, {}).get(method, ()):
-                    yield where, where.tables.functions[index]
-
-
-def _defined(
-    context: SourceContext, function: Function, called: Expression
-) -> Iterator[tuple[SourceContext, Function]]:
-    """Functions and classes that a name can mean: of this file, or imported from one of the project."""
-    local = context.resolver.local_functions(function, called)
-    for item in local:
-        yield context, item
-    name = dotted(called)
-    if local or not name:
-        return
-    for qualified in context.resolver.qualified(function, name):
-        if not qualified.startswith("torch."):
-            found = context.project.definition(qualified, _BCE_TOKENS)
-            if found is not None:
-                yield found

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
@@ -88,116 +88,6 @@ class Bf16OnPreAmpere(SourceRule):
                 ),
                 identity=context.excerpt(site),
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    loss = model(batch)
-""",
-            note="an A100 computes in bfloat16",
-            settings={"gpus": ("a100",)},
-        ),
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    loss = model(batch)
-""",
-            note="nobody asked about a V100: it is in the default pair",
-        ),
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cuda", dtype=torch.float16):
-    loss = model(batch)
-""",
-            note="float16",
-            settings={"gpus": ("v100",)},
-        ),
-        Example(
-            source="""\
-import torch
-
-dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-with torch.autocast("cuda", dtype=dtype):
-    loss = model(batch)
-""",
-            note="chosen by what the GPU supports",
-            settings={"gpus": ("v100",)},
-        ),
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cpu", dtype=torch.bfloat16):
-    loss = model(batch)
-""",
-            note="on the CPU",
-            settings={"gpus": ("v100",)},
-        ),
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cuda", dtype=torch.bfloat16, enabled=False):
-    loss = model(batch)
-""",
-            note="autocast is off",
-            settings={"gpus": ("v100",)},
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cuda", dtype=torch.bfloat16):
-    loss = model(batch)
-""",
-            note="a V100 has no bfloat16",
-            settings={"gpus": ("v100",)},
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().to("cuda", dtype=torch.bfloat16)
-model.eval()
-""",
-            note="the weights themselves",
-            settings={"gpus": ("t4",)},
-        ),
-        Example(
-            source="""\
-import torch
-
-DTYPE = torch.bfloat16
-
-@torch.autocast(device_type="cuda", dtype=DTYPE)
-def loss_of(model, batch):
-    return model(batch)
-""",
-            note="a decorator, a constant",
-            settings={"gpus": ("v100",)},
-        ),
-        Example(
-            source="""\
-from contextlib import nullcontext
-import torch
-
-context = torch.amp.autocast("cuda", torch.bfloat16) if amp else nullcontext()
-with context:
-    loss = model(batch)
-""",
-            note="wherever amp is on; one of two GPUs",
-            settings={"gpus": ("h100", "v100")},
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (Bf16OnPreAmpere,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, dotted
 
@@ -98,84 +98,6 @@ class CompileBackwardAutocast(SourceRule):
                 if name in compiled:
                     return name
         return None
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch._functorch.config.backward_pass_autocast = "off"
-model = torch.compile(model)
-with torch.autocast("cuda"):
-    loss = model(x)
-scaler.scale(loss).backward()
-""",
-            note="set",
-        ),
-        Example(
-            source="""\
-import torch
-
-with torch.autocast("cuda"):
-    loss = model(x)
-loss.backward()
-pattern = re.compile("x")
-""",
-            note="not compiled",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = torch.compile(model)
-with torch.autocast("cuda"):
-    loss = model(x)
-    loss.backward()
-""",
-            note="backward inside",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-model = torch.compile(model)
-with torch.autocast("cuda"):
-    loss = model(x)
-loss.backward()
-""",
-            note="backward outside",
-        ),
-        Example(
-            source="""\
-import torch
-
-net = torch.compile(Net().cuda(), mode="max-autotune")
-for x in loader:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = net(x).mean()
-    loss.backward()
-    optimizer.step()
-""",
-            note="in a loop",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Trainer:
-    def __init__(self, model):
-        self.model = torch.compile(model)
-
-    def step(self, x):
-        with torch.autocast("cuda"):
-            loss = self.model(x)
-        self.scaler.scale(loss).backward()
-""",
-            note="scaled",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (CompileBackwardAutocast,)

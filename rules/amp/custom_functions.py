@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Function, dotted, method_of, render
 
@@ -115,106 +115,6 @@ class CustomFunctionNoCustomFwd(SourceRule):
                     if region is not None:
                         return event.call, context.location(region.site).line
         return None
-
-    valid = (
-        Example(
-            source="""\
-import torch
-import pool_cuda
-
-class Pool(torch.autograd.Function):
-    @staticmethod
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
-    def forward(ctx, x):
-        return pool_cuda.forward(x)
-
-with torch.autocast("cuda"):
-    y = Pool.apply(model(x))
-""",
-            note="decorated",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return torch.square(x)
-
-with torch.autocast("cuda"):
-    y = Square.apply(model(x))
-""",
-            note="torch ops only",
-        ),
-        Example(
-            source="""\
-import torch
-import pool_cuda
-
-class Pool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return pool_cuda.forward(x)
-
-with torch.autocast("cuda"):
-    features = model(x)
-y = Pool.apply(features.float())
-""",
-            note="outside the region",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-import pool_cuda
-
-class Pool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return pool_cuda.forward(x)
-
-with torch.autocast("cuda"):
-    y = Pool.apply(model(x))
-""",
-            note="an extension under autocast",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.autograd import Function
-from . import _ext
-
-class Sample(Function):
-    @staticmethod
-    def forward(ctx, x, grid):
-        ctx.save_for_backward(x, grid)
-        return _ext.sample(x, grid)
-
-def step(model, x, grid):
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        return Sample.apply(model(x), grid)
-""",
-            note="from the package itself",
-        ),
-        Example(
-            source="""\
-import torch
-from kernels import fused
-
-class Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return fused(x)
-
-@torch.autocast("cuda")
-def layer(x):
-    return Norm.apply(x)
-""",
-            note="in a decorated function",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (CustomFunctionNoCustomFwd,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
 
@@ -107,88 +107,6 @@ class Fp32IslandMissingFloat(SourceRule):
                 for target in event.targets:
                     computed[target] = runs_model and not event.unpacked and not event.operator
         return candidate
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-model.train()
-head.train()
-with torch.autocast("cuda"):
-    features = model(x)
-    with torch.autocast("cuda", enabled=False):
-        loss = head(features.float())
-""",
-            note="cast back",
-        ),
-        Example(
-            source="""\
-import torch
-
-head.train()
-with torch.autocast("cuda", enabled=False):
-    loss = head(features)
-""",
-            note="no outer region",
-        ),
-        Example(
-            source="""\
-import torch
-
-model.train()
-head.train()
-with torch.autocast("cuda"):
-    features = model(x)
-    with torch.autocast("cuda", enabled=False):
-        features = features.to(torch.float32)
-        loss = head(features)
-""",
-            note="cast on the line before",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-model.train()
-head.train()
-with torch.autocast("cuda"):
-    features = model(x)
-    with torch.autocast("cuda", enabled=False):
-        loss = head(features)
-""",
-            note="still float16",
-        ),
-        Example(
-            source="""\
-import torch
-
-def step(self, x):
-    self.encoder.train()
-    self.decoder.train()
-    with torch.cuda.amp.autocast():
-        code = self.encoder(x)
-        with torch.cuda.amp.autocast(enabled=False):
-            return self.decoder(code)
-""",
-            note="attributes",
-        ),
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.Adam([*net.parameters(), *criterion.parameters()])
-for x, y in loader:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        logits = net(x)
-        with torch.autocast("cuda", enabled=False):
-            loss = criterion(logits, y)
-""",
-            note="bfloat16",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (Fp32IslandMissingFloat,)

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, Name, dotted, method_of, render
 from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, trained_casts
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
+    from tclint.source.facts.autocasts import Region
     from tclint.source.facts.casts import ModelCast
+    from tclint.source.syntax.tables import Function
 
 
 class HalfModelWithAutocast(SourceRule):
@@ -119,14 +121,8 @@ class HalfModelWithAutocast(SourceRule):
             view.function is own and view.of("step", "scaler_step") for view in context.scaling.views
         )
         for function in (own,) if trains_itself else context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
-                    continue
-                called = event.call.function.dotted
-                region = context.amp.autocasts.effective(function, event.block)
-                if called.rpartition(".")[2] != last or region is None:
-                    continue
-                if not context.amp.gradients_on(function, event.block) or region.autocast.dtype == "float32":
+            for event, called, region in _calls_under_autocast(context, function):
+                if called.rpartition(".")[2] != last or region.autocast.dtype == "float32":
                     continue
                 if function.index == cast.function and event.call.site < cast.site:
                     continue
@@ -158,23 +154,11 @@ class HalfModelWithAutocast(SourceRule):
             function = view.function
             if not view.of("backward", "scaled_backward"):
                 continue
-            for event in function.events:
-                if not isinstance(event, CallEvent) or not isinstance(event.call.function, Name):
+            for event, called, region in _calls_under_autocast(context, function):
+                name = called.rpartition(".")[2]
+                if not region.autocast.enabled or name in cast:
                     continue
-                region = context.amp.autocasts.effective(function, event.block)
-                name = event.call.function.dotted.rpartition(".")[2]
-                if region is None or not region.autocast.enabled or name in cast:
-                    continue
-                dotted_name = event.call.function.dotted
-                if name not in trained and not (
-                    (
-                        dotted_name in context.casts.models
-                        and any(parameter.name == name for parameter in function.parameters)
-                    )
-                    or (dotted_name.startswith("self.") and _is_put_to_training(context, dotted_name))
-                ):
-                    continue
-                if not context.amp.gradients_on(function, event.block):
+                if name not in trained and not _is_model_in_training(context, function, called):
                     continue
                 inputs = (half_input(function, argument.value, event) for argument in event.call.arguments)
                 for given in [found for found in inputs if found is not None][:1]:
@@ -194,255 +178,27 @@ class HalfModelWithAutocast(SourceRule):
                         identity=f"{function.qualified_name}:{render(given)}",
                     )
 
-    valid = (
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    with torch.autocast("cuda"):
-        loss = model(batch)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-torch.save(model.half().state_dict(), "half.pt")
-""",
-            note="cast after the training",
-        ),
-        Example(
-            source="""\
-import copy
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    with torch.autocast("cuda"):
-        loss = model(batch)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    ema = copy.deepcopy(model).half()
-    ema.eval()
-""",
-            note="a copy for evaluation",
-        ),
-        Example(
-            source="""\
-import torch
-
-teacher = Teacher().cuda().half()
-teacher.eval()
-student = Student().cuda()
-optimizer = torch.optim.Adam(student.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    with torch.autocast("cuda"):
-        loss = distance(student(batch), teacher(batch))
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="the half model is not trained",
-        ),
-        Example(
-            source="""\
-import torch
-from fused import FP16_Optimizer
-
-model = Net().half()
-optimizer = FP16_Optimizer(torch.optim.Adam(model.parameters()))
-scaler = torch.amp.GradScaler("cuda")
-scaler.scale(model(batch)).backward()
-scaler.step(optimizer)
-scaler.update()
-""",
-            note="the optimizer owns float16 parameters",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda().half()
-model.eval()
-with torch.no_grad(), torch.autocast("cuda"):
-    outputs = model(images.half())
-""",
-            note="inference",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().half()
-model.float()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-scaler.scale(model(batch)).backward()
-scaler.step(optimizer)
-scaler.update()
-""",
-            note="back in float32 before the optimizer",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().half() if args.pure_half else Net()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda", enabled=False)
-scaler.scale(model(batch)).backward()
-scaler.step(optimizer)
-scaler.update()
-""",
-            note="the scaler is off",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for images, masks in loader:
-    masks = masks.half()
-    with torch.autocast("cuda"):
-        loss = criterion(model(images), masks)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="targets, which the model does not get",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for images in loader:
-    images = images.half()
-    images = normalize(images.float())
-    with torch.autocast("cuda"):
-        loss = model(images)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="float32 again before the model",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda().half()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    loss = model(batch)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="raises in the first step",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Trainer:
-    def __init__(self, model):
-        self.model = model.cuda()
-        self.model.to(torch.float16)
-        self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.scaler = torch.amp.GradScaler("cuda")
-
-    def step(self, batch):
-        self.scaler.scale(self.model(batch)).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-""",
-            note="cast in the constructor",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda().to(torch.bfloat16)
-optimizer = torch.optim.AdamW(model.parameters())
-for batch in loader:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(batch)
-    loss.backward()
-    optimizer.step()
-""",
-            note="autocast wants float32 weights",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.AdamW(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for images, labels in loader:
-    with torch.autocast("cuda"):
-        loss = criterion(model(images.half()), labels)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="inputs are cast as well",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.Adam(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-for images, masks in loader:
-    images, masks = images.cuda().half(), masks.cuda()
-    with torch.autocast("cuda"):
-        loss = criterion(model(images), masks)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="inputs cast before they are given",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Restorer:
-    def __init__(self, net):
-        self.net = net
-        self.net.train()
-        self.scaler = torch.amp.GradScaler("cuda")
-        self.optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad])
-
-    def optimize(self):
-        self.low = self.low.half()
-        with torch.autocast("cuda"):
-            loss = self.criterion(self.net(self.low), self.high)
-        self.scaler.scale(loss).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-""",
-            note="an attribute",
-        ),
-    )
-
 
 RULES: tuple[type[Rule], ...] = (HalfModelWithAutocast,)
+
+
+def _calls_under_autocast(
+    context: SourceContext, function: Function
+) -> Iterator[tuple[CallEvent, str, Region]]:
+    """Calls of what has a name, in an autocast region and with gradients."""
+    for event in function.events:
+        if isinstance(event, CallEvent) and isinstance(event.call.function, Name):
+            region = context.amp.autocasts.effective(function, event.block)
+            if region is not None and context.amp.gradients_on(function, event.block):
+                yield event, event.call.function.dotted, region
+
+
+def _is_model_in_training(context: SourceContext, function: Function, name: str) -> bool:
+    """A model that the function is given, or an attribute that is put to training."""
+    last = name.rpartition(".")[2]
+    if name in context.casts.models and any(parameter.name == last for parameter in function.parameters):
+        return True
+    return name.startswith("self.") and _is_put_to_training(context, name)
 
 
 def _is_put_to_training(context: SourceContext, name: str) -> bool:

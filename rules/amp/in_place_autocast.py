@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, method_of
 
@@ -82,37 +82,6 @@ class InPlaceUnderAutocast(SourceRule):
                     fix=Fix("Use the op that returns a new tensor."),
                     identity=f"{function.qualified_name}:{context.excerpt(event.call.site)}",
                 )
-
-    valid = (
-        Example(
-            source='import torch\n\nwith torch.autocast("cuda"):\n    c = torch.mm(a, b)\n',
-            note="out of place",
-        ),
-        Example(
-            source='import torch\n\nwith torch.autocast("cuda"):\n    torch.add(a, b, out=d).mul_(2)\n',
-            note="no matrix products",
-        ),
-        Example(
-            source='import torch\n\nwith torch.autocast("cuda", enabled=False):\n    torch.mm(a, b, out=c)\n',
-            note="autocast is off",
-        ),
-    )
-    invalid = (
-        Example(
-            source='import torch\n\nwith torch.autocast("cuda"):\n    torch.mm(a, b, out=c)\n', note="out="
-        ),
-        Example(source='import torch\n\nwith torch.autocast("cuda"):\n    c.addmm_(a, b)\n', note="in place"),
-        Example(
-            source="""\
-import torch
-
-@torch.autocast("cuda", dtype=torch.bfloat16)
-def scores(q, k, buffer):
-    return torch.baddbmm(buffer, q, k, beta=0, out=buffer)
-""",
-            note="in a decorated function",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (InPlaceUnderAutocast,)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class LossScaleConfig(SourceRule):
                 if parameter not in made.arguments:
                     continue
                 possible = context.resolver.evaluate(function, made.arguments[parameter])
-                value = possible.values[0] if possible.certain else None
+                value = possible.only
                 if isinstance(value, bool) or not isinstance(value, int | float) or not wrong(value):
                     continue
                 yield self.finding(
@@ -85,44 +85,6 @@ class LossScaleConfig(SourceRule):
                     level="error" if raises else None,
                     identity=f"{function.qualified_name}:{parameter}",
                 )
-
-    valid = (
-        Example(source='import torch\n\nscaler = torch.amp.GradScaler("cuda")\n', note="defaults"),
-        Example(
-            source='from torch.amp import GradScaler\n\nscaler = GradScaler("cuda", 2.0**12, 2.0)\n',
-            note="a smaller start",
-        ),
-        Example(
-            source='from torch.amp import GradScaler\n\ns = GradScaler("cuda", growth_interval=10**9)\n',
-            note="a static scale on purpose",
-        ),
-        Example(
-            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", init_scale=1.0, enabled=False)\n',
-            note="off",
-        ),
-        Example(
-            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", init_scale=args.scale)\n',
-            note="known at run time",
-        ),
-    )
-    invalid = (
-        Example(
-            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", growth_factor=1.0)\n',
-            note="raises",
-        ),
-        Example(
-            source="import torch\n\nscaler = torch.cuda.amp.GradScaler(1024.0, 2.0, 1.0)\n",
-            note="by position: the third is the backoff factor",
-        ),
-        Example(
-            source="from torch.cuda.amp import GradScaler\n\nONE = 1\nscaler = GradScaler(init_scale=ONE)\n",
-            note="scales by nothing",
-        ),
-        Example(
-            source='import torch\n\nscaler = torch.amp.GradScaler("cuda", growth_interval=1)\n',
-            note="grows after every step",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (LossScaleConfig,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, method_of
 
@@ -97,95 +97,6 @@ class NoMixedPrecision(SourceRule):
                         identity=view.function.qualified_name,
                     )
                     return
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in loader:
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="mixed precision",
-        ),
-        Example(
-            source="""\
-import torch
-from accelerate import Accelerator
-
-model = Net().to("cuda")
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in loader:
-    model(x).backward()
-    optimizer.step()
-""",
-            note="a framework decides",
-        ),
-        Example(
-            source="""\
-import torch
-
-# cuda is not used
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model.double()
-for x in loader:
-    model(x).backward()
-    optimizer.step()
-""",
-            note="float64",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-model = Net().cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x in loader:
-    loss = model(x.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="float32",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(loader, device="cuda"):
-    model = Net().to(device)
-    optimizer = torch.optim.Adam(model.parameters())
-    for x in loader:
-        optimizer.zero_grad()
-        model(x.to(device)).mean().backward()
-        optimizer.step()
-""",
-            note="in a function",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Trainer:
-    def __init__(self, model):
-        self.model = model.cuda()
-        self.optimizer = torch.optim.Adam(self.model.parameters())
-
-    def fit(self, loader):
-        for x in loader:
-            loss = self.model(x)
-            loss.backward()
-            self.optimizer.step()
-""",
-            note="in a class",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (NoMixedPrecision,)

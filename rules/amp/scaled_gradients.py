@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import unscales_by_hand
 
@@ -91,106 +91,6 @@ class ScaledGradientInspection(SourceRule):
                     identity=f"{view.function.qualified_name}:{context.excerpt(read.site)}",
                 )
                 break
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    scaler.scale(model(batch)).backward()
-    scaler.unscale_(optimizer)
-    norm = sum(p.grad.norm() for p in model.parameters())
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="unscaled before",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    scaler.scale(model(batch)).backward()
-    scaler.step(optimizer)
-    norm = sum(p.grad.norm() for p in model.parameters())
-    scaler.update()
-""",
-            note="the step has unscaled them",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    scaler.scale(model(batch)).backward()
-    norm = sum(p.grad.norm() for p in model.parameters()) / scaler.get_scale()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="divided by the scale",
-        ),
-        Example(
-            source="""\
-for batch in loader:
-    model(batch).backward()
-    norm = sum(p.grad.norm() for p in model.parameters())
-    optimizer.step()
-image.scale(2)
-""",
-            note="nothing is scaled",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    scaler.scale(model(batch)).backward()
-    norm = sum(p.grad.norm() for p in model.parameters())
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="scaled norms",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(model, loader, optimizer, scaler):
-    for batch in loader:
-        scaler.scale(model(batch)).backward()
-        log(model.head.weight.grad.abs().mean())
-        scaler.step(optimizer)
-        scaler.update()
-""",
-            note="statistics of one layer",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Trainer:
-    def __init__(self):
-        self.scaler = torch.amp.GradScaler("cuda")
-
-    def norm(self):
-        return torch.norm(torch.stack([p.grad.detach() for p in self.model.parameters()]))
-
-    def step(self, batch):
-        self.scaler.scale(self.model(batch)).backward()
-        print(self.norm())
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-""",
-            note="in a helper",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ScaledGradientInspection,)

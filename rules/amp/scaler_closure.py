@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Expression, dotted
 
@@ -93,87 +93,6 @@ class ScalerClosure(SourceRule):
             parameter.name == dotted(value) and parameter.default is not None
             for parameter in view.function.parameters
         )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-class Wrapper:
-    def step(self, closure=None):
-        self.scaler.scale(self.loss).backward()
-        self.scaler.step(self.optimizer, closure)
-        self.scaler.update()
-""",
-            note="a wrapper that passes on what it gets, usually None",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-optimizer = torch.optim.SGD(model.parameters(), closure_lr)
-scaler.step(optimizer)
-scaler.update()
-""",
-            note="no closure",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda", enabled=False)
-scaler.step(optimizer, closure)
-""",
-            note="the scaler is off",
-        ),
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.LBFGS(model.parameters())
-optimizer.step(closure)
-scaler = None
-""",
-            note="without a scaler",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-scaler.scale(model(batch)).backward()
-scaler.step(optimizer, closure=closure)
-scaler.update()
-""",
-            note="raises RuntimeError",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(optimizer, scaler, closure):
-    scaler.scale(closure()).backward()
-    scaler.step(optimizer, closure)
-    scaler.update()
-""",
-            note="by position",
-        ),
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.LBFGS(model.parameters())
-scaler = torch.amp.GradScaler("cuda")
-scaler.scale(model(batch)).backward()
-scaler.step(optimizer)
-scaler.update()
-""",
-            note="LBFGS without a closure: TypeError",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ScalerClosure,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Collection, Literal, dotted, method_of, render
 
@@ -94,92 +94,6 @@ class ScalerStateNotSaved(SourceRule):
             fix=Fix("Save `scaler.state_dict()` as well and load it when resuming."),
             identity=context.excerpt(save.site),
         )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-optimizer.load_state_dict(torch.load("c.pt")["optimizer"])
-scaler.scale(model(batch)).backward()
-torch.save({"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, "c.pt")
-""",
-            note="saved",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-scaler.scale(model(batch)).backward()
-model.load_state_dict(torch.load("m.pt"))
-torch.save(model.state_dict(), "m.pt")
-""",
-            note="weights only",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda", enabled=False)
-optimizer.load_state_dict(torch.load("c.pt")["optimizer"])
-scaler.scale(model(batch)).backward()
-torch.save({"optimizer": optimizer.state_dict()}, "c.pt")
-""",
-            note="the scaler is off",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-optimizer.load_state_dict(torch.load("c.pt")["optimizer"])
-scaler.scale(model(batch)).backward()
-torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "c.pt")
-""",
-            note="the scaler's state is missing",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Trainer:
-    def __init__(self):
-        self.scaler = torch.cuda.amp.GradScaler()
-
-    def step(self, batch):
-        self.scaler.scale(self.model(batch)).backward()
-
-    def save(self, path):
-        state = {"epoch": self.epoch, "optim": self.optimizer.state_dict()}
-        torch.save(state, path)
-
-    def resume(self, path):
-        self.optimizer.load_state_dict(torch.load(path)["optim"])
-""",
-            note="the dict has a name",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.amp import GradScaler
-
-def main(args):
-    scaler = GradScaler("cuda", enabled=args.amp)
-    if args.resume:
-        optimizer.load_state_dict(torch.load(args.resume)["opt"])
-    for batch in loader:
-        scaler.scale(model(batch)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    torch.save(dict(model=model.state_dict(), opt=optimizer.state_dict()), "last.pt")
-""",
-            note="a call of dict",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ScalerStateNotSaved,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import contains, names_in
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call
@@ -126,111 +126,6 @@ class ScalerWithoutAutocast(SourceRule):
                 if root not in known | project and root not in sys.stdlib_module_names:
                     return False
         return True
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-with torch.autocast("cuda"):
-    loss = model(batch)
-scaler.scale(loss).backward()
-""",
-            note="with autocast",
-        ),
-        Example(
-            source="""\
-import torch
-from unknown_models import build
-
-scaler = torch.amp.GradScaler("cuda")
-loss = build()(batch)
-scaler.scale(loss).backward()
-""",
-            note="the model may use autocast itself",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-loss = model(batch.half()).float()
-scaler.scale(loss).backward()
-""",
-            note="casts of one's own",
-        ),
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda", enabled=False)
-scaler.scale(model(batch)).backward()
-""",
-            note="the scaler is off",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Precision:
-    def __init__(self):
-        self.scaler = torch.amp.GradScaler("cuda")
-
-    def backward(self, loss, optimizer):
-        self.scaler.scale(loss).backward()
-        self.scaler.step(optimizer)
-        self.scaler.update()
-""",
-            note="the caller computes the loss",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-scaler = torch.amp.GradScaler("cuda")
-for batch in loader:
-    scaler.scale(model(batch)).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="autocast was forgotten",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-
-model = torchvision.models.resnet50().cuda()
-scaler = torch.amp.GradScaler("cuda")
-
-def step(images, labels):
-    loss = torch.nn.functional.cross_entropy(model(images), labels)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-""",
-            note="torchvision's models leave the dtype alone",
-        ),
-        Example(
-            source="""\
-from torch import nn
-from torch.amp import GradScaler
-
-class Trainer:
-    def __init__(self):
-        self.scaler = GradScaler("cuda")
-
-    def step(self, batch):
-        self.scaler.scale(self.model(batch)).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-""",
-            note="in a class",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ScalerWithoutAutocast,)

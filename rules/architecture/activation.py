@@ -10,23 +10,18 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     costliest,
     indices_of,
-    largest_share_percent,
     layers_take,
     related_sites,
     rounded,
     sentence,
     share_percent,
+    worth_saying_unpriced,
 )
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops import Graph, Op
 
 _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
-
-
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: what an engine gains by fusing is not known here."""
 
 
 class ActivationNotFusable(GraphRule):
@@ -62,102 +57,6 @@ class ActivationNotFusable(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA cuDNN Developer Guide, runtime fusion engines",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def block(channels):
-    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(channels), nn.LeakyReLU(0.1))
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *[block(64) for _ in range(3)])
-
-
-def example_inputs():
-    return empty(16, 3, 224, 224)
-""",
-            "leaky ReLU after a norm: the kind of YOLOv3",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 256, 1), nn.Hardswish(), nn.Conv2d(256, 64, 1))
-
-
-def example_inputs():
-    return empty(32, 64, 112, 112)
-""",
-            "hard swish",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(512, 2048), nn.Mish(), nn.Linear(2048, 512))
-
-
-def example_inputs():
-    return empty(16384, 512)
-""",
-            "after a linear layer",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    layers = [nn.ReLU, nn.SiLU, nn.GELU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.ReLU6]
-    blocks = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), layer()) for layer in layers]
-    return nn.Sequential(*blocks)
-
-
-def example_inputs():
-    return empty(16, 64, 112, 112)
-""",
-            "all on the list; ReLU6 is a clipped ReLU",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.MaxPool2d(2), nn.LeakyReLU(0.1), nn.Conv2d(64, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(16, 64, 112, 112)
-""",
-            "follows no product",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 256, 1), nn.Hardswish(), nn.Conv2d(256, 64, 1))
-
-
-def example_inputs():
-    return empty(32, 64, 112, 112)
-""",
-            "torch.compile fuses any activation",
-            {"compiled": True},
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.compiled:
@@ -168,7 +67,7 @@ def example_inputs():
                 found.setdefault(op.name, []).append(op)
         for name, ops in found.items():
             concerned = indices_of(ops)
-            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
+            if not worth_saying_unpriced(context, concerned):
                 continue
             shares = share_percent(context, concerned)
             first = costliest(context, ops)

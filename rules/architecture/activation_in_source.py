@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.analysis.activations import NOT_FUSABLE
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, words
 from tclint.source.source_rule import SourceRule
@@ -82,75 +82,6 @@ class ActivationNotFusableInSource(SourceRule):
                 ),
                 identity=kind,
             )
-
-    valid = (
-        Example(
-            source="""\
-from torch import nn
-
-net = nn.Sequential(
-    nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.SiLU(), nn.Conv2d(8, 8, 3), nn.GELU(),
-    nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.LeakyReLU(0.1),
-)
-""",
-            note="cuDNN's own; one after a pooling",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-net = torch.compile(nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.1)))
-""",
-            note="compiled: fused all the same",
-        ),
-        Example(
-            source="""\
-from torch import nn
-from layers import Conv2d
-
-net = nn.Sequential(Conv2d(3, 8, 3), nn.LeakyReLU(0.1))
-""",
-            note="after a layer that is not torch's",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch import nn
-
-def block(channels):
-    return nn.Sequential(nn.Conv2d(channels, channels, 3), nn.BatchNorm2d(channels), nn.LeakyReLU(0.1))
-""",
-            note="after a norm",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Head(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(512, 512)
-        self.second = nn.Linear(512, 10)
-        self.mish = nn.Mish()
-
-    def forward(self, x):
-        x = self.mish(self.first(x))
-        return self.second(x)
-""",
-            note="called in forward",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-layers = [nn.Conv2d(3, 64, 4, 2, 1), nn.PReLU(), nn.Conv2d(64, 64, 4, 2, 1), nn.PReLU()]
-net = nn.Sequential(*layers)
-""",
-            note="two of a kind, in a list of layers: one finding",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ActivationNotFusableInSource,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import contains, has_star, is_test_path, keyword, names_in, unplaced
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -78,93 +78,6 @@ class MhaNeedWeights(SourceRule):
                     fix=Fix("Pass need_weights=False."),
                     identity=f"{function.qualified_name}:{name}",
                 )
-
-    valid = (
-        Example(
-            source="""\
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attn = nn.MultiheadAttention(512, 8)
-
-    def forward(self, x):
-        out, _ = self.attn(x, x, x, need_weights=False)
-        return out
-""",
-            note="not computed",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attn = nn.MultiheadAttention(512, 8)
-
-    def forward(self, x):
-        out, weights = self.attn(x, x, x)
-        return out, weights
-""",
-            note="used",
-        ),
-        Example(
-            source="""\
-from mylib import MultiheadAttention
-
-class Block:
-    def __init__(self):
-        self.attn = MultiheadAttention(512, 8)
-
-    def forward(self, x):
-        return self.attn(x, x, x)[0]
-""",
-            note="another library's layer",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attn = nn.MultiheadAttention(512, 8, batch_first=True)
-
-    def forward(self, x):
-        out, _ = self.attn(x, x, x)
-        return x + out
-""",
-            note="the second result goes to _",
-        ),
-        Example(
-            source="""\
-import torch.nn as nn
-
-class Layer(nn.Module):
-    def __init__(self, d_model):
-        super().__init__()
-        self.self_attn = nn.MultiheadAttention(d_model, 8)
-
-    def forward(self, x, mask=None):
-        x = x + self.self_attn(x, x, x, attn_mask=mask)[0]
-        return x
-""",
-            note="only the first result is taken",
-        ),
-        Example(
-            source="""\
-import torch
-
-attention = torch.nn.MultiheadAttention(512, 8)
-context, _unused = attention(query, key, value)
-""",
-            note="a name that says so",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (MhaNeedWeights,)

@@ -8,29 +8,9 @@ from tclint.analysis.gradient_order import sending_order
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Effect, Finding, Fix, Location
-from tclint.core.rule import Example
 
 _WORTH_SAYING = 0.1
 """Of the backward pass, that a gradient waits on average: what is left to hide the exchange behind."""
-
-_HEAD = """
-from torch import empty, nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-"""
-_TAIL = """
-
-def build_model():
-    return Model()
-
-
-def example_inputs():
-    return empty(4096, 1024)
-"""
-_DDP = {"find_unused_parameters": True}
 
 
 class ConstructorOrder(GraphRule):
@@ -75,92 +55,6 @@ class ConstructorOrder(GraphRule):
     sources = (
         "PyTorch Performance Tuning Guide, Match the order of layers in constructors and during execution",
         "PyTorch, torch/csrc/distributed/c10d/reducer.cpp",
-    )
-    invalid = (
-        Example(
-            _HEAD
-            + """
-        self.head = nn.Linear(1024, 1024)
-        self.body = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)])
-        self.stem = nn.Linear(1024, 1024)
-
-    def forward(self, x):
-        return self.head(self.body(self.stem(x)))
-"""
-            + _TAIL,
-            "the first layer is registered last, and its gradient comes last",
-            _DDP,
-        ),
-        Example(
-            _HEAD
-            + """
-        self.blocks = nn.ModuleList([nn.Linear(1024, 1024) for _ in range(16)])
-
-    def forward(self, x):
-        for block in reversed(self.blocks):
-            x = block(x).relu()
-        return x
-"""
-            + _TAIL,
-            "the layers run in reverse",
-            _DDP,
-        ),
-        Example(
-            _HEAD
-            + """
-        self.decoder = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
-        self.encoder = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
-
-    def forward(self, x):
-        return self.decoder(self.encoder(x))
-"""
-            + _TAIL,
-            "the decoder is registered before the encoder",
-            _DDP,
-        ),
-    )
-    valid = (
-        Example(
-            _HEAD
-            + """
-        self.stem = nn.Linear(1024, 1024)
-        self.body = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)])
-        self.head = nn.Linear(1024, 1024)
-
-    def forward(self, x):
-        return self.head(self.body(self.stem(x)))
-"""
-            + _TAIL,
-            "registered as they run",
-            _DDP,
-        ),
-        Example(
-            _HEAD
-            + """
-        self.decoder = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
-        self.encoder = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
-
-    def forward(self, x):
-        return self.decoder(self.encoder(x))
-"""
-            + _TAIL,
-            "without find_unused_parameters DDP sorts its buckets itself",
-        ),
-        Example(
-            _HEAD
-            + """
-        self.norms = nn.ModuleList([nn.LayerNorm(1024) for _ in range(16)])
-        self.layers = nn.ModuleList([nn.Linear(1024, 1024) for _ in range(16)])
-
-    def forward(self, x):
-        for layer, norm in zip(self.layers, self.norms):
-            x = norm(layer(x))
-        return x
-"""
-            + _TAIL,
-            "the norms' few bytes fill no bucket that anything waits for",
-            _DDP,
-        ),
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ from tclint.analysis.op_dims import convolutions
 from tclint.analysis.sharing import share_finding
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 from tclint.graph.ops.spec import itemsize_bytes
 
@@ -51,95 +50,6 @@ class Conv3dLimits(GraphRule):
     confidence = "low"
     enabled_by_default = False
     sources = ("NVIDIA cuDNN Developer Guide 8.x, 3-D convolutions",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv3d(32, 32, 3, padding=2, dilation=2) for _ in range(2)])
-
-
-def example_inputs():
-    return empty(2, 32, 32, 64, 64)
-""",
-            "dilated",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv3d(8, 32, (65, 1, 1), padding=(32, 0, 0)), nn.ReLU())
-
-
-def example_inputs():
-    return empty(2, 8, 128, 32, 32)
-""",
-            "65 taps along one side",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv3d(64, 64, 3, padding=1), nn.ReLU())
-
-
-def example_inputs():
-    return empty(2, 64, 160, 256, 256)
-""",
-            "tensors above 2 GB",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv3d(32, 32, 3, padding=1) for _ in range(2)])
-
-
-def example_inputs():
-    return empty(2, 32, 32, 64, 64)
-""",
-            "within every limit",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv2d(32, 32, 3, padding=2, dilation=2) for _ in range(2)])
-
-
-def example_inputs():
-    return empty(8, 32, 128, 128)
-""",
-            "2-D",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv3d(32, 32, 3, padding=2, dilation=2) for _ in range(2)])
-
-
-def example_inputs():
-    return empty(2, 32, 32, 64, 64)
-""",
-            "dilation matters in backward only",
-            {"mode": "infer"},
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         outside = {

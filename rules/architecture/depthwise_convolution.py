@@ -16,6 +16,7 @@ from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
     layers_take,
+    limiters,
     rounded,
     sentence,
     share_percent,
@@ -26,7 +27,6 @@ from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops import Graph, Op
 
 _EARLY_STRIDE = 4
@@ -70,150 +70,6 @@ class DepthwiseConv(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def separable(inputs, outputs):
-    depthwise = nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs, bias=False)
-    pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
-    return nn.Sequential(depthwise, nn.BatchNorm2d(inputs), nn.ReLU(), pointwise)
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1, bias=False), separable(32, 64), separable(64, 64))
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "separable convolutions at half the resolution",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    expand = nn.Conv2d(24, 144, 1, bias=False)
-    depthwise = nn.Conv2d(144, 144, 5, padding=2, groups=144, bias=False)
-    project = nn.Conv2d(144, 24, 1, bias=False)
-    return nn.Sequential(nn.Conv2d(3, 24, 3, 2, 1, bias=False), expand, depthwise, project)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "an inverted bottleneck",
-        ),
-        Example(
-            """
-from torch import channels_last, empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 64, 3, 2, 1, bias=False)
-    body = [nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False) for _ in range(3)]
-    return nn.Sequential(stem, *body).to(memory_format=channels_last)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224).to(memory_format=channels_last)
-""",
-            "3x3 at half the resolution, in channels_last",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1, bias=False), nn.Conv2d(64, 64, 3, padding=1, bias=False))
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "dense",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 512, 16, stride=16)
-    depthwise = nn.Conv2d(512, 512, 3, padding=1, groups=512, bias=False)
-    return nn.Sequential(stem, depthwise, nn.Conv2d(512, 512, 1, bias=False))
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "a late stage: 14 x 14",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 96, 4, stride=4)
-    return nn.Sequential(stem, *[nn.Conv2d(96, 96, 7, padding=3, groups=96) for _ in range(3)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "dense 7x7 convolutions of 96 channels are slower on a V100",
-            {"gpus": ("v100",)},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 8, 3, 2, 1, bias=False)
-    depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
-    body = [nn.Conv2d(c, 2048, 3, 2, 1, bias=False) for c in (8, 2048, 2048)]
-    return nn.Sequential(stem, depthwise, *body)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "early, but a small part of the step",
-        ),
-        Example(
-            """
-from torch import empty, nn, ones
-
-
-class Blur(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.register_buffer("filter", ones(channels, 1, 3, 3) / 9)
-
-    def forward(self, x):
-        return nn.functional.conv2d(x, self.filter, padding=1, groups=x.shape[1])
-
-
-def build_model():
-    stem = nn.Conv2d(3, 64, 3, 2, 1, bias=False)
-    return nn.Sequential(stem, *[Blur(64) for _ in range(3)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "a fixed filter",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
@@ -225,7 +81,9 @@ def example_inputs():
             for op in convolutions(context.graph)
             if is_depthwise(op) and _is_early(op, image) and _weight_name(op) in learned
         ]
-        for ops in by_line(op for op in early if _is_memory_limited(op, context)).values():
+        for ops in by_line(
+            op for op in early if "memory" in limiters(context, op, products_only=True)
+        ).values():
             concerned = indices_of(ops)
             if not worth_pricing(context, concerned):
                 continue
@@ -283,13 +141,6 @@ def _is_early(op: Op, image_positions: int) -> bool:
         return False
     reach = prod(shape[2:]) * int(_EARLY_STRIDE ** (len(shape) - 2))
     return reach >= image_positions > 0
-
-
-def _is_memory_limited(op: Op, context: GraphContext) -> bool:
-    estimates = (context.estimate(scenario) for scenario in context.scenarios)
-    return any(
-        row.limiter == "memory" for estimate in estimates for row in estimate.rows_of(op.index) if row.flops
-    )
 
 
 RULES = (DepthwiseConv,)

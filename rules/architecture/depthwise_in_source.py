@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Collection, Function, Literal, render
@@ -85,78 +85,6 @@ class DepthwiseConvInSource(SourceRule):
             ),
             identity="depthwise",
         )
-
-    valid = (
-        Example(
-            source="""\
-from torch import nn
-
-net = nn.Sequential(nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3, groups=1), nn.Conv2d(64, 128, 3, groups=8))
-""",
-            note="dense, and in groups of several channels",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-def conv(channels, groups):
-    return nn.Conv2d(channels, channels, 3, groups=groups)
-""",
-            note="groups that are chosen at run time",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-def large(width, size):
-    return nn.Conv2d(width, width, 31, groups=width), nn.Conv2d(width, width, size, groups=width)
-""",
-            note="a kernel so large that arithmetic limits it, and one of unknown size",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-first = nn.Conv2d(1, 8, 3, groups=1)
-second = nn.ConvTranspose2d(8, 8, 2, groups=8)
-""",
-            note="one channel; a transposed convolution, which only widens",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch import nn
-
-def separable(channels, outputs):
-    return nn.Sequential(
-        nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False),
-        nn.Conv2d(channels, outputs, 1, bias=False),
-    )
-""",
-            note="a separable convolution",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.mix = nn.Conv2d(width, width, kernel_size=7, padding=3, groups=width)
-        self.up = nn.Linear(width, 4 * width)
-""",
-            note="as in ConvNeXt",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-net = nn.Sequential(nn.Conv1d(96, 96, 5, groups=96), nn.Conv1d(96, 96, 5, groups=96))
-""",
-            note="two with numbers: one finding",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (DepthwiseConvInSource,)

@@ -7,15 +7,12 @@ from math import prod
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import indices_of, largest_share_percent
+from tclint.analysis.layers import indices_of, limiters, worth_saying_unpriced
 from tclint.analysis.sharing import share_finding
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 _EARLY_STRIDE = 4
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: every network pools once after its stem."""
 
 
 class EarlyStageExtras(GraphRule):
@@ -52,132 +49,6 @@ class EarlyStageExtras(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-class SqueezeExcite(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.scale = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 8, 1), nn.ReLU(), nn.Conv2d(8, channels, 1),
-            nn.Sigmoid(),
-        )
-
-    def forward(self, x):
-        return x * self.scale(x)
-
-
-def build_model():
-    blocks = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), SqueezeExcite(64)) for _ in range(2)]
-    return nn.Sequential(nn.Conv2d(3, 64, 3, stride=2, padding=1), *blocks)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "squeeze-and-excite at 112 x 112",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    blocks = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.AvgPool2d(3, 1, 1)) for _ in range(3)]
-    return nn.Sequential(nn.Conv2d(3, 64, 3, stride=2, padding=1), *blocks)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "pooling in every block",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Block(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-        self.norm = nn.LayerNorm(channels)
-
-    def forward(self, x):
-        return self.norm(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 4, stride=4), *[Block(64) for _ in range(3)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "layer norm over the channels of 56 x 56 images",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = [nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    return nn.Sequential(*stem, *[nn.Conv2d(64, 64, 3, padding=1) for _ in range(16)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "one pooling after the stem",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class SqueezeExcite(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.scale = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 32, 1), nn.ReLU(), nn.Conv2d(32, channels, 1),
-            nn.Sigmoid(),
-        )
-
-    def forward(self, x):
-        return x * self.scale(x)
-
-
-def build_model():
-    late = [nn.Sequential(nn.Conv2d(512, 512, 3, padding=1), SqueezeExcite(512)) for _ in range(2)]
-    return nn.Sequential(nn.Conv2d(3, 512, 16, stride=16), *late)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "late: 14 x 14",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(2)])
-
-
-def example_inputs():
-    return empty(16, 512, 512)
-""",
-            "layer norms of a transformer are no stage of a network on images",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         image = max((prod(s.shape[2:]) for s in context.graph.inputs if len(s.shape) == 4), default=0)
@@ -187,14 +58,10 @@ def example_inputs():
             early = [
                 op
                 for op in ops
-                if _positions(op) * _EARLY_STRIDE**2 >= image and _is_memory_limited(op, context)
+                if _positions(op) * _EARLY_STRIDE**2 >= image and "memory" in limiters(context, op)
             ]
             concerned = indices_of(early)
-            if (
-                not early
-                or largest_share_percent(context, concerned)
-                < _WORTH_SAYING * context.settings.min_gain_percent
-            ):
+            if not early or not worth_saying_unpriced(context, concerned):
                 continue
             yield share_finding(
                 self,
@@ -209,12 +76,6 @@ def example_inputs():
                 others=f"another early {what} operator",
                 identity=what,
             )
-
-
-def _is_memory_limited(op: Op, context: GraphContext) -> bool:
-    """On some GPU; a small image's operators wait for their launch, whatever the stage."""
-    estimates = (context.estimate(scenario) for scenario in context.scenarios)
-    return any(row.limiter == "memory" for found in estimates for row in found.rows_of(op.index))
 
 
 def _positions(op: Op) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Literal, render
@@ -100,74 +100,6 @@ class GroupedConvShapeInSource(SourceRule):
                     identity=identity if seen[identity] == 1 else f"{identity}:{seen[identity]}",
                 )
 
-    valid = (
-        Example(
-            source="""\
-from torch import nn
-
-conv = nn.Conv2d(256, 256, 3, padding=1, groups=32)
-""",
-            note="ResNeXt's 8 per group",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-conv = nn.Conv2d(100, 100, 3, groups=100)
-multiplied = nn.Conv2d(100, 200, 3, groups=100)
-plain = nn.Conv2d(100, 100, 3, groups=1)
-""",
-            note="depthwise, or not grouped",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-def conv(width, groups=10, heads=3):
-    return nn.Conv2d(240, 240, 3, groups=groups), nn.Conv2d(width, width, 3, groups=3 * heads)
-""",
-            note="chosen at run time",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-blur = nn.Conv2d(6, 6, 3, groups=2)
-""",
-            note="too small to matter",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch import nn
-
-conv = nn.Conv2d(240, 240, 3, padding=1, groups=10)
-""",
-            note="24 channels per group",
-        ),
-        Example(
-            source="""\
-import torch
-
-conv = torch.nn.Conv2d(128, 256, kernel_size=3, groups=8)
-""",
-            note="16 in, 32 out per group: not equal",
-        ),
-        Example(
-            source="""\
-from torch.nn import Conv2d
-
-CHANNELS = 144
-
-class Block:
-    def __init__(self):
-        self.conv = Conv2d(CHANNELS, CHANNELS, 3, groups=3)
-""",
-            note="the number of channels is fine, but 48 per group is not",
-        ),
-    )
-
 
 RULES: tuple[type[Rule], ...] = (GroupedConvShapeInSource,)
 
@@ -189,5 +121,5 @@ def _number(context: SourceContext, function: Function, value: Expression | None
     if value is None or (isinstance(value, Literal) and not isinstance(value.value, int)):
         return None
     possible = context.resolver.evaluate(function, value)
-    number = possible.values[0] if possible.certain else None
+    number = possible.only
     return number if isinstance(number, int) and not isinstance(number, bool) else None

@@ -10,24 +10,19 @@ from tclint.analysis.layers import (
     by_line,
     costliest,
     indices_of,
-    largest_share_percent,
     layers_take,
     rounded,
     sentence,
     share_percent,
+    worth_saying_unpriced,
 )
 from tclint.analysis.op_dims import convolutions, groups_of
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
-
-
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: what other groups gain has no price."""
 
 
 class GroupedConvShape(GraphRule):
@@ -62,100 +57,6 @@ class GroupedConvShape(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA cuDNN Developer Guide 8.3, grouped convolutions",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 240, 3, stride=4, padding=1)
-    return nn.Sequential(stem, *[nn.Conv2d(240, 240, 3, padding=1, groups=10) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "24 channels per group",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 128, 3, stride=4, padding=1)
-    return nn.Sequential(stem, *[nn.Conv2d(c, c * 2, 3, padding=1, groups=8) for c in (128, 256)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "16 in, 32 out per group: not equal",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 144, 3, stride=4, padding=1)
-    return nn.Sequential(stem, *[nn.Conv2d(144, 144, 3, padding=1, groups=3) for _ in range(2)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "the number of channels is fine, but 48 per group is not",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 256, 3, stride=4, padding=1)
-    return nn.Sequential(stem, *[nn.Conv2d(256, 256, 3, padding=1, groups=32) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "ResNeXt's 8 per group",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 100, 3, stride=4, padding=1)
-    return nn.Sequential(stem, *[nn.Conv2d(100, 100, 3, padding=1, groups=100) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "depthwise",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 100, 3, stride=4, padding=1)
-    return nn.Sequential(stem, *[nn.Conv2d(100, 100, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "not grouped",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
@@ -163,7 +64,7 @@ def example_inputs():
         outside = [op for op in convolutions(context.graph) if not _has_grouped_kernel(op)]
         for ops in by_line(outside).values():
             concerned = indices_of(ops)
-            if largest_share_percent(context, concerned) < _WORTH_SAYING * context.settings.min_gain_percent:
+            if not worth_saying_unpriced(context, concerned):
                 continue
             shares = share_percent(context, concerned)
             widths = sorted({_group_width(op) for op in ops})

@@ -10,7 +10,6 @@ from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import gain_phrase, rounded, share_phrase
 from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops.op import GEMM_KINDS
 
 _LARGER_BATCH = 4
@@ -52,100 +51,6 @@ class LatencyBoundLayers(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Matrix Multiplication Background User's Guide, performance limiters",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    blocks = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU()) for _ in range(12)]
-    return nn.Sequential(*blocks)
-
-
-def example_inputs():
-    return empty(16, 256)
-""",
-            "many small layers on 16 rows",
-            {"mode": "infer"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    body = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(8)]
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *body)
-
-
-def example_inputs():
-    return empty(1, 3, 32, 32)
-""",
-            "one small image",
-            {"mode": "infer"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.TransformerEncoderLayer(128, 4, 512, batch_first=True) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(1, 32, 128)
-""",
-            "a short sequence through a small transformer",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    blocks = [nn.Sequential(nn.Linear(1024, 1024), nn.LayerNorm(1024), nn.GELU()) for _ in range(12)]
-    return nn.Sequential(*blocks)
-
-
-def example_inputs():
-    return empty(65536, 1024)
-""",
-            "enough rows",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    body = [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(8)]
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *body)
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "a batch of large images",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(8192, 8192), nn.ReLU(), nn.Linear(8192, 10))
-
-
-def example_inputs():
-    return empty(16384, 8192)
-""",
-            "a small head after a large layer",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if batch_is_assumed(context) or not any(op.kind in GEMM_KINDS for op in context.graph.ops):

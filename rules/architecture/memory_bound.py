@@ -11,7 +11,6 @@ from tclint.analysis.layers import gain_phrase, indices_of, rounded, sentence, s
 from tclint.analysis.memory_bound import MOVING_KINDS, is_memory_bound
 from tclint.analysis.what_if.scenarios import compiled
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 _LAYERS = {
@@ -60,121 +59,6 @@ class MemoryBoundLayers(GraphRule):
     sources = (
         "NVIDIA Memory-Limited Layers User's Guide",
         "NVIDIA Train With Mixed Precision",
-    )
-    invalid = (
-        Example(
-            """
-from torch import channels_last, empty, nn
-
-
-class Block(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 1, bias=False)
-        self.norm = nn.BatchNorm2d(channels)
-        self.scale = nn.Conv2d(channels, channels, 1)
-
-    def forward(self, x):
-        y = nn.functional.silu(self.norm(self.conv(x)))
-        y = y * self.scale(y.mean((2, 3), keepdim=True)).sigmoid()
-        return nn.functional.avg_pool2d(x + y, 3, 1, 1)
-
-
-def build_model():
-    return nn.Sequential(*[Block(64) for _ in range(4)]).to(memory_format=channels_last)
-
-
-def example_inputs():
-    return empty(32, 64, 112, 112).to(memory_format=channels_last)
-""",
-            "squeeze-and-excite, pooling and 1x1 convolutions at high resolution",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, x):
-        return x + self.linear(self.norm(x)).sigmoid() * x.tanh()
-
-
-def build_model():
-    return nn.Sequential(*[Block(128) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(65536, 128)
-""",
-            "narrow gated layers over many rows",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    layers = [nn.LayerNorm(64), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Softmax(-1)]
-    return nn.Sequential(*layers)
-
-
-def example_inputs():
-    return empty(262144, 64)
-""",
-            "a small network on a large batch",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
-
-
-def example_inputs():
-    return empty(8192, 4096)
-""",
-            "products dominate",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
-
-
-def example_inputs():
-    return empty(32, 64, 112, 112)
-""",
-            "no products at all: not a model for Tensor Cores",
-        ),
-        Example(
-            """
-from torch import channels_last, empty, nn
-
-
-def build_model():
-    layers = []
-    for _ in range(4):
-        layers += [nn.Conv2d(256, 256, 3, padding=1, bias=False), nn.BatchNorm2d(256), nn.ReLU()]
-    return nn.Sequential(*layers).to(memory_format=channels_last)
-
-
-def example_inputs():
-    return empty(64, 256, 28, 28).to(memory_format=channels_last)
-""",
-            "convolutions wide enough to outweigh norm and activation",
-        ),
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -10,24 +10,6 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, largest_share_percent, rounded, share_percent
 from tclint.analysis.sharing import share_finding
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
-
-_INPUTS = """
-
-def example_inputs():
-    return empty(ROWS, WIDTH)
-"""
-
-
-def _stack(blocks: str, rows: int, width: int, note: str) -> Example:
-    source = f"""
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential({blocks})
-"""
-    return Example(source + _INPUTS.replace("ROWS", str(rows)).replace("WIDTH", str(width)), note)
 
 
 class PreferWide(GraphRule):
@@ -63,67 +45,6 @@ class PreferWide(GraphRule):
     confidence = "low"
     enabled_by_default = False
     sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
-    invalid = (
-        _stack(
-            "nn.Linear(64, 256), *[nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(24)], "
-            "nn.Linear(256, 10)",
-            4096,
-            64,
-            "24 layers of 256",
-        ),
-        _stack(
-            "nn.Linear(64, 192), *[nn.Sequential(nn.Linear(192, 192), nn.ReLU(), nn.Linear(192, 192)) "
-            "for _ in range(8)], nn.Linear(192, 10)",
-            8192,
-            64,
-            "blocks of two layers",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(32, 128), *[Block(128) for _ in range(12)], nn.Linear(128, 10))
-
-
-def example_inputs():
-    return empty(16384, 32)
-""",
-            "a residual stream of 128 through twelve blocks",
-        ),
-    )
-    valid = (
-        _stack(
-            "nn.Linear(64, 4096), *[nn.Sequential(nn.Linear(4096, 4096), nn.GELU()) for _ in range(8)]",
-            8192,
-            64,
-            "wide: limited by arithmetic",
-        ),
-        _stack(
-            "nn.Linear(64, 256), *[nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(2)]",
-            4096,
-            64,
-            "two blocks are no deep stack",
-        ),
-        _stack(
-            "nn.Linear(64, 512), nn.Linear(512, 256), nn.Linear(256, 128), nn.Linear(128, 64)",
-            4096,
-            64,
-            "layers of different widths are no stack",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         for stack in deep_stacks(context):

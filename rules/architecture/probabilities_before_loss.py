@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path, keyword, names_in, unplaced
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -101,73 +101,6 @@ class ProbabilitiesBeforeLoss(SourceRule):
                     fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),
                     identity=f"{function.qualified_name}:{render(event.call)}",
                 )
-
-    valid = (
-        Example(
-            source="""\
-import torch.nn.functional as F
-
-loss = F.binary_cross_entropy_with_logits(logits, labels)
-other = F.nll_loss(F.log_softmax(logits, -1), labels)
-""",
-            note="on logits; log_softmax is stable",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-with torch.no_grad():
-    metric = F.binary_cross_entropy(torch.sigmoid(logits), labels)
-""",
-            note="a metric",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-p = torch.sigmoid(logits).clamp(1e-4, 1 - 1e-4)
-loss = F.binary_cross_entropy(p, labels)
-other = F.binary_cross_entropy(probabilities, labels)
-""",
-            note="clamped on purpose; and from elsewhere",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-loss = F.binary_cross_entropy(torch.sigmoid(logits), labels)
-""",
-            note="in the call",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-criterion = nn.BCELoss()
-
-def step(model, x, y):
-    p = torch.sigmoid(model(x)).squeeze(1)
-    return criterion(p, y)
-""",
-            note="through a variable",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.nn.functional as F
-
-def loss(logits, labels):
-    return F.nll_loss(torch.log(F.softmax(logits, dim=1)), labels)
-""",
-            note="cross_entropy is the same in one stable kernel",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ProbabilitiesBeforeLoss,)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.shared_inputs import Projection, SharedInput, layers_of_one_input
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
@@ -124,140 +124,6 @@ class ProjectionsSeparateInSource(SourceRule):
             fix=Fix("Build one linear layer with all the outputs and split its result with chunk or split."),
             identity=f"{shared.function.qualified_name}:{names}",
         )
-
-    valid = (
-        Example(
-            source="""\
-from torch import nn
-
-class Attention(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.q = nn.Linear(width, width)
-        self.k = nn.Linear(width, width)
-
-    def forward(self, x):
-        return self.q(x) @ self.k(x).transpose(1, 2)
-""",
-            note="widths that are chosen at run time",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Wide(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Linear(4096, 11008)
-        self.up = nn.Linear(4096, 11008)
-
-    def forward(self, x):
-        return self.gate(x).sigmoid() * self.up(x)
-""",
-            note="wide enough to be limited by arithmetic",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Layers(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.q = nn.Linear(256, 256)
-        self.k = nn.Linear(256, 256)
-        self.a = nn.Linear(256, 256)
-        self.b = nn.Linear(256, 256, bias=False)
-        self.c = nn.Linear(256, 256)
-        self.d = nn.Linear(256, 256)
-        self.box = nn.Linear(256, 4)
-        self.score = nn.Linear(256, 1)
-
-    def cross(self, x, memory):
-        return self.q(x) @ self.k(memory).transpose(1, 2)
-
-    def forward(self, x):
-        y = self.a(x) + self.b(x)
-        x = self.c(x)
-        x = x + self.d(x) @ self.q.weight
-        return self.box(x), self.score(x), y
-""",
-            note="two inputs, one bias, a variable assigned between, small heads",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(256, 256)
-        self.second = nn.Linear(256, 256)
-
-    def forward(self, x, y):
-        return self.first(x) + self.second(x) + self.first(y)
-""",
-            note="one of them runs on something else too",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch import nn
-
-class Attention(nn.Module):
-    def __init__(self, width=256):
-        super().__init__()
-        self.q = nn.Linear(width, width)
-        self.k = nn.Linear(width, width)
-        self.v = nn.Linear(width, width)
-
-    def forward(self, x):
-        q, k, v = self.q(x), self.k(x), self.v(x)
-        return nn.functional.scaled_dot_product_attention(q, k, v)
-""",
-            note="query, key and value of a small model",
-        ),
-        Example(
-            source="""\
-import torch.nn as nn
-
-class GatedFeedForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Linear(128, 384, bias=False)
-        self.up = nn.Linear(128, 384, bias=False)
-        self.down = nn.Linear(384, 128, bias=False)
-
-    def forward(self, x):
-        gate = self.gate(x).sigmoid()
-        up = self.up(x)
-        return self.down(gate * up)
-""",
-            note="gate and up",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-HIDDEN = 192
-
-class Cell(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.reset = nn.Linear(width, width)
-        self.update = nn.Linear(width, width)
-        nn.init.orthogonal_(self.reset.weight)
-
-    def forward(self, x, h):
-        r = self.reset(x).sigmoid()
-        z = self.update(x).sigmoid()
-        return (1 - z) * h + z * (r * h).tanh()
-
-cell = Cell(HIDDEN)
-""",
-            note="the gates of a cell, of a size that the file passes",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ProjectionsSeparateInSource,)

@@ -11,18 +11,9 @@ from tclint.analysis.op_dims import leaf_ops, width_dims
 from tclint.analysis.sharing import share_finding
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Effect, Finding, GpuEffect
-from tclint.core.rule import Example
 from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Gemm
 from tclint.graph.ops.spec import itemsize_bytes
-
-_HEAD = "from torch import empty, nn\n\n\ndef build_model():\n    return nn.Sequential("
-_TAIL = ")\n\n\ndef example_inputs():\n    return empty("
-
-
-def _example(layers: str, inputs: str, note: str, **settings: object) -> Example:
-    return Example(f"\n{_HEAD}{layers}{_TAIL}{inputs})\n", note, settings)
-
 
 _SPARSE_TILES = {"float16": (32, 64), "bfloat16": (32, 64), "float32": (32, 32)}
 """By dtype: rows and columns of a weight, torch.sparse semi-structured tensors on CUTLASS kernels."""
@@ -62,24 +53,6 @@ class Sparse24Shape(GraphRule):
     confidence = "low"
     enabled_by_default = False
     sources = ("PyTorch, torch/sparse/semi_structured.py, shape constraints",)
-    invalid = (
-        _example("nn.Linear(1024, 1000), nn.ReLU(), nn.Linear(1000, 1024)", "4096, 1024", "1000 by 1024"),
-        _example("*[nn.Linear(1040, 1040) for _ in range(4)]", "4096, 1040", "1040 is no multiple of 64"),
-        _example(
-            "nn.Linear(1024, 4112), nn.ReLU(), nn.Linear(4112, 1024)",
-            "4096, 1024",
-            "4112 rows",
-            precision="tf32",
-            gpus=("a100",),
-        ),
-    )
-    valid = (
-        _example("nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)", "4096, 1024", "eligible"),
-        _example(
-            "nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "V100 has no sparse kernels", gpus=("v100",)
-        ),
-        _example("nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 10)", "4096, 1024", "classes"),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         facts = PRECISION_FACTS[context.settings.precision]

@@ -10,7 +10,6 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, indices_of, worth_pricing
 from tclint.analysis.sharing import share_finding
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 
 _HIGH_RESOLUTION = 256 * 256
 """Positions from which on an image is large: the edge of a quarter of a megapixel."""
@@ -50,97 +49,6 @@ class UpsampleHires(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    up = nn.Upsample(scale_factor=2)
-    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), up, nn.Conv2d(64, 3, 3, padding=1))
-
-
-def example_inputs():
-    return empty(4, 64, 256, 256)
-""",
-            "64 channels interpolated to 512 x 512",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    up = nn.Upsample(scale_factor=2, mode="bilinear")
-    return nn.Sequential(nn.Conv2d(32, 128, 3, padding=1), up, nn.Conv2d(128, 32, 1))
-
-
-def example_inputs():
-    return empty(4, 32, 256, 256)
-""",
-            "bilinear",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 256, 3, padding=1), nn.PixelShuffle(2), nn.Conv2d(64, 64, 1))
-
-
-def example_inputs():
-    return empty(4, 64, 256, 256)
-""",
-            "a wide pixel shuffle",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    body = [nn.Conv2d(256, 256, 3, padding=1) for _ in range(8)]
-    return nn.Sequential(*body, nn.Conv2d(256, 12, 3, padding=1), nn.PixelShuffle(2))
-
-
-def example_inputs():
-    return empty(4, 256, 256, 256)
-""",
-            "a narrow last layer: twelve channels",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Upsample(scale_factor=2))
-
-
-def example_inputs():
-    return empty(4, 64, 14, 14)
-""",
-            "small images",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ConvTranspose2d(64, 64, 2, stride=2))
-
-
-def example_inputs():
-    return empty(4, 64, 256, 256)
-""",
-            "a transposed convolution computes",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         large = [

@@ -13,7 +13,6 @@ from tclint.analysis.op_dims import leaf_ops
 from tclint.analysis.sharing import share_finding
 from tclint.analysis.widths.alignment import round_up
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.ops import Op
 
@@ -66,145 +65,6 @@ class ExpertTokens(GraphRule):
         "NVIDIA Transformer Engine, quantized and grouped matrix products",
         "NVIDIA Linear/Fully-Connected Layers User's Guide, batch size",
     )
-    invalid = (
-        Example(
-            """
-from torch import empty, nn, zeros_like
-
-
-class Mixture(nn.Module):
-    def __init__(self, width, experts):
-        super().__init__()
-        self.router = nn.Linear(width, experts)
-        self.experts = nn.ModuleList([nn.Linear(width, width) for _ in range(experts)])
-
-    def forward(self, x):
-        choice = self.router(x).argmax(-1)
-        out = zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            rows = (choice == number).nonzero().squeeze(-1)
-            out = out.index_add(0, rows, expert(x[rows]))
-        return out
-
-
-def build_model():
-    return Mixture(1024, 16)
-
-
-def example_inputs():
-    return empty(1024, 1024)
-""",
-            "64 tokens for each of 16 experts",
-        ),
-        Example(
-            """
-from torch import bmm, empty, nn
-
-
-class Batched(nn.Module):
-    def __init__(self, experts, width, hidden):
-        super().__init__()
-        self.up = nn.Parameter(empty(experts, width, hidden))
-        self.down = nn.Parameter(empty(experts, hidden, width))
-
-    def forward(self, x):
-        return bmm(bmm(x, self.up).relu(), self.down)
-
-
-def build_model():
-    return Batched(32, 1024, 4096)
-
-
-def example_inputs():
-    return empty(32, 48, 1024)
-""",
-            "a capacity of 48 tokens",
-        ),
-        Example(
-            """
-from torch import bmm, empty, nn
-
-
-class Batched(nn.Module):
-    def __init__(self, experts, width, hidden):
-        super().__init__()
-        self.up = nn.Parameter(empty(experts, width, hidden))
-        self.down = nn.Parameter(empty(experts, hidden, width))
-
-    def forward(self, x):
-        return bmm(bmm(x, self.up).relu(), self.down)
-
-
-def build_model():
-    return Batched(8, 512, 2048)
-
-
-def example_inputs():
-    return empty(8, 1000, 512)
-""",
-            "a capacity of 1000 tokens, in fp8",
-            {"quantized": "fp8", "gpus": ("h100",)},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import bmm, empty, nn
-
-
-class Batched(nn.Module):
-    def __init__(self, experts, width, hidden):
-        super().__init__()
-        self.up = nn.Parameter(empty(experts, width, hidden))
-        self.down = nn.Parameter(empty(experts, hidden, width))
-
-    def forward(self, x):
-        return bmm(bmm(x, self.up).relu(), self.down)
-
-
-def build_model():
-    return Batched(8, 512, 2048)
-
-
-def example_inputs():
-    return empty(8, 1024, 512)
-""",
-            "1024 tokens each",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
-
-
-def example_inputs():
-    return empty(64, 1024)
-""",
-            "layers one after the other are no experts",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Attention(nn.Module):
-    def forward(self, q, k):
-        return (q @ k.transpose(1, 2)).softmax(-1) @ k
-
-
-def build_model():
-    return Attention()
-
-
-def example_inputs():
-    return empty(64, 60, 64), empty(64, 60, 64)
-""",
-            "batched products of activations",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         is_fp8 = "fp8" in (context.settings.quantized, context.settings.precision)
@@ -239,7 +99,7 @@ def example_inputs():
                 + (f", fewer than {_FEW_TOKENS}" if few else f", no multiple of {multiple}")
                 + gain,
                 effect=effect,
-                advice="Give each expert more tokens (larger batch, fewer experts on a GPU)"
+                advice="Give each expert more tokens (larger batch, fewer experts on a GPU)."
                 if few
                 else f"Choose a capacity that is a multiple of {max(multiple, _LIKED)}.",
                 evidence={"tokens": tokens},

@@ -24,7 +24,6 @@ from tclint.analysis.what_if.scenarios import channels_last
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 
@@ -63,106 +62,6 @@ class FirstLayerC3(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Convolutional Layers User's Guide, Channels In and Out",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-    return nn.Sequential(stem, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-
-
-def example_inputs():
-    return empty(64, 3, 224, 224)
-""",
-            "the stem of a residual network",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 32, 3, stride=2, padding=1)
-        self.body = nn.Conv2d(32, 64, 3, stride=2, padding=1)
-
-    def forward(self, images):
-        return self.body(self.stem((images - 0.45) / 0.225).relu())
-
-
-def build_model():
-    return Model()
-
-
-def example_inputs():
-    return empty(64, 3, 256, 256)
-""",
-            "images that the model normalises first",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(1, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-
-
-def example_inputs():
-    return empty(8, 1, 512, 512)
-""",
-            "slices of one channel, as in medical imaging",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(4, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-
-
-def example_inputs():
-    return empty(64, 4, 224, 224)
-""",
-            "padded to four channels",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 3, 3, padding=1), nn.Conv2d(3, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(16, 64, 64, 64)
-""",
-            "three channels in the middle are no first layer",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    stem = nn.Conv2d(3, 512, 16, stride=16)
-    return nn.Sequential(stem, *[nn.Conv2d(c, 4096, 3, padding=1) for c in (512, 4096, 4096)])
-
-
-def example_inputs():
-    return empty(32, 3, 224, 224)
-""",
-            "a patch embedding that costs next to nothing",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:

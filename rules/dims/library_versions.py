@@ -10,7 +10,6 @@ from tclint.analysis.layers import indices_of, worth_pricing
 from tclint.analysis.sharing import share_finding
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 from tclint.graph.lowering.work import Convolution, Gemm, Work
 from tclint.graph.ops import Op
 
@@ -51,100 +50,6 @@ class AlignmentRequired(GraphRule):
     level = "warning"
     confidence = "high"
     sources = ("NVIDIA Matrix Multiplication Background User's Guide, Table 1",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "a width of 1001",
-            {"cuda": "10.2", "gpus": ("v100",)},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
-
-
-def example_inputs():
-    return empty(4097, 1024)
-""",
-            "rows count, too",
-            {"cuda": "10.2", "gpus": ("v100",)},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 60, 3, padding=1), nn.ReLU(), nn.Conv2d(60, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(16, 3, 64, 64)
-""",
-            "60 channels",
-            {"cudnn": "7.6.2", "gpus": ("v100",)},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 1008), nn.ReLU(), nn.Linear(1008, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "aligned",
-            {"cuda": "10.2", "gpus": ("v100",)},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "CUDA 11.8 needs no alignment",
-            {"cuda": "11.8", "cudnn": "8.6"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "fp32 has no Tensor Cores to miss",
-            {"cuda": "10.2", "precision": "fp32"},
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         settings = context.settings

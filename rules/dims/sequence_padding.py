@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted
@@ -82,78 +82,6 @@ class SequencePad(SourceRule):
                 fix=Fix("Pass pad_to_multiple_of=8 (64 for A100 and newer)."),
                 identity=f"{called.function.qualified_name}:{last}",
             )
-
-    valid = (
-        Example(
-            source="""\
-from transformers import DataCollatorWithPadding, TrainingArguments
-
-arguments = TrainingArguments("out", fp16=True)
-collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
-""",
-            note="a multiple of 8",
-        ),
-        Example(
-            source="""\
-from transformers import DataCollatorWithPadding, TrainingArguments
-
-arguments = TrainingArguments("out")
-collator = DataCollatorWithPadding(tokenizer)
-""",
-            note="float32",
-        ),
-        Example(
-            source="""\
-from transformers import DataCollatorWithPadding, TrainingArguments
-
-arguments = TrainingArguments("out", bf16=True)
-encoded = tokenizer(texts, padding="max_length", max_length=512, truncation=True)
-collator = DataCollatorWithPadding(tokenizer)
-""",
-            note="all sequences have one length",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from transformers import DataCollatorWithPadding, TrainingArguments
-
-arguments = TrainingArguments("out", fp16=True)
-collator = DataCollatorWithPadding(tokenizer)
-""",
-            note="fp16",
-        ),
-        Example(
-            source="""\
-from accelerate import Accelerator
-from transformers import DataCollatorForSeq2Seq
-
-accelerator = Accelerator(mixed_precision="bf16")
-collator = DataCollatorForSeq2Seq(tokenizer, model=model)
-""",
-            note="through Accelerate",
-        ),
-        Example(
-            source="""\
-import transformers
-
-def main():
-    args = transformers.Seq2SeqTrainingArguments(output_dir="out", bf16=True)
-    data_collator = transformers.DataCollatorForTokenClassification(tokenizer)
-""",
-            note="in a function",
-        ),
-        Example(
-            source="""\
-import torch
-from transformers import DataCollatorWithPadding, TrainingArguments
-
-arguments = TrainingArguments("out", fp16=torch.cuda.is_available())
-collator = DataCollatorWithPadding(tokenizer=tokenizer)
-""",
-            note="wherever there is a GPU",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (SequencePad,)

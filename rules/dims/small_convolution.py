@@ -8,18 +8,22 @@ from math import prod
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, largest_share_percent, worth_pricing
+from tclint.analysis.layers import (
+    by_line,
+    gain_phrase,
+    indices_of,
+    limiters,
+    worth_pricing,
+    worth_saying_unpriced,
+)
 from tclint.analysis.op_dims import convolutions, groups_of, width_dims
 from tclint.analysis.sharing import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
 from tclint.core.finding import Effect, Finding
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 _FEWEST_CHANNELS = 32
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: what a wider layer gains has no price."""
 _SMALL_PRODUCT = 128
 """Edge of an ordinary tile: a product with a smaller side fills no tile in that direction."""
 
@@ -67,103 +71,13 @@ class FewChannels(GraphRule):
     confidence = "low"
     enabled_by_default = False
     sources = ("NVIDIA cuDNN Developer Guide, Tensor Core recommendations",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "16 channels at full resolution",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    blocks = [nn.Conv2d(24, 24, 3, padding=1, bias=False) for _ in range(4)]
-    return nn.Sequential(nn.Conv2d(3, 24, 3, padding=1), *blocks)
-
-
-def example_inputs():
-    return empty(8, 3, 64, 64)
-""",
-            "24 channels in a loop",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv3d(8, 8, 3, padding=1))
-
-
-def example_inputs():
-    return empty(2, 1, 32, 64, 64)
-""",
-            "volumes",
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "the image's three channels are no choice",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 21, 1))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "21 classes",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1, groups=4))
-
-
-def example_inputs():
-    return empty(8, 3, 128, 128)
-""",
-            "channels per group belong to another rule",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
             return
         few = [op for op in _dense(context) if self._chosen(op, context)]
         for ops in by_line(few).values():
-            least = _WORTH_SAYING * context.settings.min_gain_percent
-            if largest_share_percent(context, indices_of(ops)) < least:
+            if not worth_saying_unpriced(context, indices_of(ops)):
                 continue
             channels = sorted({size for op in ops for size in self._chosen(op, context)})
             yield share_finding(
@@ -221,104 +135,16 @@ class SmallConvolution(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Convolutional Layers User's Guide, implicit GEMM",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv2d(512, 512, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(1, 512, 7, 7)
-""",
-            "49 positions of one image",
-            {"mode": "infer"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv1d(4096, 4096, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(2, 4096, 20)
-""",
-            "a short sequence",
-            {"mode": "infer"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(256, 1024, 3, padding=1), nn.ReLU(), nn.Conv2d(1024, 256, 3, padding=1))
-
-
-def example_inputs():
-    return empty(2, 256, 5, 5)
-""",
-            "the last maps of a detector",
-            {"mode": "infer"},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv2d(512, 512, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(64, 512, 7, 7)
-""",
-            "3136 rows",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(1, 64, 256, 256)
-""",
-            "a large image makes rows of its own",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    body = [nn.Conv2d(256, 256, 3, padding=1) for _ in range(4)]
-    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Conv2d(256, 16, 1))
-
-
-def example_inputs():
-    return empty(32, 256, 56, 56)
-""",
-            "one position per image, but next to nothing of the step",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
         if batch_is_assumed(context) or context.once(latency_bound) is not None:
             return
-        small = [op for op in _dense(context) if self._rows(op) < _SMALL_PRODUCT and self._waits(op, context)]
+        small = [
+            op
+            for op in _dense(context)
+            if self._rows(op) < _SMALL_PRODUCT and limiters(context, op, products_only=True) - {"math"}
+        ]
         concerned = indices_of(small)
         if not small or not worth_pricing(context, concerned):
             return
@@ -348,12 +174,6 @@ def example_inputs():
     def _rows(self, op: Op) -> int:
         shape = op.outputs[0].shape
         return shape[0] * prod(shape[2:])
-
-    def _waits(self, op: Op, context: GraphContext) -> bool:
-        estimates = (context.estimate(scenario) for scenario in context.scenarios)
-        return any(
-            row.limiter != "math" for found in estimates for row in found.rows_of(op.index) if row.flops
-        )
 
 
 RULES = (FewChannels, SmallConvolution)

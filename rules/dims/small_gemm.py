@@ -18,20 +18,18 @@ from tclint.analysis.layers import (
     sentence,
     share_percent,
     worth_pricing,
+    worth_saying_unpriced,
 )
 from tclint.analysis.op_dims import leaf_ops, operand_positions, width_dims
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
 from tclint.analysis.widths.interfaces import is_given
 from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.lowering.work import Gemm
 from tclint.graph.ops import Op
 
 _SMALL = 128
 """Linear/Fully-Connected Layers User's Guide: below about 128 rows or outputs, V100 waits for memory."""
-_WORTH_SAYING = 5
-"""Times the gain that other findings need: narrow layers have no price, and every model has some."""
 
 
 class SmallGemm(GraphRule):
@@ -69,119 +67,6 @@ class SmallGemm(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Linear/Fully-Connected Layers User's Guide, batch size and neuron counts",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
-
-
-def example_inputs():
-    return empty(16, 1024)
-""",
-            "a batch of 16",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Adapter(nn.Module):
-    def __init__(self, width, rank):
-        super().__init__()
-        self.down = nn.Linear(width, rank)
-        self.up = nn.Linear(rank, width)
-
-    def forward(self, x):
-        return x + self.up(self.down(x).relu())
-
-
-def build_model():
-    return nn.Sequential(*[Adapter(768, 16) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(8192, 768)
-""",
-            "adapters of rank 16",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(4096, 16384), nn.ReLU(), nn.Linear(16384, 4096))
-
-
-def example_inputs():
-    return empty(1, 4096)
-""",
-            "one row at a time, in inference",
-            {"mode": "infer"},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "enough rows",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    body = [nn.Conv2d(c, 512, 3, 2, 1, bias=False) for c in (64, 512, 512)]
-    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
-
-
-def example_inputs():
-    return empty(32, 64, 112, 112)
-""",
-            "the classifier of a convolutional network is a small part of it",
-        ),
-        Example(
-            """
-from torch import empty, nn
-from torch.nn.functional import scaled_dot_product_attention
-
-
-class Attention(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-
-    def forward(self, x):
-        b, s, w = x.shape
-        q, k, v = self.qkv(x).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
-        return scaled_dot_product_attention(q, k, v)
-
-
-def build_model():
-    return Attention(1024, 16)
-
-
-def example_inputs():
-    return empty(8, 1024, 1024)
-""",
-            "heads of 64 are attention's own business",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
@@ -201,9 +86,8 @@ def example_inputs():
         whole = batch_is_assumed(context) or context.once(latency_bound) is not None
         if few_rows and not whole and worth_pricing(context, indices_of(few_rows)):
             yield self._few_rows(context, few_rows)
-        shares = share_percent(context, indices_of(narrow))
-        if narrow and max(shares.values(), default=0.0) >= _WORTH_SAYING * context.settings.min_gain_percent:
-            yield self._narrow(context, narrow, shares)
+        if narrow and worth_saying_unpriced(context, indices_of(narrow)):
+            yield self._narrow(context, narrow, share_percent(context, indices_of(narrow)))
 
     def _few_rows(self, context: GraphContext, ops: list[Op]) -> Finding:
         concerned = indices_of(ops)

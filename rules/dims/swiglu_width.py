@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.passing import parameters
 from tclint.source.names.queries import contains, names_in, words
 from tclint.source.source_rule import SourceRule
@@ -134,144 +134,6 @@ class SwigluTwoThirds(SourceRule):
             identity=f"{function.qualified_name}:{identity}",
         )
 
-    valid = (
-        Example(
-            source="""\
-from torch import nn
-
-class FeedForward(nn.Module):
-    def __init__(self, dim, multiple_of=256):
-        super().__init__()
-        hidden = int(2 * (4 * dim) / 3)
-        hidden = multiple_of * ((hidden + multiple_of - 1) // multiple_of)
-        self.w1 = nn.Linear(dim, hidden)
-""",
-            note="rounded afterwards",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class FeedForward(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-        hidden = int(8 * dim / 3) // 64 * 64
-        self.w1 = nn.Linear(dim, hidden)
-""",
-            note="rounded at once",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-def head(dim):
-    third = int(dim / 3)
-    return nn.Linear(dim, third)
-""",
-            note="not two thirds of a gated layer",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class SwiGLU(nn.Module):
-    def __init__(self, dim, hidden):
-        super().__init__()
-        hidden = 64 * ((hidden + 63) // 64)
-        self.up = nn.Linear(dim, 2 * hidden)
-        self.down = nn.Linear(hidden, dim)
-
-class Block(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-        self.mlp = SwiGLU(dim, int(8 * dim / 3))
-""",
-            note="the class that gets it rounds",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-def feed_forward(dim, mult=4):
-    factor = int(mult * 2 / 3)
-    hidden = int(dim / 3 * 8)
-    return nn.Linear(dim, dim * factor), nn.Linear(dim, hidden)
-""",
-            note="a factor of the width; a width that three divides",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch import nn
-
-class FeedForward(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-        hidden = int(2 * (4 * dim) / 3)
-        self.w1 = nn.Linear(dim, hidden, bias=False)
-        self.w2 = nn.Linear(hidden, dim, bias=False)
-        self.w3 = nn.Linear(dim, hidden, bias=False)
-""",
-            note="as in LLaMA, without its rounding",
-        ),
-        Example(
-            source="""\
-import torch.nn as nn
-
-class SwiGLU(nn.Module):
-    def __init__(self, d_model):
-        super().__init__()
-        d_ff = int(8 / 3 * d_model)
-        self.gate = nn.Linear(d_model, d_ff)
-""",
-            note="8/3 of the width",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class GLU(nn.Module):
-    def __init__(self, dim, mult=4):
-        super().__init__()
-        inner = int(dim * mult * 2 / 3)
-        self.proj = nn.Linear(dim, inner * 2)
-        self.out = nn.Linear(inner, dim)
-""",
-            note="two thirds of a multiple",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class Gated(nn.Module):
-    def __init__(self, dim, hidden=None):
-        super().__init__()
-        hidden = hidden or int(dim * 8 / 3)
-        self.up = nn.Conv2d(dim, hidden * 2, kernel_size=1)
-        self.down = nn.Conv2d(hidden, dim, kernel_size=1)
-""",
-            note="the default of a parameter, in 1x1 convolutions",
-        ),
-        Example(
-            source="""\
-from torch import nn
-
-class SwiGLU(nn.Module):
-    def __init__(self, dim, hidden):
-        super().__init__()
-        self.up = nn.Linear(dim, 2 * hidden)
-        self.down = nn.Linear(hidden, dim)
-
-class Block(nn.Module):
-    def __init__(self, dim, gated=True):
-        super().__init__()
-        self.mlp = SwiGLU(dim, int(dim * 4 * 2 / 3)) if gated else nn.Linear(dim, dim)
-""",
-            note="handed to a class that makes the layers",
-        ),
-    )
-
 
 RULES: tuple[type[Rule], ...] = (SwigluTwoThirds,)
 
@@ -394,5 +256,5 @@ def _class_uses(context: SourceContext, function: Function, call: Call, position
 
 def _known_multiple(context: SourceContext, function: Function, value: Call) -> bool:
     possible = context.resolver.evaluate(function, value.arguments[0].value)
-    number = possible.values[0] if possible.certain else None
+    number = possible.only
     return isinstance(number, int | float) and int(number) % 64 == 0

@@ -12,7 +12,6 @@ from tclint.analysis.op_dims import leaf_ops, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
 
 
@@ -50,99 +49,6 @@ class TensorParallelDivisibility(GraphRule):
     level = "warning"
     confidence = "medium"
     sources = ("The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489)",)
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.TransformerEncoderLayer(960, 15, 3840, batch_first=True)
-
-
-def example_inputs():
-    return empty(8, 256, 960)
-""",
-            "15 heads over 8 GPUs",
-            {"tensor_parallel": 8},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 4104), nn.GELU(), nn.Linear(4104, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "1026 columns on each of 4 GPUs are misaligned",
-            {"tensor_parallel": 4},
-        ),
-        Example(
-            """
-from torch import long, nn, zeros
-
-
-def build_model():
-    return nn.Sequential(nn.Embedding(50258, 1024), nn.Linear(1024, 50258))
-
-
-def example_inputs():
-    return zeros(4, 512, dtype=long)
-""",
-            "the vocabulary over 4 GPUs",
-            {"tensor_parallel": 4},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True)
-
-
-def example_inputs():
-    return empty(8, 256, 1024)
-""",
-            "16 heads and 4096 columns over 8 GPUs",
-            {"tensor_parallel": 8},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.TransformerEncoderLayer(960, 15, 3840, batch_first=True)
-
-
-def example_inputs():
-    return empty(8, 256, 960)
-""",
-            "one GPU",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 10))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "ten classes stay whole",
-            {"tensor_parallel": 8},
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         parts = context.settings.tensor_parallel

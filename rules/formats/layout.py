@@ -13,7 +13,6 @@ from tclint.analysis.op_dims import convolutions
 from tclint.analysis.what_if.layouts import breaks_in
 from tclint.analysis.what_if.scenarios import channels_last
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example
 from tclint.cost.transforms.layout import apply_layout
 from tclint.graph.ops import Op
 
@@ -61,127 +60,6 @@ class ChannelsLastMissing(GraphRule):
     sources = (
         "PyTorch tutorial Channels Last Memory Format in PyTorch",
         "NVIDIA Convolutional Layers User's Guide, tensor layouts",
-    )
-    invalid = (
-        Example(
-            """
-from torch import empty, nn
-
-
-def block(channels):
-    conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(channels), nn.ReLU())
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), *[block(64) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(64, 3, 224, 224)
-""",
-            "a plain convolutional network",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-class Residual(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(channels)
-        self.second = nn.Conv2d(channels, channels, 1, bias=False)
-
-    def forward(self, x):
-        return (x + self.second(self.norm(self.first(x)).relu())).relu()
-
-
-def build_model():
-    return nn.Sequential(*[Residual(128) for _ in range(3)])
-
-
-def example_inputs():
-    return empty(64, 128, 56, 56)
-""",
-            "residual blocks",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv2d(64, 128, 3, 2, 1), nn.ReLU(), nn.Conv2d(128, 256, 3, 2, 1), nn.ReLU())
-
-
-def example_inputs():
-    return empty(32, 64, 112, 112)
-""",
-            "in inference",
-            {"mode": "infer"},
-        ),
-    )
-    valid = (
-        Example(
-            """
-from torch import channels_last, empty, nn
-
-
-def build_model():
-    layers = [nn.Conv2d(64, 64, 3, padding=1, bias=False) for _ in range(4)]
-    return nn.Sequential(*layers).to(memory_format=channels_last)
-
-
-def example_inputs():
-    return empty(64, 64, 56, 56).to(memory_format=channels_last)
-""",
-            "done",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
-
-
-def example_inputs():
-    return empty(4096, 1024)
-""",
-            "nothing to convolve",
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(*[nn.Conv2d(64, 64, 3, padding=1) for _ in range(4)])
-
-
-def example_inputs():
-    return empty(64, 64, 56, 56)
-""",
-            "fp32 uses no Tensor Cores",
-            {"precision": "fp32"},
-        ),
-        Example(
-            """
-from torch import empty, nn
-
-
-def build_model():
-    return nn.Sequential(nn.Conv1d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv1d(64, 64, 3, padding=1))
-
-
-def example_inputs():
-    return empty(64, 64, 4096)
-""",
-            "channels_last does not exist for 1-D convolutions",
-        ),
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

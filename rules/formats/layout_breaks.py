@@ -10,49 +10,7 @@ from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_prici
 from tclint.analysis.sharing import share_finding
 from tclint.analysis.what_if.layouts import layout_breaks, price_of_breaks
 from tclint.core.finding import Finding
-from tclint.core.rule import Example
 from tclint.graph.ops import Op
-
-_MODEL = """
-from torch import channels_last, contiguous_format, empty, nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(64, 64, 3, padding=1)
-        self.layer = LAYER
-        self.second = nn.Conv2d(CHANNELS, 64, 3, padding=1)
-
-    def forward(self, x):
-        x = self.first(x)
-        CALL
-        return self.second(x)
-
-
-def build_model():
-    return Model().to(memory_format=FORMAT)
-
-
-def example_inputs():
-    return empty(32, 64, 56, 56).to(memory_format=FORMAT)
-"""
-
-
-def _example(
-    note: str,
-    layer: str,
-    call: str = "x = self.layer(x)",
-    *,
-    channels: int = 64,
-    memory_format: str = "channels_last",
-    **settings: object,
-) -> Example:
-    words = {"LAYER": layer, "CALL": call, "CHANNELS": str(channels), "FORMAT": memory_format}
-    source = _MODEL
-    for word, text in words.items():
-        source = source.replace(word, text)
-    return Example(source, note, settings or None)
 
 
 def _lines(context: GraphContext, ops: list[Op]) -> Iterator[list[Op]]:
@@ -94,30 +52,6 @@ class LayoutBreakingOp(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("PyTorch tutorial Channels Last Memory Format in PyTorch",)
-    invalid = (
-        _example("an explicit contiguous()", "nn.ReLU()", "x = self.layer(x.contiguous())"),
-        _example("a pixel shuffle", "nn.PixelShuffle(2)", "x = self.layer(x)", channels=16),
-        _example(
-            "tokens and back in row-major order",
-            "nn.ReLU()",
-            "x = self.layer(x.flatten(2).contiguous()).view(x.shape)",
-        ),
-    )
-    valid = (
-        _example("keeps the format", "nn.ReLU()", "x = self.layer(x)"),
-        _example(
-            "contiguous() that keeps it",
-            "nn.ReLU()",
-            "x = self.layer(x.contiguous(memory_format=channels_last))",
-        ),
-        _example(
-            "an NCHW network has nothing to break",
-            "nn.PixelShuffle(2)",
-            "x = self.layer(x)",
-            channels=16,
-            memory_format="contiguous_format",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         breaking = [op for op in layout_breaks(context) if op.kind != "norm"]
@@ -171,32 +105,6 @@ class NormWithoutNhwcKernel(GraphRule):
     level = "info"
     confidence = "medium"
     sources = ("PyTorch tutorial Channels Last Memory Format in PyTorch",)
-    invalid = (
-        _example("group norm", "nn.GroupNorm(32, 64)", "x = self.layer(x)"),
-        _example("instance norm", "nn.InstanceNorm2d(64, affine=True)", "x = self.layer(x)"),
-        _example(
-            "the format is set on the command line",
-            "nn.GroupNorm(8, 64)",
-            "x = self.layer(x).relu()",
-            memory_format="contiguous_format",
-            layout="channels_last",
-        ),
-    )
-    valid = (
-        _example("batch norm has such kernels", "nn.BatchNorm2d(64)", "x = self.layer(x)"),
-        _example(
-            "in NCHW there is nothing to lose",
-            "nn.GroupNorm(32, 64)",
-            "x = self.layer(x)",
-            memory_format="contiguous_format",
-        ),
-        _example(
-            "torch.compile writes the norm itself",
-            "nn.GroupNorm(32, 64)",
-            "x = self.layer(x)",
-            compiled=True,
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.compiled:

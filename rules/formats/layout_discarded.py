@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.layouts import conversions
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import render
@@ -70,86 +70,6 @@ class ChannelsLastDiscarded(SourceRule):
                 fix=Fix(f"Assign the result: `{text} = {context.excerpt(found.event.call.site)}`."),
                 identity=f"{found.function.qualified_name}:{text}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-import torchvision
-
-model = torchvision.models.resnet50()
-model.to(memory_format=torch.channels_last)
-""",
-            note="a module is converted in place",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Conv2d(3, 64, 3)
-        self.to(memory_format=torch.channels_last)
-
-Net().cuda().to(memory_format=torch.channels_last)
-""",
-            note="modules, whatever their names",
-        ),
-        Example(
-            source="""\
-import torch
-
-def step(model, images):
-    images = images.to(memory_format=torch.channels_last)
-    return model(images.contiguous(memory_format=torch.channels_last))
-""",
-            note="both results are used",
-        ),
-        Example(
-            source="""\
-import torch
-
-def convert(thing):
-    thing.to(memory_format=torch.channels_last)
-    return thing
-""",
-            note="a module or a tensor, who knows",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-for images, labels in loader:
-    images.to(memory_format=torch.channels_last)
-    loss = criterion(model(images), labels)
-""",
-            note="a batch of a loader",
-        ),
-        Example(
-            source="""\
-import torch
-
-x = torch.randn(8, 3, 224, 224, device="cuda")
-x.to(memory_format=torch.channels_last)
-y = model(x)
-""",
-            note="a tensor made here",
-        ),
-        Example(
-            source="""\
-import torch
-
-def forward(self, features):
-    features.contiguous(memory_format=torch.channels_last)
-    return self.body(features)
-""",
-            note="only tensors have contiguous",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ChannelsLastDiscarded,)

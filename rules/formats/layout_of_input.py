@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.layers.passing import arguments_of
 from tclint.source.names.queries import has_star, is_test_path, root_name
@@ -91,136 +91,6 @@ class ModelChannelsLastInputNot(SourceRule):
                 identity=f"{training.function.qualified_name}:input",
             )
             return
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-model = build().cuda().to(memory_format=torch.channels_last)
-for images, labels in loader:
-    images = images.to("cuda", memory_format=torch.channels_last)
-    loss = criterion(model(images), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="both converted",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = torch.nn.Conv2d(3, 8, 3).cuda()
-if args.channels_last:
-    model = model.to(memory_format=torch.channels_last)
-for images, labels in loader:
-    images = images.cuda()
-    loss = criterion(model(images), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="under a flag",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = torch.nn.Conv2d(3, 8, 3).cuda()
-model.to(memory_format=torch.channels_last)
-loader = Prefetcher(dataset, collate_fn=to_channels_last)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="the collate function may convert",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-from ffcv.loader import Loader
-
-model = torchvision.models.resnet18().cuda()
-model = model.to(memory_format=torch.channels_last)
-for images, labels in Loader("train.beton", batch_size=512):
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="FFCV's images are in channels last",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-import torchvision
-
-model = torchvision.models.resnet50().cuda()
-model = model.to(memory_format=torch.channels_last)
-for images, labels in loader:
-    images = images.cuda(non_blocking=True)
-    loss = criterion(model(images), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="the batch stays NCHW",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-
-def main(device="cuda"):
-    model = torchvision.models.resnet50()
-    model = model.to(device, memory_format=torch.channels_last)
-    for epoch in range(90):
-        for images, target in train_loader:
-            output = model(images.to(device))
-            loss = criterion(output, target.to(device))
-            loss.backward()
-            optimizer.step()
-""",
-            note="copied in the call",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Trainer:
-    def __init__(self, model):
-        self.model = model.cuda()
-        self.model.to(memory_format=torch.channels_last)
-
-    def train(self):
-        for inputs, targets in self.loader:
-            inputs = inputs.cuda()
-            loss = self.criterion(self.model(inputs), targets.cuda())
-            loss.backward()
-            self.optimizer.step()
-""",
-            note="in a class",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-
-def train(model, loader, optimizer):
-    for images, labels in loader:
-        images = images.cuda(non_blocking=True)
-        loss = criterion(model(images), labels.cuda())
-        loss.backward()
-        optimizer.step()
-
-def main():
-    net = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
-    train(net, make_loader(), torch.optim.SGD(net.parameters(), lr=0.1))
-""",
-            note="handed to a function under another name",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ModelChannelsLastInputNot,)

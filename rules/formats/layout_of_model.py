@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.layouts import conversions, mentions
 from tclint.source.layers.library_models import Built
@@ -92,119 +92,6 @@ class InputChannelsLastModelNot(SourceRule):
                 identity=f"{training.function.qualified_name}:model",
             )
             return
-
-    valid = (
-        Example(
-            source="""\
-import torch
-import torchvision
-
-model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
-for images, labels in loader:
-    images = images.to("cuda", memory_format=torch.channels_last)
-    loss = criterion(model(images), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="both converted",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(model, loader, optimizer):
-    for images, labels in loader:
-        images = images.to("cuda", memory_format=torch.channels_last)
-        loss = criterion(model(images), labels.cuda())
-        loss.backward()
-        optimizer.step()
-""",
-            note="the caller makes the model",
-        ),
-        Example(
-            source="""\
-import torch
-from models import build_model
-
-model = build_model(layout="channels_last")
-for images, labels in loader:
-    images = images.to("cuda", memory_format=torch.channels_last)
-    loss = criterion(model(images), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="another file makes it",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-import torchvision
-
-model = torchvision.models.resnet50().cuda()
-for images, labels in loader:
-    images = images.to("cuda", memory_format=torch.channels_last)
-    loss = criterion(model(images), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="only the batch",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 64, 3)
-
-def main():
-    net = Net().to("cuda")
-    for images, labels in train_loader:
-        images = images.cuda().contiguous(memory_format=torch.channels_last)
-        loss = nn.functional.cross_entropy(net(images), labels.cuda())
-        loss.backward()
-        optimizer.step()
-""",
-            note="a class of the file",
-        ),
-        Example(
-            source="""\
-import timm
-import torch
-
-model = timm.create_model("resnet50")
-model.cuda()
-model.train()
-for images, labels in loader:
-    inputs = images.cuda().to(memory_format=torch.channels_last)
-    loss = criterion(model(inputs), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="a model of a library",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-
-def train(model, loader, optimizer):
-    for images, labels in loader:
-        images = images.cuda().to(memory_format=torch.channels_last)
-        loss = criterion(model(images), labels.cuda())
-        loss.backward()
-        optimizer.step()
-
-net = torchvision.models.resnet18().cuda()
-train(net, loader, torch.optim.SGD(net.parameters(), lr=0.1))
-""",
-            note="handed to the function that trains",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (InputChannelsLastModelNot,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.layouts import LAST, conversions, sizes_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import render
@@ -63,67 +63,6 @@ class ContiguousInsteadOfTo(SourceRule):
                 fix=Fix("Write `.to(memory_format=torch.channels_last)`, which rewrites the strides."),
                 identity=f"{found.function.qualified_name}:{render(found.receiver)}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-x = torch.randn(64, 1, 28, 28).to(memory_format=torch.channels_last)
-y = torch.randn(64, 3, 28, 28).contiguous(memory_format=torch.channels_last)
-""",
-            note="to; and three channels",
-        ),
-        Example(
-            source="""\
-import torch
-
-def convert(x):
-    return x.contiguous(memory_format=torch.channels_last)
-""",
-            note="sizes unknown",
-        ),
-        Example(
-            source="""\
-import torch
-
-x = torch.randn(64, 1, 28, 28).contiguous()
-# not contiguous(memory_format=...)
-""",
-            note="another format",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-x = torch.randn(64, 1, 28, 28).contiguous(memory_format=torch.channels_last)
-""",
-            note="one channel",
-        ),
-        Example(
-            source="""\
-import torch
-
-pooled = torch.zeros(32, 512, 1, 1)
-pooled = pooled.contiguous(memory_format=torch.channels_last)
-""",
-            note="one pixel",
-        ),
-        Example(
-            source="""\
-import torch
-
-BATCH = 16
-
-def sample():
-    noise = torch.rand((BATCH, 1, 32, 32), device="cuda")
-    return noise.contiguous(memory_format=torch.channels_last)
-""",
-            note="a shape as a tuple",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ContiguousInsteadOfTo,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.layers.layouts import LAST, LAST_3D, RANK, base_of, conversions, sizes_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Name, dotted, method_of, render
@@ -82,102 +82,6 @@ class ChannelsLastWrongRank(SourceRule):
                 fix=Fix(f"Use {other}." if fits else "Remove the conversion."),
                 identity=f"{found.function.qualified_name}:{what}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
-x = torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last)
-""",
-            note="four dimensions",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.Conv3d(3, 8, 3).to(memory_format=torch.channels_last_3d)
-x = torch.randn(1, 3, 8, 8, 8).to(memory_format=torch.channels_last_3d)
-""",
-            note="five dimensions",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wave = nn.Conv1d(1, 8, 3)
-        self.image = nn.Conv2d(3, 8, 3)
-
-net = Net().to(memory_format=torch.channels_last)
-x = torch.randn(*shape).contiguous(memory_format=torch.channels_last)
-""",
-            note="the 2-D convolutions are converted; a shape known only at run time",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.Conv3d(1, 32, 3).to(memory_format=torch.channels_last)
-""",
-            note="raises",
-        ),
-        Example(
-            source="""\
-import torch
-
-def step(model):
-    x = torch.randn(8, 3, 16, 64, 64, device="cuda")
-    return model(x.contiguous(memory_format=torch.channels_last))
-""",
-            note="a tensor of five dimensions",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Audio(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv1d(1, 64, 9)
-
-model = Audio().cuda()
-model = model.to(memory_format=torch.channels_last)
-""",
-            note="silently nothing",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.conv = nn.Conv3d(channels, channels, 3)
-
-class Video(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = Block(64)
-        self.head = nn.Linear(64, 10)
-
-model = Video()
-model.to(memory_format=torch.channels_last)
-""",
-            note="through a class that it uses",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ChannelsLastWrongRank,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Name, method_of
@@ -83,105 +83,6 @@ class Float64Model(SourceRule):
                 fix=Fix("Train in float32 with TF32 or in 16 bits under autocast; keep float64 for metrics."),
                 identity=f"{function.qualified_name}:double",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.Linear(8, 8).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in loader:
-    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
-    loss.backward()
-    optimizer.step()
-    total += loss.detach().double()
-""",
-            note="only a metric is float64",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = PhysicsNet().double().cuda()
-for x in loader:
-    loss = residual(model(x.cuda())).square().mean()  # no entropy
-    loss.backward()
-    optimizer.step()
-""",
-            note="numerical work",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.Linear(8, 8)
-if args.exact:
-    model = model.double()
-model.cuda()
-for x, y in loader:
-    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="an option",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)).double().cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in loader:
-    loss = nn.functional.cross_entropy(model(x.double().cuda()), y.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="a classifier",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-from torch import nn
-
-model = torchvision.models.resnet18()
-model.to(torch.float64)
-model.cuda()
-criterion = nn.CrossEntropyLoss()
-for x, y in loader:
-    loss = criterion(model(x.cuda()), y.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="through its dtype",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    pass
-
-def main():
-    net = Net().to("cuda")
-    net = net.double()
-    criterion = nn.BCEWithLogitsLoss()  # binary cross entropy
-    for x, y in loader:
-        loss = criterion(net(x), y)
-        loss.backward()
-        optimizer.step()
-""",
-            note="a class of the file",
-        ),
-    )
 
 
 _CLASSIFICATION = (

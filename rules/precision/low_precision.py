@@ -13,7 +13,6 @@ from tclint.analysis.op_dims import OpDim, leaf_ops, width_dims
 from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
 from tclint.config.precisions import PRECISION_FACTS, LinearFormat
 from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Example
 from tclint.cost.scenario import Scenario
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Op
@@ -109,14 +108,6 @@ def _padded(
     return effect, sizes_phrase(tuple(pairs)), resize(sizes) if is_priced_so else None
 
 
-_HEAD = "from torch import empty, nn\n\n\ndef build_model():\n    return nn.Sequential("
-_TAIL = ")\n\n\ndef example_inputs():\n    return empty("
-
-
-def _example(layers: str, inputs: str, note: str, **settings: object) -> Example:
-    return Example(f"\n{_HEAD}{layers}{_TAIL}{inputs})\n", note, settings)
-
-
 class Fp8Dims(GraphRule):
     """A layer that runs in fp8 has a width that is not a multiple of 16.
 
@@ -147,34 +138,6 @@ class Fp8Dims(GraphRule):
     level = "error"
     confidence = "medium"
     sources = ("NVIDIA Transformer Engine, quantization: dimensions divisible by 16",)
-    invalid = (
-        _example(
-            "nn.Linear(1024, 1000), nn.ReLU(), nn.Linear(1000, 1024)",
-            "4096, 1024",
-            "1000 is a multiple of 8 only",
-            quantized="fp8",
-            gpus=("h100",),
-        ),
-        _example(
-            "nn.Linear(72, 4096), nn.ReLU(), nn.Linear(4096, 64)",
-            "4096, 72",
-            "input features count, too",
-            quantized="fp8",
-            gpus=("h100",),
-        ),
-        _example("nn.Linear(1024, 1024)", "4096, 1024", "no fp8 on an A100", quantized="fp8", gpus=("a100",)),
-    )
-    valid = (
-        _example(
-            "nn.Linear(1024, 1008), nn.ReLU(), nn.Linear(1008, 1024)",
-            "4096, 1024",
-            "multiples of 16",
-            quantized="fp8",
-            gpus=("h100",),
-        ),
-        _example("nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "16 bits", gpus=("h100",)),
-        _example("nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "int8", gpus=("h100",), quantized="int8"),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if _is_meant(context, "fp8"):
@@ -222,36 +185,6 @@ class Int8Dims(GraphRule):
     level = "warning"
     confidence = "medium"
     sources = ("NVIDIA Matrix Multiplication Background User's Guide, Table 1",)
-    invalid = (
-        _example(
-            "nn.Linear(1024, 1000), nn.ReLU(), nn.Linear(1000, 1024)",
-            "4096, 1024",
-            "1000 is a multiple of 8 only",
-            quantized="int8",
-        ),
-        _example(
-            "nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 10)",
-            "512, 768",
-            "ten classes: leave the head in 16 bits",
-            quantized="int8",
-        ),
-        _example("*[nn.Linear(200, 200) for _ in range(4)]", "512, 200", "a loop", quantized="int8"),
-    )
-    valid = (
-        _example(
-            "nn.Linear(1024, 1008), nn.ReLU(), nn.Linear(1008, 1024)",
-            "4096, 1024",
-            "multiples of 16",
-            quantized="int8",
-        ),
-        _example("nn.Linear(1024, 1000), nn.ReLU()", "4096, 1024", "16 bits"),
-        _example(
-            "nn.Conv2d(3, 60, 3), nn.ReLU()",
-            "8, 3, 64, 64",
-            "convolutions are quantized by other kernels",
-            quantized="int8",
-        ),
-    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from _format_findings(self, context, "int8", "want")

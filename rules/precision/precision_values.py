@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
 
@@ -88,82 +88,6 @@ class PrecisionBadValue(SourceRule):
                 fix=Fix(instead),
                 identity=f"{switch.function.qualified_name}:{switch.name}:{bad[0]}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.set_float32_matmul_precision("medium")
-torch.backends.fp32_precision = "bf16"
-torch.backends.cudnn.rnn.fp32_precision = "none"
-""",
-            note="known values",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.set_float32_matmul_precision(args.precision)
-torch.backends.fp32_precision = config["precision"]
-""",
-            note="read at run time",
-        ),
-        Example(
-            source="""\
-import pytest
-import torch
-
-def test_unknown_precision():
-    with pytest.raises(RuntimeError):
-        torch.backends.fp32_precision = "fp32"
-""",
-            note="a test of the error",
-        ),
-        Example(
-            source="""\
-class Trainer:
-    def __init__(self):
-        self.fp32_precision = "fp32"
-""",
-            note="another attribute of the same name",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.set_float32_matmul_precision("High")
-""",
-            note="the case matters; this call changes nothing",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.fp32_precision = "fp32"
-""",
-            note="raises; full precision is called 'ieee'",
-        ),
-        Example(
-            source="""\
-import torch
-
-PRECISION = "tf32"
-torch.set_float32_matmul_precision(PRECISION)
-""",
-            note="a value of the other API",
-        ),
-        Example(
-            source="""\
-from torch.backends import cudnn
-
-cudnn.conv.fp32_precision = "bf16"
-""",
-            note="CUDA has no bf16 mode",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (PrecisionBadValue,)

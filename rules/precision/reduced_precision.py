@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import about_determinism, set_again
@@ -65,65 +65,6 @@ class ReducedPrecisionReduction(SourceRule):
                 fix=Fix("Remove the line where the accuracy of the default suffices."),
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True
-""",
-            note="the default",
-        ),
-        Example(
-            source="""\
-import torch
-
-def main(args):
-    if args.exact:
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-""",
-            note="under a condition",
-        ),
-        Example(
-            source="""\
-import torch
-
-def seed_everything(seed):
-    torch.manual_seed(seed)
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-""",
-            note="for reproducible runs",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-""",
-            note="always off",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-""",
-            note="bfloat16",
-        ),
-        Example(
-            source="""\
-import torch
-
-def main():
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    train()
-""",
-            note="in a function",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ReducedPrecisionReduction,)

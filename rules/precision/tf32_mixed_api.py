@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
@@ -103,90 +103,6 @@ class Tf32MixedApi(SourceRule):
                 identity=f"{switch.function.qualified_name}:{operator}",
             )
             return
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = True
-torch.backends.cudnn.allow_tf32 = False
-print(torch.get_float32_matmul_precision(), "not fp32_precision")
-""",
-            note="only the older API",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.set_float32_matmul_precision("high")
-torch.backends.cuda.matmul.fp32_precision = "tf32"
-""",
-            note="equal values",
-        ),
-        Example(
-            source="""\
-import torch
-
-try:
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-except AttributeError:
-    torch.backends.cuda.matmul.allow_tf32 = True
-""",
-            note="only one of them runs",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.fp32_precision = "ieee"
-torch.backends.cuda.matmul.allow_tf32 = True
-""",
-            note="the older setter sets the newer switch with it",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = True
-torch.backends.cudnn.conv.fp32_precision = "tf32"
-""",
-            note="different operators",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = True
-torch.backends.cuda.matmul.fp32_precision = "ieee"
-""",
-            note="they disagree",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.set_float32_matmul_precision("high")
-
-def main():
-    torch.backends.fp32_precision = "ieee"
-    print(torch.get_float32_matmul_precision())
-""",
-            note="the generic switch covers matrix products; the read raises",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.backends import cudnn
-
-cudnn.allow_tf32 = True
-cudnn.conv.fp32_precision = "ieee"
-""",
-            note="convolutions",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (Tf32MixedApi,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
@@ -83,114 +83,6 @@ class Tf32Disabled(SourceRule):
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )
 
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = True
-torch.backends.cudnn.allow_tf32 = True
-""",
-            note="on",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = False
-torch.set_default_dtype(torch.float64)
-""",
-            note="float64 work has no use for TF32",
-        ),
-        Example(
-            source="""\
-import torch
-
-def make_deterministic(seed):
-    torch.manual_seed(seed)
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.allow_tf32 = False
-""",
-            note="a helper for reproducible runs",
-        ),
-        Example(
-            source="""\
-import torch
-
-def compare(model, reference, x):
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    expected = reference(x)
-    torch.backends.cuda.matmul.allow_tf32 = before
-    return (model(x) - expected).abs().max()
-""",
-            note="restored afterwards",
-        ),
-        Example(
-            source="""\
-import torch
-
-def set_up(args):
-    allow_tf32 = False
-    if args.exact:
-        torch.backends.cuda.matmul.allow_tf32 = False
-    torch.set_float32_matmul_precision(args.precision)
-    return allow_tf32
-""",
-            note="a local variable, a branch of the configuration, a value read at run time",
-        ),
-        Example(
-            source="""\
-import torch
-
-# TF32 off: the kernels are compared at full accuracy
-torch.backends.cudnn.allow_tf32 = False
-torch.backends.cuda.matmul.allow_tf32 = False
-""",
-            note="the reason stands above",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = False
-model = build().cuda()
-""",
-            note="always off",
-        ),
-        Example(
-            source="""\
-from torch.backends import cudnn
-
-def main():
-    cudnn.benchmark = True
-    cudnn.allow_tf32 = False
-    train()
-""",
-            note="takes away cuDNN's default",
-        ),
-        Example(
-            source="""\
-import torch
-
-if __name__ == "__main__":
-    torch.set_float32_matmul_precision("highest")
-    train()
-""",
-            note="the slowest of the three",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.conv.fp32_precision = "ieee"
-""",
-            note="the newer API",
-        ),
-    )
-
 
 class Tf32LegacyApi(SourceRule):
     """TF32 controlled through allow_tf32 instead of fp32_precision.
@@ -245,64 +137,6 @@ class Tf32LegacyApi(SourceRule):
                 ),
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.fp32_precision = "tf32"
-print("allow_tf32 is not used")
-""",
-            note="the newer API",
-        ),
-        Example(
-            source="""\
-import torch
-
-if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-else:
-    torch.backends.cuda.matmul.allow_tf32 = True
-""",
-            note="serves older versions as well",
-        ),
-        Example(
-            source="""\
-allow_tf32 = True
-config.allow_tf32 = allow_tf32
-""",
-            note="not PyTorch's switch",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cuda.matmul.allow_tf32 = True
-""",
-            note="older API",
-        ),
-        Example(
-            source="""\
-import torch.backends.cudnn as cudnn
-
-cudnn.allow_tf32 = False
-""",
-            note="through an alias",
-        ),
-        Example(
-            source="""\
-import torch
-
-def main(args):
-    if args.fast:
-        torch.backends.cuda.matmul.allow_tf32 = True
-""",
-            note="under a condition as well",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (Tf32Disabled, Tf32LegacyApi)

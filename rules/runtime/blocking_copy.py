@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword, positional
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Literal, method_of
@@ -78,94 +78,6 @@ class BlockingCopy(SourceRule):
                 fix=Fix("Pass non_blocking=True to the copies."),
                 identity=f"{loader.function.qualified_name}:copy",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=True)
-for images, labels in loader:
-    images = images.cuda(non_blocking=True)
-    loss = criterion(model(images), labels.to("cuda", non_blocking=True))
-    loss.backward()
-    optimizer.step()
-""",
-            note="asynchronous",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=args.pin)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="pinned or not, depending on an option",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=True)  # for cuda
-for images, labels in loader:
-    loss = criterion(model(images.to(torch.float32)), labels.to("cpu"))
-    loss.backward()
-    optimizer.step()
-""",
-            note="a cast and a copy to the CPU",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=True)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="two blocking copies",
-        ),
-        Example(
-            source="""\
-import torch
-
-def main(device=torch.device("cuda")):
-    train_loader = torch.utils.data.DataLoader(dataset, 64, pin_memory=True, num_workers=4)
-    for epoch in range(90):
-        for i, (images, target) in enumerate(train_loader):
-            images = images.to(device, non_blocking=True)
-            target = target.to(device)
-            loss = criterion(model(images), target)
-            loss.backward()
-            optimizer.step()
-""",
-            note="one of two",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=True)
-for batch in loader:
-    image = batch["image"]
-    loss = model(image.cuda()).mean()
-    loss.backward()
-    optimizer.step()
-""",
-            note="an item of the batch",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (BlockingCopy,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
@@ -76,7 +76,7 @@ class CudnnBenchmarkOff(SourceRule):
         if any(other.value.values != (True,) for other in program.switches_of(CUDNN_ENABLED)):
             return
         switch = switches[0]
-        if not switch.value.certain or switch.value.values[0] is not False:
+        if switch.value.only is not False:
             return
         if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
             return
@@ -94,87 +94,6 @@ class CudnnBenchmarkOff(SourceRule):
             ),
             identity=f"{switch.function.qualified_name}:{switch.name}",
         )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.deterministic = True
-torch.backends.cudnn.benchmark = False
-""",
-            note="a reproducible run",
-        ),
-        Example(
-            source="""\
-import torch
-
-def set_seed(seed):
-    torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = False
-""",
-            note="a seeding helper",
-        ),
-        Example(
-            source="""\
-import torch
-
-if not args.autotune:
-    torch.backends.cudnn.benchmark = False
-""",
-            note="a flag",
-        ),
-        Example(
-            source="""\
-import torch.backends.cudnn as cudnn
-
-cudnn.benchmark = True
-""",
-            note="on",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.benchmark = False
-model = build().cuda()
-""",
-            note="no determinism anywhere",
-        ),
-        Example(
-            source="""\
-import torch.backends.cudnn as cudnn
-
-def main():
-    cudnn.benchmark = False
-    train()
-""",
-            note="through an alias",
-        ),
-        Example(
-            source="""\
-from torch.backends import cudnn
-
-class Trainer:
-    def __init__(self, model):
-        cudnn.benchmark = False
-        self.model = model
-""",
-            note="in a constructor",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.enabled = True
-torch.backends.cudnn.benchmark = False
-net = build().cuda().eval()
-""",
-            note="next to a default that is written out",
-        ),
-    )
 
 
 class DeterministicWithBenchmark(SourceRule):
@@ -247,104 +166,6 @@ class DeterministicWithBenchmark(SourceRule):
                 )
                 break
 
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.deterministic = True
-torch.backends.cudnn.benchmark = False
-""",
-            note="reproducible",
-        ),
-        Example(
-            source="""\
-import torch
-
-if args.deterministic:
-    torch.backends.cudnn.deterministic = True
-else:
-    torch.backends.cudnn.benchmark = True
-""",
-            note="only one of them runs",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.benchmark = True
-torch.backends.cudnn.deterministic = False
-""",
-            note="speed",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.benchmark = not args.deterministic
-torch.backends.cudnn.deterministic = args.deterministic
-""",
-            note="one excludes the other",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.backends import cudnn
-
-def set_seed(seed):
-    torch.manual_seed(seed)
-    cudnn.deterministic = True
-    cudnn.benchmark = False
-
-def main(args):
-    cudnn.benchmark = True
-    set_seed(args.seed)
-    train()
-""",
-            note="seeding switches the benchmark off again",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.deterministic = True
-torch.backends.cudnn.benchmark = True
-""",
-            note="both",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.backends.cudnn as cudnn
-
-def main():
-    torch.use_deterministic_algorithms(True)
-    cudnn.benchmark = True
-    train()
-""",
-            note="the newer call",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.backends import cudnn
-
-def set_seed(seed):
-    torch.manual_seed(seed)
-    cudnn.deterministic = True
-
-def main(args):
-    if args.seed is not None:
-        set_seed(args.seed)
-    cudnn.benchmark = True
-    train()
-""",
-            note="in two functions; whenever a seed is given",
-        ),
-    )
-
 
 RULES: tuple[type[Rule], ...] = (CudnnBenchmarkOff, DeterministicWithBenchmark)
 
@@ -362,7 +183,7 @@ def _lasting(switches: list[Switch]) -> list[Switch]:
     """Those that switch on and that no later line of their function switches off again."""
     found = []
     for switch in switches:
-        if not switch.value.certain or switch.value.values[0] is not True:
+        if switch.value.only is not True:
             continue
         later = (
             other

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
@@ -60,7 +60,7 @@ class CudnnDisabled(SourceRule):
         if is_test_path(context.path) or len(switches) != 1:
             return
         switch = switches[0]
-        if not switch.value.certain or switch.value.values[0] is not False:
+        if switch.value.only is not False:
             return
         if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
             return
@@ -78,79 +78,6 @@ class CudnnDisabled(SourceRule):
             ),
             identity=f"{switch.function.qualified_name}:{switch.name}",
         )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.enabled = True
-""",
-            note="the default",
-        ),
-        Example(
-            source="""\
-import torch
-
-if args.debug:
-    torch.backends.cudnn.enabled = False
-""",
-            note="a debugging flag",
-        ),
-        Example(
-            source="""\
-import torch
-
-def measure(model, x):
-    torch.backends.cudnn.enabled = False
-    slow = time(model, x)
-    torch.backends.cudnn.enabled = True
-    return slow / time(model, x)
-""",
-            note="set back",
-        ),
-        Example(
-            source="""\
-# Workaround: the driver crashes in 1-D convolutions
-try:
-    import torch
-    torch.backends.cudnn.enabled = False
-except ImportError:
-    torch = None
-""",
-            note="the reason stands above",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-torch.backends.cudnn.enabled = False
-""",
-            note="always off",
-        ),
-        Example(
-            source="""\
-import torch.backends.cudnn as cudnn
-
-def main():
-    cudnn.enabled = False
-    train()
-""",
-            note="through an alias",
-        ),
-        Example(
-            source="""\
-from torch.backends import cudnn
-
-if __name__ == "__main__":
-    cudnn.enabled = False
-    train()
-""",
-            note="in a script's main part",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (CudnnDisabled,)

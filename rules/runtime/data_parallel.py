@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import any_word, is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Function, render
@@ -70,87 +70,6 @@ class DataParallel(SourceRule):
                 fix=Fix("Use DistributedDataParallel with one process per GPU, started by torchrun."),
                 identity=f"{called.function.qualified_name}:{render(called.call)}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.parallel.DistributedDataParallel(model, device_ids=[rank])
-loss.backward()
-optimizer.step()
-""",
-            note="one process per GPU",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-if isinstance(model, nn.DataParallel):
-    model = model.module
-loss.backward()
-optimizer.step()
-""",
-            note="a check",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.DataParallel(build())
-model.load_state_dict(torch.load("checkpoint.pt"))
-predict(model.module)  # no backward()
-""",
-            note="to load a checkpoint",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-model = nn.DataParallel(build()).cuda()
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="training",
-        ),
-        Example(
-            source="""\
-import torch
-
-if torch.cuda.device_count() > 1:
-    model = torch.nn.DataParallel(model, device_ids=[0, 1])
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="whenever there are several GPUs",
-        ),
-        Example(
-            source="""\
-from torch.nn import DataParallel
-
-class Trainer:
-    def __init__(self, model):
-        self.model = DataParallel(model)
-
-    def train(self):
-        for images, labels in self.loader:
-            loss = self.criterion(self.model(images), labels)
-            loss.backward()
-            self.optimizer.step()
-""",
-            note="in a class",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (DataParallel,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import any_word, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, Function, Literal
@@ -79,7 +79,7 @@ class DebugApisOn(SourceRule):
             if last == "set_detect_anomaly":
                 given = keyword(called.call, "mode", 0)
                 on = given is not None and context.resolver.evaluate(called.function, given)
-                if not on or not on.certain or on.values[0] is not True or has_star(called.call):
+                if not on or on.only is not True or has_star(called.call):
                     continue
             elif not _entered(called.function, called.call):
                 continue
@@ -128,122 +128,6 @@ class DebugApisOn(SourceRule):
                         identity=f"{function.qualified_name}:CUDA_LAUNCH_BLOCKING",
                     )
                     return
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-torch.autograd.set_detect_anomaly(args.debug)
-""",
-            note="a flag decides",
-        ),
-        Example(
-            source="""\
-import torch
-
-if DEBUG:
-    torch.autograd.set_detect_anomaly(True)
-""",
-            note="behind a condition",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.autograd.set_detect_anomaly(False)
-# torch.autograd.set_detect_anomaly(True)
-""",
-            note="off",
-        ),
-        Example(
-            source="""\
-import torch
-
-def find_nan(model, batch):
-    with torch.autograd.detect_anomaly():
-        model(batch).sum().backward()
-""",
-            note="a debugging helper",
-        ),
-        Example(
-            source="""\
-import os
-import torch
-
-if args.debug:
-    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
-os.environ["CUDA_LAUNCH_BLOCKING"] = "0"
-""",
-            note="behind a condition, or off",
-        ),
-        Example(
-            source="""\
-import os
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
-import torch
-""",
-            note="no GPU to wait for",
-        ),
-        Example(
-            source="""\
-import os
-import torch
-
-def enable_full_determinism(seed):
-    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
-    torch.use_deterministic_algorithms(True)
-""",
-            note="for deterministic runs",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import os
-import torch
-
-os.environ['CUDA_LAUNCH_BLOCKING'] = '1'
-device = torch.device("cuda")
-""",
-            note="left in a script",
-        ),
-        Example(
-            source="""\
-import torch
-
-torch.autograd.set_detect_anomaly(True)
-train()
-""",
-            note="always on",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(model, loader, optimizer):
-    for batch in loader:
-        with torch.autograd.detect_anomaly():
-            loss = model(batch).mean()
-            loss.backward()
-        optimizer.step()
-""",
-            note="around every step",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import autograd
-
-if __name__ == "__main__":
-    autograd.set_detect_anomaly(True)
-    main()
-""",
-            note="in the main part of a script",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (DebugApisOn,)

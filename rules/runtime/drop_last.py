@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal
@@ -84,96 +84,6 @@ class DropLast(SourceRule):
                 fix=Fix("Pass drop_last=True."),
                 identity=f"{loader.function.qualified_name}:drop_last",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-model = torch.compile(model, mode="reduce-overhead")
-loader = DataLoader(dataset, batch_size=64, shuffle=True, drop_last=True)
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="dropped",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-model = torch.compile(model)  # not max-autotune
-loader = DataLoader(dataset, batch_size=64, shuffle=True)
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="no fixed shapes",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-model = torch.compile(model, mode="max-autotune")
-test_loader = DataLoader(dataset, batch_size=64, shuffle=True)
-loader = DataLoader(dataset, 64, True, **options)
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="evaluation, and options that may bring it",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-model = torch.compile(model, mode="reduce-overhead")
-loader = DataLoader(dataset, batch_size=64, shuffle=True)
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="CUDA graphs per shape",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-train_loader = DataLoader(dataset, 64, True, num_workers=4)
-model = torch.compile(model, mode="max-autotune")
-for images, labels in train_loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="tuned per shape",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, shuffle=True)
-model = torch.cuda.make_graphed_callables(model, (sample,))
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="a captured graph",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (DropLast,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import any_word, is_test_path, names_in
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, dotted, method_of, render
@@ -89,104 +89,6 @@ class EvalWithoutNoGrad(SourceRule):
                 fix=Fix("Decorate the function with `@torch.no_grad()`, or wrap the loop in it."),
                 identity=f"{function.qualified_name}:{name}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-@torch.no_grad()
-def evaluate(model, loader):
-    model.eval()
-    for images, labels in loader:
-        correct = (model(images).argmax(1) == labels).sum()
-
-evaluate(model, loader)
-""",
-            note="decorated",
-        ),
-        Example(
-            source="""\
-import torch
-
-def evaluate(model, loader):
-    model.eval()
-    for images, labels in loader:
-        loss = criterion(model(images), labels)
-        grads = torch.autograd.grad(loss, images)
-
-evaluate(model, loader)
-""",
-            note="takes gradients",
-        ),
-        Example(
-            source="""\
-import torch
-
-def evaluate(model, loader):
-    model.eval()
-    for images, labels in loader:
-        correct = (model(images).argmax(1) == labels).sum()
-
-with torch.no_grad():
-    evaluate(model, loader)
-""",
-            note="the caller switches gradients off",
-        ),
-        Example(
-            source="""\
-def evaluate(model, loader):
-    model.eval()
-    for images, labels in loader:
-        correct = (model(images).argmax(1) == labels).sum()
-""",
-            note="called from elsewhere",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-def evaluate(model, loader):
-    model.eval()
-    for images, labels in loader:
-        correct = (model(images).argmax(1) == labels).sum()
-
-for epoch in range(10):
-    train(model)
-    evaluate(model, loader)
-""",
-            note="eval alone records",
-        ),
-        Example(
-            source="""\
-import torch
-
-net.eval()
-for images, labels in test_loader:
-    outputs = net(images.cuda())
-    total += (outputs.argmax(1) == labels).sum().item()
-""",
-            note="in a script",
-        ),
-        Example(
-            source="""\
-import torch
-
-class Runner:
-    def validate(self):
-        self.model.eval()
-        for batch in self.loader:
-            output = self.model(batch)
-            self.meter.update(output)
-
-    def run(self):
-        self.validate()
-""",
-            note="in a class",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (EvalWithoutNoGrad,)

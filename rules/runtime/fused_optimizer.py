@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path
 from tclint.source.source_rule import SourceRule
 
@@ -67,76 +67,6 @@ class OptimizerNotFused(SourceRule):
                 fix=Fix("Pass fused=True."),
                 identity=f"{called.function.qualified_name}:{name}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.AdamW(model.cuda().parameters(), fused=True)
-loss.backward()
-optimizer.step()
-""",
-            note="fused",
-        ),
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.RMSprop(model.cuda().parameters())  # not Adam()
-loss.backward()
-optimizer.step()
-""",
-            note="has no fused version",
-        ),
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.SGD(model.cuda().parameters(), **options)
-loss.backward()
-optimizer.step()
-""",
-            note="options may bring it",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-optimizer = torch.optim.AdamW(model.cuda().parameters(), lr=1e-3)
-loss.backward()
-optimizer.step()
-""",
-            note="default implementation",
-        ),
-        Example(
-            source="""\
-from torch import optim
-
-optimizer = optim.SGD(model.to("cuda").parameters(), lr=0.1, momentum=0.9)
-for batch in loader:
-    model(batch).mean().backward()
-    optimizer.step()
-""",
-            note="SGD",
-        ),
-        Example(
-            source="""\
-from torch.optim import Adam
-
-def train(model):
-    model.cuda()
-    opt = Adam(model.parameters())
-    for batch in loader:
-        loss = model(batch)
-        loss.backward()
-        opt.step()
-""",
-            note="imported by name",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (OptimizerNotFused,)

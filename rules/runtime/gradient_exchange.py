@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Expression, Function, render
@@ -92,93 +92,6 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 fix=Fix("Run forward and backward of the other steps under `model.no_sync()`."),
                 identity=f"{function.qualified_name}:no_sync",
             )
-
-    valid = (
-        Example(
-            source="""\
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-model = DDP(model)
-for step, batch in enumerate(loader):
-    with model.no_sync():
-        model(batch).mean().backward()
-    if step % 4 == 3:
-        optimizer.step()
-""",
-            note="not reduced",
-        ),
-        Example(
-            source="""\
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-model = DDP(model)
-for step, batch in enumerate(loader):
-    model.require_backward_grad_sync = step % 4 == 3
-    model(batch).mean().backward()
-    if step % 4 == 3:
-        optimizer.step()
-""",
-            note="the same by hand",
-        ),
-        Example(
-            source="""\
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-model = DDP(model)
-for step, batch in enumerate(loader):
-    model(batch).mean().backward()
-    optimizer.step()
-    if step % 100 == 0:
-        log(step)
-""",
-            note="no accumulation",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-model = DDP(model)
-for step, batch in enumerate(loader):
-    loss = model(batch).mean() / 4
-    loss.backward()
-    if (step + 1) % 4 == 0:
-        optimizer.step()
-        optimizer.zero_grad()
-""",
-            note="three of four reductions are for nothing",
-        ),
-        Example(
-            source="""\
-import torch
-
-model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
-for step, batch in enumerate(loader):
-    loss = model(batch).mean() / accumulation
-    loss.backward()
-    if step % accumulation == accumulation - 1 or step == len(loader) - 1:
-        optimizer.step()
-        optimizer.zero_grad()
-""",
-            note="with the last step of an epoch",
-        ),
-        Example(
-            source="""\
-from torch.nn.parallel import DistributedDataParallel
-
-def train(model, args):
-    model = DistributedDataParallel(model)
-    for step, batch in enumerate(loader):
-        loss = model(batch).mean()
-        scaler.scale(loss).backward()
-        if (step + 1) % args.accumulate == 0:
-            scaler.step(optimizer)
-            scaler.update()
-""",
-            note="under a loss scaler",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (DdpAccumulationWithoutNoSync,)

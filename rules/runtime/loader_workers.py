@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
@@ -81,100 +81,6 @@ class NumWorkersZero(SourceRule):
                 fix=Fix("Pass num_workers, about as many as CPU cores per GPU."),
                 identity=f"{loader.function.qualified_name}:{source}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
-
-loader = DataLoader(ImageFolder("data"), batch_size=64, num_workers=8)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="with workers",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-loader = DataLoader(TensorDataset(x.cuda(), y.cuda()), batch_size=64)
-for images, labels in loader:
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="the data lies on the GPU",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
-
-loader = DataLoader(ImageFolder("data"), batch_size=64, **options)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="options may bring it",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
-
-loader = DataLoader(ImageFolder("data"), batch_size=64, shuffle=True)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="the default is 0",
-        ),
-        Example(
-            source="""\
-import torch
-import torchvision
-
-train_set = torchvision.datasets.CIFAR10("data", train=True)
-train_loader = torch.utils.data.DataLoader(train_set, batch_size=128, shuffle=True, num_workers=0)
-for images, labels in train_loader:
-    loss = criterion(model(images.to("cuda")), labels.to("cuda"))
-    loss.backward()
-    optimizer.step()
-""",
-            note="0 workers through a variable",
-        ),
-        Example(
-            source="""\
-import torch
-from PIL import Image
-from torch.utils.data import DataLoader, Dataset
-
-class Photos(Dataset):
-    def __getitem__(self, index):
-        return self.transform(Image.open(self.files[index]))
-
-def main():
-    dataset = Photos("photos")
-    loader = DataLoader(dataset, batch_size=32)
-    for images in loader:
-        loss = model(images.cuda()).mean()
-        loss.backward()
-        optimizer.step()
-""",
-            note="a dataset of the file that opens images",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (NumWorkersZero,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Function, Name, method_of, render
@@ -87,74 +87,6 @@ class CpuCreateThenCuda(SourceRule):
                 ),
                 identity=f"{function.qualified_name}:{render(event.call)}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-for step in range(100):
-    noise = torch.randn(64, 100, device="cuda")
-""",
-            note="made on the GPU",
-        ),
-        Example(
-            source="""\
-import torch
-
-generator = torch.Generator().manual_seed(0)
-for step in range(100):
-    noise = torch.randn(64, 100, generator=generator).cuda()
-""",
-            note="numbers of a CPU generator",
-        ),
-        Example(
-            source="""\
-import torch
-
-mask = torch.ones(64, 64).cuda()
-for step in range(100):
-    batch = torch.empty(64, 100).pin_memory().cuda()
-    half = torch.zeros(64).to(torch.float16)
-""",
-            note="made once; pinned; a cast",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-for step in range(100):
-    noise = torch.randn(64, 100).cuda()
-    images = generator(noise)
-""",
-            note="in every step",
-        ),
-        Example(
-            source="""\
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def forward(self, x):
-        positions = torch.arange(x.size(1)).to(x.device)
-        return self.embed(positions) + x.cuda()
-""",
-            note="in forward",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(loader, device=torch.device("cuda")):
-    for images in loader:
-        labels = torch.full((images.size(0),), 1.0).to(device)
-        loss = criterion(net(images.to(device)), labels)
-""",
-            note="labels of a GAN",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (CpuCreateThenCuda,)

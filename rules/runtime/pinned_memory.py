@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, method_of, render
@@ -80,111 +80,6 @@ class PinMemoryMissing(SourceRule):
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=True)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="pinned",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-device = "cpu"  # not "cuda"
-loader = DataLoader(dataset, batch_size=64)
-for images, labels in loader:
-    loss = criterion(model(images.to(device)), labels.to(device))
-    loss.backward()
-    optimizer.step()
-""",
-            note="on the CPU",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-loader = DataLoader(TensorDataset(x.cuda(), y.cuda()), batch_size=64)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="tensors on the GPU cannot be pinned",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, pin_memory=False)
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-""",
-            note="somebody's choice",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(dataset, batch_size=64, shuffle=True)
-for images, labels in loader:
-    images, labels = images.cuda(), labels.cuda()
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="copied from pageable memory",
-        ),
-        Example(
-            source="""\
-import torch
-import torch.utils.data as data
-
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-train_loader = data.DataLoader(dataset, 64, True, num_workers=4)
-for epoch in range(10):
-    for step, (images, labels) in enumerate(train_loader):
-        images = images.to(device)
-        loss = criterion(model(images), labels.to(device))
-        loss.backward()
-        optimizer.step()
-""",
-            note="a device chosen at run time",
-        ),
-        Example(
-            source="""\
-import torch
-from torch.utils.data import DataLoader
-
-class Trainer:
-    def __init__(self, dataset):
-        self.loader = DataLoader(dataset, batch_size=8)
-
-    def train(self):
-        for batch in self.loader:
-            loss = self.model(batch["image"].cuda(non_blocking=True)).mean()
-            loss.backward()
-            self.optimizer.step()
-""",
-            note="non_blocking has no effect without pinned memory",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (PinMemoryMissing,)

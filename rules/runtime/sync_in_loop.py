@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import contains, is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
@@ -74,103 +74,6 @@ class SyncInLoop(SourceRule):
                 fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
                 identity=f"{training.function.qualified_name}:{render(waits[0])}",
             )
-
-    valid = (
-        Example(
-            source="""\
-import torch
-
-for step, (images, labels) in enumerate(loader):
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-    if step % 100 == 0:
-        print(step, loss.item())
-""",
-            note="at an interval",
-        ),
-        Example(
-            source="""\
-import math
-import torch
-
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    if not math.isfinite(loss.item()):
-        raise SystemExit(1)
-    loss.backward()
-    optimizer.step()
-""",
-            note="a check that training still works",
-        ),
-        Example(
-            source="""\
-import torch
-
-for epoch in range(10):
-    for images, labels in loader:
-        loss = criterion(model(images.cuda()), labels.cuda())
-        loss.backward()
-        optimizer.step()
-    print(epoch, loss.item())
-""",
-            note="once per epoch",
-        ),
-        Example(
-            source="""\
-import torch
-
-for images, labels in loader:
-    optimizer.zero_grad()
-    loss = criterion(model(images.cuda()), labels.cuda())
-    if loss.item() < limit:
-        loss.backward()
-        optimizer.step()
-""",
-            note="steps with a large loss are skipped",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-import torch
-
-total = 0.0
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-    total += loss.item()
-""",
-            note="a running mean",
-        ),
-        Example(
-            source="""\
-import torch
-
-def train(model, loader, optimizer, device="cuda"):
-    for images, labels in loader:
-        loss = model(images.to(device), labels.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        print(loss)
-""",
-            note="printing a tensor reads it",
-        ),
-        Example(
-            source="""\
-import torch
-
-for images, labels in loader:
-    loss = criterion(model(images.cuda()), labels.cuda())
-    loss.backward()
-    optimizer.step()
-    torch.cuda.synchronize()
-""",
-            note="an explicit wait",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (SyncInLoop,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Example, Rule
+from tclint.core.rule import Rule
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, render
@@ -67,75 +67,6 @@ class ZeroGradMemset(SourceRule):
                 fix=Fix("Remove set_to_none=False."),
                 identity=f"{function.qualified_name}:{render(event.call.function)}",
             )
-
-    valid = (
-        Example(
-            source="""\
-optimizer.zero_grad(set_to_none=True)
-optimizer.zero_grad()
-""",
-            note="None",
-        ),
-        Example(
-            source="""\
-import torch
-
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    optimizer.zero_grad(set_to_none=False)
-    loss = criterion(model(images), labels)
-    loss.backward()
-    optimizer.step()
-""",
-            note="in a CUDA graph",
-        ),
-        Example(
-            source="""\
-for batch in loader:
-    optimizer.zero_grad(set_to_none=False)
-    model(batch).mean().backward()
-    for p in model.parameters():
-        p.grad += noise(p)
-    optimizer.step()
-""",
-            note="the gradients are used as tensors",
-        ),
-        Example(
-            source="""\
-optimizer.zero_grad(set_to_none=args.set_to_none)
-""",
-            note="decided at run time",
-        ),
-    )
-    invalid = (
-        Example(
-            source="""\
-for batch in loader:
-    optimizer.zero_grad(set_to_none=False)
-    model(batch).mean().backward()
-    optimizer.step()
-""",
-            note="the slower way, asked for",
-        ),
-        Example(
-            source="""\
-def step(model, batch):
-    model.zero_grad(set_to_none=False)
-    model(batch).mean().backward()
-""",
-            note="of a module",
-        ),
-        Example(
-            source="""\
-class Trainer:
-    def step(self, loss):
-        self.optimizer.zero_grad(set_to_none=False)
-        loss.backward()
-        self.optimizer.step()
-""",
-            note="in a class",
-        ),
-    )
 
 
 RULES: tuple[type[Rule], ...] = (ZeroGradMemset,)

@@ -93,6 +93,26 @@ def worth_pricing(context: GraphContext, op_indices: Iterable[int]) -> bool:
     return largest_share_percent(context, op_indices) >= context.settings.min_gain_percent
 
 
+_WITHOUT_PRICE = 5
+"""Times the gain that other findings need: every model has some small layers, pools and activations."""
+
+
+def worth_saying_unpriced(context: GraphContext, op_indices: Iterable[int]) -> bool:
+    """Do the ops take so much of the step that a finding helps whose gain cannot be predicted?"""
+    least = _WITHOUT_PRICE * context.settings.min_gain_percent
+    return largest_share_percent(context, op_indices) >= least
+
+
+def limiters(context: GraphContext, op: Op, *, products_only: bool = False) -> frozenset[str]:
+    """What limits the op's kernels on the run's GPUs: 'math', 'memory', 'latency'.
+
+    Args:
+        products_only: of its matrix products, not of the kernels that only move data.
+    """
+    rows = (row for scenario in context.scenarios for row in context.estimate(scenario).rows_of(op.index))
+    return frozenset(row.limiter for row in rows if row.flops or not products_only)
+
+
 def share_phrase(shares: dict[str, float]) -> str:
     """'12.3 % of the step', on several GPUs 'up to 20.1 % of the step (v100-sxm2-16gb)'."""
     return _largest(shares) if shares else "an unknown share of the step"

@@ -264,12 +264,9 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 @click.argument("rule", shell_complete=completion.rules)
 @list_format_option
 @config_options
-@click.option("--verbose", "-v", is_flag=True, help="Show every example.")
 @no_color_option
 @debug_option
-def explain(
-    rule: str, format_name: str, config: str | None, isolated: bool, verbose: bool, no_color: bool
-) -> int:
+def explain(rule: str, format_name: str, config: str | None, isolated: bool, no_color: bool) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
     from tclint.engine.rule_registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
@@ -284,7 +281,7 @@ def explain(
         write_stdout(rule_json(found))
     else:
         colour = wants_colour(sys.stdout, no_color)
-        write_stdout(rule_page(found, Style(colour, verbosity=int(verbose))))
+        write_stdout(rule_page(found, Style(colour)))
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tclint.core.finding import Confidence, Effect, Finding, Fix, Level, Location, Related
@@ -22,20 +21,6 @@ DOC_SECTIONS = (
     "References",
 )
 """Sections that every rule's docstring has, in this order; each heading stands alone on a line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A tiny program that a rule must flag (`invalid`) or leave alone (`valid`): test and documentation.
-
-    For a graph rule the source defines `build_model` and, where inference would not do, `example_inputs`.
-    """
-
-    source: str
-    note: str = ""
-    """Why it is (not) flagged; shown in the documentation."""
-    settings: Mapping[str, Any] | None = None
-    """Fields of Settings that differ from the defaults, e.g. {"precision": "tf32", "gpus": ("v100",)}."""
 
 
 class Rule:
@@ -56,8 +41,6 @@ class Rule:
     """Document and section of every number the rule uses."""
     enabled_by_default: ClassVar[bool] = True
     """Low-confidence rules are off unless selected."""
-    valid: ClassVar[tuple[Example, ...]]
-    invalid: ClassVar[tuple[Example, ...]]
 
     def finding(
         self,

@@ -73,12 +73,12 @@ def _digest(folder: str, module: str) -> str:
 
 
 def _declared(data: bytes) -> Iterator[bytes]:
-    """What of a module says what its rules are: all but the methods, the examples and the functions below."""
+    """What of a module says what its rules are: all but the methods and the functions below."""
     classes = list(_CLASS.finditer(data))
     yield data[: classes[0].start()] if classes else data
     for match in classes:
-        ends = (data.find(mark, match.end()) for mark in (b"\n    def ", b"\n    valid", b"\n    invalid"))
-        yield data[match.start() : min((end for end in ends if end >= 0), default=len(data))]
+        end = data.find(b"\n    def ", match.end())
+        yield data[match.start() : end if end >= 0 else len(data)]
     listed = data.find(b"\nRULES")
     yield data[listed : data.find(b"\n\n", listed + 1)] if listed >= 0 else b""
     yield from (name for name in (b"applies", b"outline") if b"    def %b(" % name in data)

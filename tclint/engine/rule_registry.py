@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
@@ -13,7 +15,8 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.finding import Finding
-from tclint.core.rule import CODE_PATTERN, NAME_PATTERN, Rule
+from tclint.core.rule import Rule
+from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
 from tclint.source.source_rule import SourceRule
 
@@ -45,7 +48,8 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
             module = points[value].load() if own is None else None
         except Exception as error:
             raise UsageError(
-                f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
+                _moved(error)
+                or f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
                 "reinstall or remove it."
             ) from error
         found.extend(own if own is not None else _rules_of(module, value))
@@ -151,14 +155,12 @@ def _rules_of(module: ModuleType | None, origin: str) -> list[type[Rule]]:
     listed = getattr(module, "RULES", None)
     if listed is None:
         raise UsageError(f"The rule module {origin!r} defines no RULES tuple.")
+    if not isinstance(listed, tuple | list):
+        raise UsageError(f"RULES of {origin!r} must be a tuple of rule classes, not {listed!r}.")
     for rule in listed:
         if not (isinstance(rule, type) and issubclass(rule, GraphRule | SourceRule)):
             raise UsageError(f"{rule!r} in RULES of {origin!r} is not a GraphRule or SourceRule class.")
-        if not CODE_PATTERN.fullmatch(rule.code) or not NAME_PATTERN.fullmatch(rule.name):
-            raise UsageError(
-                f"Rule {rule.__name__} of {origin!r} needs a code such as 'ABC001' and a kebab-case name; "
-                f"it has {rule.code!r} and {rule.name!r}."
-            )
+        check_fields(rule)
     return list(listed)
 
 
@@ -185,9 +187,31 @@ def _import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UsageError(
-            f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+            _moved(error) or f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
         ) from error
     return module
+
+
+def _moved(error: Exception) -> str | None:
+    """What to write instead, where a rule imports a module inside tclint that is not, or no longer, there."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is None or not missing.startswith("tclint."):
+        return None
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    file = frame.f_code.co_filename
+    wanted = _imported_at(file, line) or "what it needs"
+    return f"{file}:{line}: there is no module {missing}; import {wanted} from tclint.plugin."
+
+
+def _imported_at(file: str, line: int) -> str:
+    """The names of the `from ... import ...` statement that starts on a line."""
+    try:
+        with open(file, "rb") as stream:
+            statements = ast.walk(ast.parse(stream.read()))
+    except (OSError, SyntaxError):
+        return ""
+    found = (node for node in statements if isinstance(node, ast.ImportFrom) and node.lineno == line)
+    return ", ".join(alias.name for node in found for alias in node.names)
 
 
 def _check_unique(rules: Sequence[type[Rule]]) -> None:

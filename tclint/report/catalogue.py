@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Example, Rule
+from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Rule
 from tclint.core.terminal import WIDTH
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
@@ -61,7 +61,7 @@ SOURCE_SIDE = "In sources that are only read"
 
 
 def rule_page(sides: Sequence[type[Rule]], style: Style) -> str:
-    """One rule's page: docstring sections, sources, level, and one example of a kind, or -v all.
+    """One rule's page: summary, level, docstring sections and sources.
 
     Args:
         sides: the class of the rule, or its two sides.
@@ -89,12 +89,6 @@ def _side_page(rule: type[Rule], style: Style) -> str:
         lines += ["", heading("Sources")]
         for source in rule.sources:
             lines += _wrap(source, "  - ", "    ")
-    for title, examples in (("Flagged", rule.invalid), ("Not flagged", rule.valid)):
-        shown = examples if style.verbosity > 0 else examples[:1]
-        for example in shown:
-            lines += ["", heading(title), *_example(example)]
-        if len(shown) < len(examples):
-            lines += ["", f"  ({len(examples) - len(shown)} more with -v)"]
     return "\n".join(lines) + "\n"
 
 
@@ -107,11 +101,6 @@ def rule_json(sides: Sequence[type[Rule]]) -> str:
 def _side_json(rule: type[Rule]) -> dict[str, Any]:
     page = _rule(rule)
     page["sections"] = rule.sections()
-    for name, examples in (("invalid", rule.invalid), ("valid", rule.valid)):
-        page[name] = [
-            {"source": example.source, "note": example.note, "settings": dict(example.settings or {})}
-            for example in examples
-        ]
     return page
 
 
@@ -245,14 +234,6 @@ def _rule(rule: type[Rule]) -> dict[str, Any]:
 def rule_kind(rule: type[Rule]) -> str:
     """'graph' for traced models, 'source' for what is only read."""
     return "graph" if issubclass(rule, GraphRule) else "source"
-
-
-def _example(example: Example) -> Iterator[str]:
-    if example.note:
-        yield from _wrap(example.note, "  ")
-    if example.settings:
-        yield f"  with {', '.join(f'{name}={value!r}' for name, value in example.settings.items())}"
-    yield from _indented(textwrap.dedent(example.source).strip("\n"), "      ")
 
 
 def _prose(text: str) -> Iterator[str]:

@@ -64,3 +64,11 @@ def test_its_rules_find_what_they_should(environment: dict[str, str], tmp_path: 
     )
     found = {(item["code"], item["location"]["line"]) for item in json.loads(done.stdout)["findings"]}
     assert found == {("EXA001", 9), ("EXA002", 14)}
+
+
+def test_its_own_tests_pass(environment: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("..")

@@ -9,17 +9,21 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
+from tclint.core.rule import DOC_SECTIONS
 from tclint.engine.rule_registry import Selection, all_rules, find_rule, load_rules
 from tclint.report.catalogue import SOURCE_SIDE, rule_json, rule_page
 from tclint.report.render import Style
 
-LOCAL_RULE = """
+PAGE = "".join(f"\n\n    {heading}\n    Text." for heading in DOC_SECTIONS)
+
+LOCAL_RULE = f"""
 from tclint.plugin import GraphRule
 
 class Mine(GraphRule):
-    '''One line.'''
-    code, name, since, level, confidence = "{code}", "{name}", "1", "info", "high"
-    sources = valid = invalid = ()
+    '''One line.{PAGE}
+    '''
+    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    sources = ("Handbook, chapter 1",)
 
     def check(self, context):
         return iter(())
@@ -73,8 +77,9 @@ def test_local_rules_are_loaded_from_files_and_folders(tmp_path: Path) -> None:
         ("raise ValueError('boom')", "boom"),
         ("x = 1", "RULES"),
         ("RULES = (int,)", "not a GraphRule"),
+        ("RULES = int", "a tuple of rule classes"),
         (LOCAL_RULE.format(code="DIM003", name="mine"), "DIM003"),
-        (LOCAL_RULE.format(code="lower", name="mine"), "kebab-case"),
+        (LOCAL_RULE.format(code="lower", name="mine"), "ABC001"),
     ],
 )
 def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says: str) -> None:
@@ -84,26 +89,157 @@ def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says
         all_rules((str(file),))
 
 
+GOOD_FIELDS = """\
+    code = "ZZZ001"
+    name = "mine"
+    since = "1"
+    level = "info"
+    confidence = "high"
+    sources = ("Handbook, chapter 1",)
+    triggers = ("nn",)
+"""
+
+
+def bad_rule(folder: Path, fields: str, page: str = f"One line.{PAGE}", check: str = "check") -> Path:
+    """A file with one SourceRule."""
+    file = folder / "bad.py"
+    file.write_text(
+        "import re\nfrom tclint.plugin import SourceRule\n\nclass Mine(SourceRule):\n"
+        f"    '''{page}\n    '''\n{fields}\n"
+        f"    def {check}(self, context):\n        return iter(())\n\nRULES = (Mine,)\n"
+    )
+    return file
+
+
+def test_the_rule_that_the_next_tests_spoil_is_good(tmp_path: Path) -> None:
+    file = bad_rule(tmp_path, GOOD_FIELDS)
+    assert "ZZZ001" in [rule.code for rule in all_rules((str(file),))]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("code", None),
+        ("code", "'zzz1'"),
+        ("code", "7"),
+        ("name", None),
+        ("name", "'Not Kebab'"),
+        ("since", None),
+        ("since", "1.0"),
+        ("level", None),
+        ("level", "'fatal'"),
+        ("level", "['info']"),
+        ("confidence", None),
+        ("confidence", "'sure'"),
+        ("sources", None),
+        ("sources", "()"),
+        ("sources", "'Handbook'"),
+        ("sources", "('',)"),
+        ("enabled_by_default", "'yes'"),
+        ("triggers", None),
+        ("triggers", "()"),
+        ("triggers", "'nn'"),
+        ("triggers", "('nn', '')"),
+        ("requires", "'nn'"),
+        ("pattern", "'nn'"),
+        ("pattern", "re.compile('nn')"),
+        ("priced_as", "'DIM003'"),
+        ("priced_as", "('dim',)"),
+    ],
+)
+def test_a_field_that_is_missing_or_wrong_is_one_sentence(
+    tmp_path: Path, field: str, value: str | None
+) -> None:
+    lines = [line for line in GOOD_FIELDS.splitlines() if not line.startswith(f"    {field} =")]
+    if value is not None:
+        lines.append(f"    {field} = {value}")
+    file = bad_rule(tmp_path, "\n".join(lines))
+    with pytest.raises(UsageError) as error:
+        all_rules((str(file),))
+    message = str(error.value)
+    assert message.startswith(f"{file}: rule Mine needs `{field}`: ")
+    assert ("; it has none." if value is None else "; it has ") in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("", "needs a docstring"),
+        ("One line.", "it lacks 'What it does'"),
+        (f"One line.{PAGE}".replace("    References\n", "    Refs\n"), "it lacks 'References'"),
+        (f"One line.{PAGE}".replace("Why it costs\n    Text.", "Why it costs\n"), "it lacks 'Why it costs'"),
+        (
+            f"One line.{PAGE}".replace("Example", "?")
+            .replace("Use instead", "Example")
+            .replace("?", "Use instead"),
+            "in this order",
+        ),
+    ],
+)
+def test_a_page_that_is_incomplete_is_one_sentence(tmp_path: Path, page: str, says: str) -> None:
+    file = bad_rule(tmp_path, GOOD_FIELDS, page)
+    with pytest.raises(UsageError) as error:
+        all_rules((str(file),))
+    assert str(error.value).startswith(f"{file}: rule Mine needs a docstring: ")
+    assert says in str(error.value)
+
+
+def test_a_rule_without_check_is_one_sentence(tmp_path: Path) -> None:
+    file = bad_rule(tmp_path, GOOD_FIELDS, check="chekc")
+    with pytest.raises(UsageError, match=r"needs a method `check\(self, context\)`"):
+        all_rules((str(file),))
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("from tclint.rule import GraphRule", "GraphRule"),
+        ("from tclint.context import (\n    GraphContext,\n)", "GraphContext"),
+        ("from tclint.finding import Finding, Fix", "Finding, Fix"),
+        ("import tclint.rule", "what it needs"),
+    ],
+)
+def test_a_path_inside_tclint_that_is_gone_names_the_one_to_use(
+    tmp_path: Path, statement: str, names: str
+) -> None:
+    file = tmp_path / "old.py"
+    file.write_text(f"import os\n{statement}\n")
+    with pytest.raises(UsageError) as error:
+        all_rules((str(file),))
+    assert str(error.value).startswith(f"{file}:2: there is no module tclint.")
+    assert str(error.value).endswith(f"; import {names} from tclint.plugin.")
+
+
+def test_another_missing_module_is_named_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "old.py"
+    file.write_text("import tclint_of_somebody\n")
+    with pytest.raises(UsageError, match="No module named 'tclint_of_somebody'"):
+        all_rules((str(file),))
+
+
 def test_a_missing_rules_path_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         all_rules((str(tmp_path / "nowhere"),))
 
 
-TWO_SIDES = """\
-from tclint.plugin import Example, GraphRule, SourceRule
+TWO_SIDES = f"""\
+from tclint.plugin import GraphRule, SourceRule
 
 class Traced(GraphRule):
-    \"\"\"Traced side.\"\"\"
-    code, name, since, level, confidence, sources = "ZZZ001", "mine", "1", "info", "high", ()
-    valid = invalid = ()
+    '''Traced side.{PAGE}
+    '''
+    code, name, since, level, confidence = "ZZZ001", "mine", "1", "info", "high"
+    sources = ("Handbook, chapter 1",)
 
     def check(self, context):
         yield from ()
 
 class Read(SourceRule):
-    \"\"\"Read side.\"\"\"
-    code, name, since, level, confidence, sources = "{code}", "{name}", "1", "info", "high", ()
-    valid = invalid = ()
+    '''Read side.{PAGE}
+    '''
+    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    sources = ("Handbook, chapter 1",)
     triggers = ("nn",)
 
     def check(self, context):

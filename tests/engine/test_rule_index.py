@@ -25,7 +25,7 @@ class {name}(SourceRule):
     '''One line.'''
     code, name, since, level, confidence = "{code}", "{kebab}", "1", "info", "high"
     triggers = ("{trigger}",)
-    sources = valid = invalid = ()
+    sources = ("Handbook",)
 
     def check(self, context):
         yield self.finding(context.location(0), "{trigger}")

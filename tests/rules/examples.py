@@ -1,10 +1,9 @@
-"""Running one rule on one of its examples, as `tclint example.py:build_model` would."""
+"""Models of fixtures/, traced in this process, and what rules find in them."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.core.rule import Example
 from tclint.graph.ops import Graph
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -61,11 +59,3 @@ def findings_that_count(rule: GraphRule, context: GraphContext) -> list[Finding]
         if finding.level == "error" or gain_percent is None or gain_percent >= least:
             found.append(finding)
     return found
-
-
-def check_example(rule: type[GraphRule], example: Example, folder: Path) -> list[Finding]:
-    path = folder / "example.py"
-    path.write_text(example.source.lstrip("\n"))
-    settings = replace(Settings(), **dict(example.settings or {}))
-    context = GraphContext(trace_file(path), settings, f"{path}:build_model")
-    return findings_that_count(rule(), context)

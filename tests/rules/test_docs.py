@@ -1,11 +1,9 @@
-"""What every rule says about itself: stable identity, documentation, sources, examples."""
+"""What every rule says about itself: stable identity, documentation, sources."""
 
 from __future__ import annotations
 
 import pytest
 
-from tclint.analysis.graph_rule import GraphRule
-from tclint.config.settings import Settings
 from tclint.core.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, Rule
 from tclint.engine.rule_registry import all_rules
 from tclint.source.source_rule import SourceRule
@@ -51,14 +49,3 @@ def test_documentation_has_every_section_in_order_and_text_in_each(rule: type[Ru
 def test_sources_name_documents(rule: type[Rule]) -> None:
     assert rule.sources
     assert all(len(source) > 10 for source in rule.sources)
-
-
-@rules
-def test_examples_are_programs_with_known_settings(rule: type[Rule]) -> None:
-    assert len(rule.invalid) >= 3
-    assert len(rule.valid) >= 3
-    for example in (*rule.invalid, *rule.valid):
-        compile(example.source, rule.code, "exec")
-        Settings(**dict(example.settings or {}))
-        if issubclass(rule, GraphRule):
-            assert "def build_model" in example.source

@@ -1,53 +1,49 @@
-"""Every rule's examples: flagged where they should be, and nowhere else."""
+"""Every rule's examples in fixtures/rules: flagged, mended or left alone, as their names say."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from examples import check_example
 
-from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import Example
+from tclint.core.rule import Rule
 from tclint.engine.rule_registry import all_rules
+from tclint.source.source_rule import SourceRule
+from tclint.testing import check_rule, examples
 
-GRAPH_RULES = [rule for rule in all_rules() if issubclass(rule, GraphRule)]
-
-
-def cases(kind: str) -> list[object]:
-    return [
-        pytest.param(rule, example, id=f"{rule.code}-{position}")
-        for rule in GRAPH_RULES
-        for position, example in enumerate(getattr(rule, kind))
-    ]
+FOLDER = Path(__file__).parents[2] / "fixtures" / "rules"
+RULES = all_rules()
+TRACED = {rule.code for rule in RULES if not issubclass(rule, SourceRule)}
 
 
-@pytest.mark.parametrize(("rule", "example"), cases("invalid"))
-def test_invalid_example_is_flagged_where_it_is_written(
-    rule: type[GraphRule], example: Example, tmp_path: Path
-) -> None:
-    found = check_example(rule, example, tmp_path)
-    assert found, example.note
-    assert {finding.code for finding in found} == {rule.code}
-    lines = example.source.lstrip("\n").splitlines()
-    for finding in found:
-        assert Path(finding.location.path) == tmp_path / "example.py"
-        assert lines[finding.location.line - 1].strip()
-        assert finding.message.endswith(".")
-        assert finding.fix is not None
-        assert finding.evidence
-        for related in finding.related:
-            assert (related.location.path, related.location.line) != (
-                finding.location.path,
-                finding.location.line,
-            )
-    # Many layers that one line constructs are one thing to say.
-    assert len({(finding.location.line, finding.identity, finding.message) for finding in found}) == len(
-        found
-    )
-    assert len({(finding.location.line, finding.identity) for finding in found}) == len(found)
+def folder_of(rule: type[Rule]) -> Path:
+    """Of a rule with a side for traced models, the side for sources has a folder of its own."""
+    folder = FOLDER / rule.code
+    return folder / "source" if issubclass(rule, SourceRule) and rule.code in TRACED else folder
 
 
-@pytest.mark.parametrize(("rule", "example"), cases("valid"))
-def test_valid_example_is_left_alone(rule: type[GraphRule], example: Example, tmp_path: Path) -> None:
-    assert [finding.message for finding in check_example(rule, example, tmp_path)] == []
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        pytest.param(rule, path, id=f"{path.relative_to(FOLDER).with_suffix('')}")
+        for rule in RULES
+        for path in sorted(folder_of(rule).glob("*valid_*.py"))
+        if not path.name.endswith(".fixed.py")
+    ],
+)
+def test_example(rule: type[Rule], path: Path) -> None:
+    check_rule(rule, path)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_rule_has_examples_of_both_kinds(rule: type[Rule]) -> None:
+    found = examples(folder_of(rule))
+    assert sum(example.flagged for example in found) >= 3
+    assert sum(not example.flagged for example in found) >= 3
+    reasons = [(example.flagged, example.reason) for example in found]
+    assert len(set(reasons)) == len(reasons)
+
+
+def test_no_folder_is_left_over() -> None:
+    expected = {folder_of(rule) for rule in RULES}
+    assert {path.parent for path in FOLDER.rglob("*") if path.is_file() and path.suffix == ".py"} == expected

@@ -162,8 +162,11 @@ def test_speed_benchmark_prints_its_ratio() -> None:
     assert "ratio pass / parse" in done.stdout
 
 
-CORPUS = [path.read_text("utf-8") for path in sorted((Path(__file__).parent / "labelled").glob("*.py"))] + [
-    example.source for rule in RULES for example in (*rule.valid, *rule.invalid)
+EXAMPLES = Path(__file__).parents[2] / "fixtures" / "rules"
+CORPUS = [
+    path.read_text("utf-8")
+    for folder in (Path(__file__).parent / "labelled", *(EXAMPLES / rule.code for rule in RULES))
+    for path in sorted(folder.glob("*.py"))
 ]
 
 FRAGMENTS = [

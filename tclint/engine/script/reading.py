@@ -104,7 +104,7 @@ def certain(context: SourceContext, function: Function, expression: Expression |
     if expression is None:
         return None
     value = context.resolver.evaluate(function, expression)
-    return value.values[0] if value.certain else None
+    return value.only
 
 
 def with_default(

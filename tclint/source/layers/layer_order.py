@@ -82,7 +82,7 @@ class LayerOrder:
             return ""
         # Through `BatchNorm2d = nn.BatchNorm2d` too.
         possible = self.resolver.evaluate(function, call.function)
-        made = possible.values[0] if possible.certain else None
+        made = possible.only
         if not isinstance(made, Symbol) or not made.qualified.startswith("torch.nn."):
             return ""
         kind = made.qualified.rpartition(".")[2]

@@ -110,7 +110,7 @@ def sizes_of(
     sizes = []
     for item in given:
         possible = context.resolver.evaluate(function, item)
-        value = possible.values[0] if possible.certain else None
+        value = possible.only
         sizes.append(value if isinstance(value, int) else None)
     return tuple(sizes)
 

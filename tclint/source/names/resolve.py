@@ -63,6 +63,11 @@ class Possible(NamedTuple):
         """Exactly one value is possible."""
         return self.complete and len(self.values) == 1
 
+    @property
+    def only(self) -> object:
+        """The value where exactly one is possible; None (which may be that value) otherwise."""
+        return self.values[0] if self.certain else None
+
 
 UNKNOWN = Possible((), False)
 

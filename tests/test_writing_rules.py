@@ -1,0 +1,77 @@
+"""docs/writing-rules.md, followed to the letter: its files are written, its commands run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tclint.plugin
+from tclint.plugin import GraphContext, SourceContext
+
+DOC = (Path(__file__).parent.parent / "docs" / "writing-rules.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))
+[COMMANDS] = re.findall(r"^```sh\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in FILES.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder
+
+
+def run(project: Path, command: str) -> subprocess.CompletedProcess[str]:
+    words = command.removeprefix("python -m ").split()
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    start = [sys.executable, "-m", *words]
+    return subprocess.run(start, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_python_block_is_a_file() -> None:
+    assert DOC.count("```python") == sum(name.endswith(".py") for name in FILES)
+    assert len(FILES) == 9
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "says"),
+    list(
+        zip(
+            COMMANDS.splitlines(),
+            (0, 0, 1, 0),
+            (
+                "2 passed",
+                "The cache of the GPU's allocator is emptied in a loop.",
+                "invalid_every_batch.py:7:5: warning OUR002",
+                "see examples/OUR001/invalid_width_of_1001.py:14:1: the layer runs here",
+            ),
+            strict=True,
+        )
+    ),
+)
+def test_its_commands(project: Path, command: str, exit_code: int, says: str) -> None:
+    done = run(project, command)
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    assert says in done.stdout
+
+
+def test_what_it_names_is_there() -> None:
+    graph, _, source = DOC.partition("## What a source rule can ask")
+    for context, text, count in ((GraphContext, graph, 8), (SourceContext, source, 10)):
+        rows = re.findall(r"^\| `context\..*$", text, re.MULTILINE)
+        names = {name for row in rows for name in re.findall(r"`context\.(\w+)", row)}
+        assert len(names) >= count
+        assert names <= {*dir(context), *context.__dataclass_fields__}
+    imported = re.findall(r"^from tclint\.(\w+) import (.*)$", DOC, re.MULTILINE)
+    assert {module for module, _ in imported} == {"plugin", "testing"}
+    for module, listed in imported:
+        if module == "plugin":
+            assert set(listed.split(", ")) <= set(tclint.plugin.__all__)
