@@ -66,7 +66,7 @@ def check(
     # The same target twice is one entry: findings would only repeat.
     unique = list(dict.fromkeys(targets))
     models = [target for target in unique if is_model_target(target)]
-    paths = [target for target in unique if not is_model_target(target)]
+    paths, unreadable = _readable([target for target in unique if not is_model_target(target)])
 
     settings, stated = _joined(models, paths, settings)
     findings: list[Finding] = []
@@ -88,6 +88,7 @@ def check(
         if changes:
             contexts[len(entries) - 1] = context, changes
 
+    errors += unreadable
     source = _check_sources(paths, rules, settings, on_progress, errors, contents)
     findings.extend(_without_priced(source.findings, findings, rules))
     findings = [finding for finding in findings if selection.allows(finding)]
@@ -200,12 +201,22 @@ def _joined(
     models: Sequence[str], paths: Sequence[str], settings: Settings
 ) -> tuple[Settings, tuple[Assumption, ...]]:
     """The settings as the training script given beside a model has them, and where it says so."""
-    existing = [path for path in paths if os.path.exists(path)]
-    if not models or not existing:
+    if not models or not paths:
         return settings, ()
     from tclint.engine.script.settings import join
 
-    return join(existing, models, settings)
+    return join(paths, models, settings)
+
+
+def _readable(paths: Sequence[str]) -> tuple[list[str], list[EntryError]]:
+    """The paths that can be read as source, and why the others cannot."""
+    if not paths:
+        return [], []
+    from tclint.source.syntax.discovery import refusal
+
+    problems = {path: refusal(path) for path in paths}
+    errors = [EntryError(path, problem) for path, problem in problems.items() if problem is not None]
+    return [path for path, problem in problems.items() if problem is None], errors
 
 
 def _check_sources(
@@ -216,43 +227,28 @@ def _check_sources(
     errors: list[EntryError],
     contents: Mapping[str, bytes] | None,
 ) -> _Sources:
-    existing = []
-    for path in paths:
-        if os.path.exists(path):
-            existing.append(path)
-        else:
-            errors.append(EntryError(path, _missing(path)))
-    if not existing:
+    if not paths:
         return _Sources([], (), (), 0)
     from tclint.edits import with_fixes
     from tclint.engine.source_pass import lint
 
     if on_progress:
-        on_progress(f"reading {', '.join(existing)}")
+        on_progress(f"reading {', '.join(paths)}")
     try:
         result = lint(
-            existing,
+            paths,
             [rule for rule in rules if isinstance(rule, SourceRule)],
             settings,
             contents=contents,
             finish=with_fixes,
         )
     except (TargetError, UsageError) as error:
-        errors.append(EntryError(", ".join(existing), str(error)))
+        errors.append(EntryError(", ".join(paths), str(error)))
         return _Sources([], (), (), 0)
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
     unread = {item.path for item in result.skipped}
     paths = tuple(path for path in result.paths if path not in unread)
     return _Sources(result.findings, paths, skipped, result.files, result.marked, result.digests)
-
-
-def _missing(path: str) -> str:
-    if ":" in os.path.basename(path):
-        return (
-            f"There is no file or folder {path!r}; a model target is written 'path/file.py:callable' "
-            "or 'package.module:callable'."
-        )
-    return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
 
 
 def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:
