@@ -168,7 +168,12 @@ KEYS: tuple[Key, ...] = (
         "only); fp8, int8: linear layers by torchao, the rest bf16.",
         _one_of(PRECISIONS),
     ),
-    Key("mode", "mode", "train: forward, backward and optimizer; infer: forward only.", _one_of(MODES)),
+    Key(
+        "mode",
+        "mode",
+        "train: forward, backward and optimizer of the model as built; infer: its forward after eval().",
+        _one_of(MODES),
+    ),
     Key(
         "layout",
         "layout",

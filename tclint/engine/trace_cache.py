@@ -32,7 +32,7 @@ _KEPT = 64
 """Records in a folder; the oldest go first."""
 _HASHED_BYTES = 64 * 2**20
 """Of larger files (weights, data) the size and the time of change stand for the content."""
-_TRACE_FIELDS = ("inputs", "input_sets", "arguments", "batch", "network")
+_TRACE_FIELDS = ("inputs", "input_sets", "arguments", "batch", "network", "mode")
 
 
 class TraceCache:

@@ -76,6 +76,7 @@ def trace_targets(
                 "input_sets": list(settings.input_sets),
                 "arguments": list(settings.arguments),
                 "batch": settings.batch,
+                "evaluate": settings.mode == "infer",
                 "network": settings.network,
                 "timeout_s": settings.timeout_s,
                 "memory_limit_mib": settings.memory_limit_mib,
