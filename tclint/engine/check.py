@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
@@ -17,7 +17,7 @@ from tclint.core.errors import TargetError, UsageError
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.garbage import without_garbage_collection
 from tclint.core.rule import Rule
-from tclint.core.target import is_model_target
+from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import with_worst_marked, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Metrics, Report
@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
 
 Progress = Callable[[str], None]
+Targets: TypeAlias = (
+    "str | os.PathLike[str] | Callable[..., Any] | Iterable[str | os.PathLike[str] | Callable[..., Any]]"
+)
+"""Texts and paths; models are callables, and so is what builds one."""
 
 
 def check(
-    targets: Sequence[str],
+    targets: Targets,
     settings: Settings | None = None,
     on_progress: Progress | None = None,
     *,
@@ -48,8 +52,9 @@ def check(
     """Lint models and sources.
 
     Args:
-        targets: 'path/file.py:callable' and 'package.module:callable' are built and traced; files and
-            folders are read, never run.
+        targets: one, or several. 'path/file.py:callable' and 'package.module:callable' are built and traced;
+            files and folders are read, never run. A model, or a callable that builds one, is traced in this
+            process, without limits on time and memory, and never cached; a model stays as it is.
         settings: None: the defaults.
         on_progress: called with one line about what is being done.
         contents: by absolute path, bytes that stand for source files on the disk.
@@ -63,20 +68,22 @@ def check(
     selection = Selection(settings)
     rules = selection.rules
     settings = _with_known_gpus(settings)
+    given = targets_of(targets)
     # The same target twice is one entry: findings would only repeat.
-    unique = list(dict.fromkeys(targets))
+    unique = list(dict.fromkeys(target for target in given if isinstance(target, str)))
+    objects = list({id(target): target for target in given if not isinstance(target, str)}.values())
     models = [target for target in unique if is_model_target(target)]
     paths, unreadable = _readable([target for target in unique if not is_model_target(target)])
 
-    settings, stated = _joined(models, paths, settings)
+    settings, stated = _joined([*models, *(type(one).__name__ for one in objects)], paths, settings)
     findings: list[Finding] = []
     entries: list[Entry] = []
     contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
-    if models:
+    if models or objects:
         from tclint.engine.model_pass import check_graph, with_fixes_made
-    for result in _trace(models, settings, on_progress, cache):
+    for result in _trace(models, objects, settings, on_progress, cache):
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
@@ -179,15 +186,22 @@ def _with_known_gpus(settings: Settings) -> Settings:
 
 
 def _trace(
-    models: Sequence[str], settings: Settings, on_progress: Progress | None, cache: TraceCache | None
-) -> Iterable[TraceResult]:
-    if not models:
-        return ()
-    if cache is not None:
-        return cache.trace(models, settings, on_progress)
-    from tclint.tracing import trace_targets
+    models: Sequence[str],
+    objects: Sequence[Any],
+    settings: Settings,
+    on_progress: Progress | None,
+    cache: TraceCache | None,
+) -> Iterator[TraceResult]:
+    if models and cache is not None:
+        yield from cache.trace(models, settings, on_progress)
+    elif models:
+        from tclint.tracing import trace_targets
 
-    return trace_targets(models, settings, on_progress=on_progress)
+        yield from trace_targets(models, settings, on_progress=on_progress)
+    if objects:
+        from tclint.tracing import trace_objects
+
+        yield from trace_objects(objects, settings, on_progress=on_progress)
 
 
 def _entry_error(result: TraceResult) -> EntryError:
