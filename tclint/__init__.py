@@ -6,7 +6,7 @@ The functions below are the stable Python API. They import what they need when c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.version import __version__
@@ -14,6 +14,7 @@ from tclint.core.version import __version__
 if TYPE_CHECKING:
     from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
+    from tclint.engine.check import Targets
     from tclint.engine.report import Report
     from tclint.graph.ops import Graph
 
@@ -21,17 +22,19 @@ __all__ = ["Settings", "__version__", "check", "estimate", "render", "trace"]
 
 
 def trace(
-    build: Callable[[], Any],
+    model: Callable[..., Any],
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """Build a model without memory or GPU, run it once on meta tensors, and return what it did.
+    """Run a model once on meta tensors, without memory or GPU, and return what it did.
 
     Args:
-        build: a zero-argument callable that returns an nn.Module (or `(module, inputs)`); it is called
-            here, with weight initialisation and allocation suppressed.
+        model: an nn.Module, in whichever mode it is; weights, buffers, gradients, attributes, hooks and
+            random states are afterwards what they were. Or a callable without arguments that returns an
+            nn.Module (or `(module, inputs)`); it is called here, with weight initialisation and allocation
+            suppressed.
         inputs: positional inputs of the model's forward: a tensor, or a tuple or nested structure with
-            tensors, real or meta; None: what `build` returned, else inferred from the first layers.
+            tensors, real or meta; None: what the callable returned, else inferred from the first layers.
         kwargs: keyword inputs of the forward.
 
     Raises:
@@ -39,7 +42,7 @@ def trace(
     """
     from tclint.tracing import trace_callable
 
-    return trace_callable(build, inputs, kwargs)
+    return trace_callable(model, inputs, kwargs)
 
 
 def estimate(
@@ -68,8 +71,16 @@ def estimate(
     return estimate_graph(graph, Scenario(gpu=gpu, precision=precision, mode=mode, **scenario))
 
 
-def check(targets: Sequence[str], settings: Settings | None = None) -> Report:
-    """Lint models ('model.py:build_model') and training scripts ('train.py', 'src/') as the command does."""
+def check(targets: Targets, settings: Settings | None = None) -> Report:
+    """Lint models ('model.py:build_model') and training scripts ('train.py', 'src/') as the command does.
+
+    Args:
+        targets: one of them or several, as text or path; or an nn.Module, or a callable that builds one.
+            Those are traced in this process, as by `trace`; with `mode="infer"` after `eval()`.
+
+    Raises:
+        UsageError: a setting is wrong, or a target is none of these.
+    """
     from tclint.config.settings import Settings as SettingsClass
     from tclint.engine.check import check as run
 

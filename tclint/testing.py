@@ -25,8 +25,7 @@ from typing import Any
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.config.keys import KEYS_BY_NAME
-from tclint.config.settings import Settings
+from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, Rule, apply_rule
 from tclint.edits.apply import apply_edits
@@ -141,15 +140,15 @@ def check_rule(rule: type[Rule], path: str | Path) -> None:
 
 def _settings(path: Path, text: str) -> Settings:
     # What only a training script can state has no key in a configuration file.
-    known = {field.name for field in fields(Settings)} - {key.field for key in KEYS_BY_NAME.values()}
+    known = {field.name for field in fields(Settings)} - {key.field for key in SETTINGS_BY_KEY.values()}
     try:
         stated = tomllib.loads(f"settings = {{{text}}}")["settings"]
         parsed: dict[str, Any] = {}
         for name, value in stated.items():
-            key = KEYS_BY_NAME.get(name)
+            key = SETTINGS_BY_KEY.get(name)
             if key is None and name not in known:
                 raise ValueError(f"there is no setting {name!r}")
-            parsed[key.field if key else name] = key.parse(value) if key else value
+            parsed[key.field if key else name] = key.kind.parse(value) if key else value
         return Settings(**parsed)
     except ValueError as error:
         raise AssertionError(f"{path}: '{_SETTINGS}{text}' is not understood: {error}") from error

@@ -55,9 +55,17 @@ def fix(targets: Sequence[str], report: Report, *, unsafe_fixes: bool, diff: boo
         write(outcome)
     for sentence in outcome.refused:
         say(f"error: {sentence}")
-    if not quiet:
+    nothing_was_linted = report.errors and not report.entries and not report.source_files
+    if not quiet and not nothing_was_linted:
         say(outcome.summary(unsafe_fixes=unsafe_fixes, diff=diff))
     return outcome
+
+
+def say_errors(report: Report) -> None:
+    """Say on stderr which targets could not be linted, and why."""
+    for error in report.errors:
+        prefix = "" if error.target in error.message else f"{error.target}: "
+        say(f"error: {prefix}{error.message}")
 
 
 @click.command("fix")
@@ -88,8 +96,7 @@ def fix_command(
     settings, _ = read_settings(config, isolated, flags)
     report = _run(targets, settings, quiet)
     outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
-    for error in report.errors:
-        say(f"error: {printable(error.target)}: {error.message}")
+    say_errors(report)
     return 2 if report.errors else outcome.exit_code(diff=diff)
 
 
@@ -144,8 +151,7 @@ def write_command(
             )
     else:
         report = _run(targets or (".",), fresh, quiet)
-    for error in report.errors:
-        say(f"error: {printable(error.target)}: {error.message}")
+    say_errors(report)
     if report.errors:
         return 2
     new = old.renewed(report)

@@ -175,8 +175,8 @@ def check(
     plain = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
         write_atomically(file, render(report, name, plain))
-    if format_name != "text":
-        _say_errors(report)
+    if diff or format_name != "text":
+        cli_fix.say_errors(report)
     if debug:
         _say_details(report)
     if fixed is not None and diff:
@@ -225,12 +225,6 @@ def _append_job_summary(report: Report) -> None:
         append_summary(report, file)
     except UsageError as error:
         say(f"warning: {error}")
-
-
-def _say_errors(report: Report) -> None:
-    for error in report.errors:
-        prefix = "" if error.target in error.message else f"{error.target}: "
-        say(f"error: {prefix}{error.message}")
 
 
 def _say_details(report: Report) -> None:

@@ -118,7 +118,10 @@ class Settings:
         places=PRICING,
     )
     mode: Mode = setting(
-        "train", one_of(MODES), "train: forward, backward and optimizer; infer: forward only.", places=PRICING
+        "train",
+        one_of(MODES),
+        "train: forward, backward and optimizer of the model as built; infer: its forward after eval().",
+        places=(*PRICING, "trace"),
     )
     layout: LayoutName = setting(
         "as_traced",

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from tclint.core.errors import UsageError
 
 _FILE_TARGET = re.compile(r".+\.py:[^\W\d]\w*(\.[^\W\d]\w*)*", re.DOTALL)
 _MODULE_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -23,3 +28,30 @@ def is_model_target(text: str) -> bool:
         return False
     patterns = (_FILE_TARGET, _MODULE_TARGET, _LIBRARY_TARGET)
     return any(pattern.fullmatch(text) for pattern in patterns)
+
+
+def targets_of(given: Any) -> list[Any]:
+    """One target, or several, as a list of texts and of what is no text: models and what builds them.
+
+    Raises:
+        UsageError: something is neither.
+    """
+    if not isinstance(given, str | bytes) and isinstance(given, Iterable) and not _is_model(given):
+        return [_target_of(one) for one in given]
+    return [_target_of(given)]
+
+
+def _target_of(given: Any) -> Any:
+    if isinstance(given, str | bytes | os.PathLike):
+        return os.fsdecode(given)
+    if _is_model(given) or callable(given):
+        return given
+    raise UsageError(
+        f"A target is a path, 'file.py:callable', a model, or a callable that builds one; {given!r:.60} is a "
+        f"{type(given).__name__}."
+    )
+
+
+def _is_model(given: Any) -> bool:
+    torch = sys.modules.get("torch")  # who has a module has imported it
+    return torch is not None and issubclass(type(given), torch.nn.Module)

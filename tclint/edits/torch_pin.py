@@ -44,6 +44,8 @@ def _requirements(folder: str) -> Iterator[str]:
 
 
 def _versions(file: str) -> Iterator[tuple[int, int]]:
+    if not os.path.isfile(file):
+        return
     try:
         with open(file, encoding="utf-8", errors="replace") as stream:
             text = stream.read(1_000_000)

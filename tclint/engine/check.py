@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
@@ -17,7 +17,7 @@ from tclint.core.errors import TargetError, UsageError
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.garbage import without_garbage_collection
 from tclint.core.rule import Rule
-from tclint.core.target import is_model_target
+from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import with_worst_marked, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Metrics, Report
@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
 
 Progress = Callable[[str], None]
+Targets: TypeAlias = (
+    "str | os.PathLike[str] | Callable[..., Any] | Iterable[str | os.PathLike[str] | Callable[..., Any]]"
+)
+"""Texts and paths; models are callables, and so is what builds one."""
 
 
 def check(
-    targets: Sequence[str],
+    targets: Targets,
     settings: Settings | None = None,
     on_progress: Progress | None = None,
     *,
@@ -48,8 +52,9 @@ def check(
     """Lint models and sources.
 
     Args:
-        targets: 'path/file.py:callable' and 'package.module:callable' are built and traced; files and
-            folders are read, never run.
+        targets: one, or several. 'path/file.py:callable' and 'package.module:callable' are built and traced;
+            files and folders are read, never run. A model, or a callable that builds one, is traced in this
+            process, without limits on time and memory, and never cached; a model stays as it is.
         settings: None: the defaults.
         on_progress: called with one line about what is being done.
         contents: by absolute path, bytes that stand for source files on the disk.
@@ -63,20 +68,22 @@ def check(
     selection = Selection(settings)
     rules = selection.rules
     settings = _with_known_gpus(settings)
+    given = targets_of(targets)
     # The same target twice is one entry: findings would only repeat.
-    unique = list(dict.fromkeys(targets))
+    unique = list(dict.fromkeys(target for target in given if isinstance(target, str)))
+    objects = list({id(target): target for target in given if not isinstance(target, str)}.values())
     models = [target for target in unique if is_model_target(target)]
-    paths = [target for target in unique if not is_model_target(target)]
+    paths, unreadable = _readable([target for target in unique if not is_model_target(target)])
 
-    settings, stated = _joined(models, paths, settings)
+    settings, stated = _joined([*models, *(type(one).__name__ for one in objects)], paths, settings)
     findings: list[Finding] = []
     entries: list[Entry] = []
     contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
-    if models:
+    if models or objects:
         from tclint.engine.model_pass import check_graph, with_fixes_made
-    for result in _trace(models, settings, on_progress, cache):
+    for result in _trace(models, objects, settings, on_progress, cache):
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
@@ -88,6 +95,7 @@ def check(
         if changes:
             contexts[len(entries) - 1] = context, changes
 
+    errors += unreadable
     source = _check_sources(paths, rules, settings, on_progress, errors, contents)
     findings.extend(_without_priced(source.findings, findings, rules))
     findings = [finding for finding in findings if selection.allows(finding)]
@@ -178,15 +186,22 @@ def _with_known_gpus(settings: Settings) -> Settings:
 
 
 def _trace(
-    models: Sequence[str], settings: Settings, on_progress: Progress | None, cache: TraceCache | None
-) -> Iterable[TraceResult]:
-    if not models:
-        return ()
-    if cache is not None:
-        return cache.trace(models, settings, on_progress)
-    from tclint.tracing import trace_targets
+    models: Sequence[str],
+    objects: Sequence[Any],
+    settings: Settings,
+    on_progress: Progress | None,
+    cache: TraceCache | None,
+) -> Iterator[TraceResult]:
+    if models and cache is not None:
+        yield from cache.trace(models, settings, on_progress)
+    elif models:
+        from tclint.tracing import trace_targets
 
-    return trace_targets(models, settings, on_progress=on_progress)
+        yield from trace_targets(models, settings, on_progress=on_progress)
+    if objects:
+        from tclint.tracing import trace_objects
+
+        yield from trace_objects(objects, settings, on_progress=on_progress)
 
 
 def _entry_error(result: TraceResult) -> EntryError:
@@ -200,12 +215,22 @@ def _joined(
     models: Sequence[str], paths: Sequence[str], settings: Settings
 ) -> tuple[Settings, tuple[Assumption, ...]]:
     """The settings as the training script given beside a model has them, and where it says so."""
-    existing = [path for path in paths if os.path.exists(path)]
-    if not models or not existing:
+    if not models or not paths:
         return settings, ()
     from tclint.engine.script.settings import join
 
-    return join(existing, models, settings)
+    return join(paths, models, settings)
+
+
+def _readable(paths: Sequence[str]) -> tuple[list[str], list[EntryError]]:
+    """The paths that can be read as source, and why the others cannot."""
+    if not paths:
+        return [], []
+    from tclint.source.syntax.discovery import refusal
+
+    problems = {path: refusal(path) for path in paths}
+    errors = [EntryError(path, problem) for path, problem in problems.items() if problem is not None]
+    return [path for path, problem in problems.items() if problem is None], errors
 
 
 def _check_sources(
@@ -216,43 +241,28 @@ def _check_sources(
     errors: list[EntryError],
     contents: Mapping[str, bytes] | None,
 ) -> _Sources:
-    existing = []
-    for path in paths:
-        if os.path.exists(path):
-            existing.append(path)
-        else:
-            errors.append(EntryError(path, _missing(path)))
-    if not existing:
+    if not paths:
         return _Sources([], (), (), 0)
     from tclint.edits import with_fixes
     from tclint.engine.source_pass import lint
 
     if on_progress:
-        on_progress(f"reading {', '.join(existing)}")
+        on_progress(f"reading {', '.join(paths)}")
     try:
         result = lint(
-            existing,
+            paths,
             [rule for rule in rules if isinstance(rule, SourceRule)],
             settings,
             contents=contents,
             finish=with_fixes,
         )
     except (TargetError, UsageError) as error:
-        errors.append(EntryError(", ".join(existing), str(error)))
+        errors.append(EntryError(", ".join(paths), str(error)))
         return _Sources([], (), (), 0)
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
     unread = {item.path for item in result.skipped}
     paths = tuple(path for path in result.paths if path not in unread)
     return _Sources(result.findings, paths, skipped, result.files, result.marked, result.digests)
-
-
-def _missing(path: str) -> str:
-    if ":" in os.path.basename(path):
-        return (
-            f"There is no file or folder {path!r}; a model target is written 'path/file.py:callable' "
-            "or 'package.module:callable'."
-        )
-    return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
 
 
 def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:

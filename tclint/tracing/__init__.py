@@ -10,20 +10,50 @@ from tclint.graph.ops import Graph
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.client import trace_targets as _trace_targets
 
-__all__ = ["TraceResult", "trace_callable", "trace_targets"]
+__all__ = ["TraceResult", "trace_callable", "trace_objects", "trace_targets"]
 
 
-def trace_callable(
-    build: Callable[[], Any], inputs: Any = None, kwargs: Mapping[str, Any] | None = None
-) -> Graph:
-    """Build and trace a model in this process; see `tclint.trace`.
+def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
+    """Trace a model, or what a callable builds, in this process; see `tclint.trace`.
 
     Raises:
         TargetError: the model could not be built or traced.
     """
     from tclint.tracing.worker.in_process import trace_in_process
 
-    return trace_in_process(build, inputs, kwargs)
+    return trace_in_process(given, inputs, kwargs)
+
+
+def trace_objects(
+    given: Sequence[Any], settings: Settings, *, on_progress: Callable[[str], None] | None = None
+) -> Iterator[TraceResult]:
+    """Trace models, or what callables build, in this process and without its limits.
+
+    Args:
+        given: modules, which stay as they are, and callables that return one.
+        settings: uses inputs, input_sets, arguments, batch and mode.
+        on_progress: called with one line when one starts.
+
+    Yields:
+        A TraceResult per object and set of inputs, named after the class or the callable.
+
+    Raises:
+        UsageError: a spec in `settings.inputs` is malformed; nothing was traced.
+    """
+    from tclint.tracing.worker.client import check_inputs
+
+    check_inputs(settings)
+    from tclint.tracing.worker.in_process import name_of, trace_object
+
+    named: dict[str, Any] = {}
+    for one in given:
+        name = name_of(one)
+        same = sum(other == name or other.startswith(f"{name} (") for other in named)
+        named[f"{name} ({same + 1})" if same else name] = one
+    for name, one in named.items():
+        if on_progress:
+            on_progress(f"tracing {name}")
+        yield from trace_object(name, one, settings)
 
 
 def trace_targets(
@@ -37,7 +67,8 @@ def trace_targets(
 
     Args:
         targets: 'path/file.py:callable', 'package.module:callable', 'timm:resnet50' or 'hf:gpt2'.
-        settings: uses inputs, input_sets, arguments, batch, network, timeout_s, memory_limit_mib and jobs.
+        settings: uses inputs, input_sets, arguments, batch, mode, network, timeout_s,
+            memory_limit_mib and jobs.
         on_progress: called with one line when a target starts.
 
     Yields:

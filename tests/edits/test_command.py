@@ -187,3 +187,16 @@ def test_a_suppression_that_a_fix_makes_useless_goes_as_well(folder: Path) -> No
     result = run("fix", "train.py")
     assert result.stderr == "fixed 2 findings in 1 file\n"
     assert (folder / "train.py").read_text() == AFTER
+
+
+@pytest.mark.parametrize("command", [("fix",), ("fix", "--diff"), ("check", "--diff")])
+def test_a_path_that_is_missing_is_named(folder: Path, command: tuple[str, ...]) -> None:
+    result = run(*command, "mising.py")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "There is no file or folder 'mising.py'" in result.stderr
+    assert "0 findings" not in result.stderr
+
+    beside = run(*command, "mising.py", "train.py")
+    assert beside.exit_code == 2
+    assert "There is no file or folder 'mising.py'" in beside.stderr
+    assert "1 finding in 1 file" in beside.stderr

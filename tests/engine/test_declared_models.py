@@ -168,10 +168,12 @@ def _looked_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_rules_and_prices_are_never_cached(project: Path) -> None:
     _declare(project, '["model.py:build"]')
     _check(project)
-    _declare(project, '["model.py:build"]', 'precision = "fp32"\nmode = "infer"\n')
+    _declare(project, '["model.py:build"]', 'precision = "fp32"\ncompiled = true\n')
     report, said = _check(project)
     assert said == ["cache: model.py:build is unchanged"]
-    assert (report.entries[0].precision, report.entries[0].mode) == ("fp32", "infer")
+    settings = report.entries[0].settings
+    assert settings is not None
+    assert (report.entries[0].precision, settings.compiled) == ("fp32", True)
 
 
 def test_a_model_that_failed_is_tried_again(project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tclint.config.pyproject import load_config
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
+from tclint.engine.check import check
 from tclint.source.syntax.discovery import discover
 
 CODE = "import torch\n"
@@ -150,3 +152,46 @@ def test_empty_folder_and_links_in_circles(tmp_path: Path) -> None:
     (tmp_path / "dangling.py").symlink_to(tmp_path / "nothing.py")
     write(tmp_path, "a.py")
     assert found(tmp_path) == ["a.py"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_is_never_waited_for(tmp_path: Path) -> None:
+    # Elsewhere than in this process: whoever opened the pipe would never come back.
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tclint", *arguments, "--isolated", "--no-cache"]
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    (tmp_path / "train.py").write_text("import torch\nscaler = torch.cuda.amp.GradScaler()\nimport helper\n")
+    for name in ("pipe.py", "helper.py", ".gitignore", "requirements.txt"):
+        os.mkfifo(tmp_path / name)
+    named = run("pipe.py", "train.py")
+    assert named.returncode == 2
+    assert "'pipe.py' is no regular file but a pipe" in named.stderr + named.stdout
+    assert "deprecated-cuda-amp" in named.stdout  # the other target went on
+    beside = run("pipe.py:build", "train.py")
+    assert beside.returncode == 2
+    assert "'pipe.py' is no file that Python could run" in beside.stdout
+    folder = run(".")
+    assert folder.returncode == 0
+    assert "1 finding (1 info) in 1 file." in folder.stdout
+    assert run("fix", "pipe.py").returncode == 2
+    assert run("models", "pipe.py").returncode == 2
+
+
+def test_one_path_that_is_no_source_does_not_keep_the_others_from_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "notes.txt")
+    write(tmp_path, "train.py", text="import torch\nscaler = torch.cuda.amp.GradScaler()\n")
+    report = check(["notes.txt", "train.py", "nowhere.py"])
+    assert [finding.location.path for finding in report.findings] == ["train.py"]
+    assert [error.target for error in report.errors] == ["notes.txt", "nowhere.py"]

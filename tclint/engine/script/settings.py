@@ -9,6 +9,7 @@ script is left as it was set.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -135,12 +136,15 @@ def _script(path: str) -> SourceContext | None:
 
 def _mentions_autocast(targets: Sequence[str]) -> bool:
     for target in targets:
+        path = target.rsplit(":", 1)[0]
+        if not os.path.isfile(path):
+            return True  # a module by its import name: its file is not known here
         try:
-            with open(target.rsplit(":", 1)[0], "rb") as file:
+            with open(path, "rb") as file:
                 if b"autocast" in file.read():
                     return True
         except OSError:
-            return True  # a module by its import name: its file is not known here
+            return True
     return False
 
 

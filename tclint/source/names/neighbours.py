@@ -192,6 +192,8 @@ def _imports(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 
 @lru_cache(maxsize=_LARGEST_PROJECT)
 def _read(path: str) -> bytes:
+    if not os.path.isfile(path):
+        return b""  # a pipe, which would be waited for
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -77,7 +77,7 @@ def allows(pin: str, version: Version) -> bool:
 @lru_cache(maxsize=1024)
 def _pins(path: str) -> tuple[str, ...]:
     try:
-        if os.path.getsize(path) > _LARGEST_BYTES:
+        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_BYTES:
             return ()
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()

@@ -66,21 +66,39 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
     files: dict[str, None] = {}
     skipped: list[Skipped] = []
     for path in paths:
+        problem = refusal(path)
+        if problem is not None:
+            raise TargetError(problem)
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
             for file in _files_of_folder(absolute, skipped):
                 if not _excluded(file, absolute, settings):
                     files.setdefault(file)
-        elif not os.path.exists(absolute):
-            raise TargetError(f"There is no file or folder {path!r}; check the path.")
-        elif absolute.endswith(".py"):
-            files.setdefault(absolute)
         else:
-            raise TargetError(
-                f"{path!r} is neither a folder nor a Python file; give a .py file, a folder, or "
-                "a model as 'file.py:callable'."
-            )
+            files.setdefault(absolute)
     return list(files), skipped
+
+
+def refusal(path: str) -> str | None:
+    """Why a path cannot be read as source, in a sentence for the user; None where it can."""
+    if os.path.isdir(path):
+        return None
+    if not os.path.exists(path):
+        if ":" in os.path.basename(path):
+            return (
+                f"There is no file or folder {path!r}; a model target is written 'path/file.py:callable' "
+                "or 'package.module:callable'."
+            )
+        return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
+    if not path.endswith(".py"):
+        return (
+            f"{path!r} is neither a folder nor a Python file; give a .py file, a folder, or "
+            "a model as 'file.py:callable'."
+        )
+    if not os.path.isfile(path):
+        # To read a named pipe is to wait for whoever writes into it.
+        return f"{path!r} is no regular file but a pipe, a socket or a device; give a file or a folder."
+    return None
 
 
 def _files_of_folder(folder: str, skipped: list[Skipped]) -> Iterator[str]:
@@ -145,7 +163,7 @@ def _walk(folder: str, skipped: list[Skipped]) -> Iterator[str]:
     specs: dict[str, list[tuple[str, GitIgnoreSpec]]] = {}
     for current, folders, names in os.walk(folder, onerror=unreadable):
         inherited = specs.get(os.path.dirname(current), []) if current != folder else []
-        own = _gitignore(current) if ".gitignore" in names else None
+        own = _gitignore(os.path.join(current, ".gitignore")) if ".gitignore" in names else None
         active = [*inherited, (current, own)] if own is not None else inherited
         specs[current] = active
         folders[:] = sorted(
@@ -161,9 +179,11 @@ def _walk(folder: str, skipped: list[Skipped]) -> Iterator[str]:
                 yield path
 
 
-def _gitignore(folder: str) -> GitIgnoreSpec | None:
+def _gitignore(path: str) -> GitIgnoreSpec | None:
+    if not os.path.isfile(path):
+        return None
     try:
-        with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return _spec(file.read().splitlines())
     except OSError:
         return None

@@ -54,7 +54,7 @@ def trace_targets(
     targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
 ) -> Iterator[TraceResult]:
     """See `tclint.tracing.trace_targets`."""
-    _check_inputs(settings)
+    check_inputs(settings)
     results: dict[int, list[TraceResult]] = {}
     requests: list[dict[str, Any]] = []
     folder = tempfile.mkdtemp(prefix="tclint-")
@@ -76,6 +76,7 @@ def trace_targets(
                 "input_sets": list(settings.input_sets),
                 "arguments": list(settings.arguments),
                 "batch": settings.batch,
+                "evaluate": settings.mode == "infer",
                 "network": settings.network,
                 "timeout_s": settings.timeout_s,
                 "memory_limit_mib": settings.memory_limit_mib,
@@ -114,7 +115,12 @@ def _in_order(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_inputs(settings: Settings) -> None:
+def check_inputs(settings: Settings) -> None:
+    """Refuse specs that are malformed, before anything starts.
+
+    Raises:
+        UsageError: one is.
+    """
     parse_inputs(settings.inputs)
     parse_arguments(settings.arguments)
     for text in settings.input_sets:

@@ -46,6 +46,8 @@ class TraceOptions:
     """Their names and specs."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     batch: int | None = None
+    evaluate: bool = False
+    """Whether the model is put into eval mode, however it was built."""
 
 
 def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
@@ -76,7 +78,23 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
         loaded = load_target(target, options.arguments, while_loading)
     with _timed(seconds, "build"):
         model, returned, assumed = _build(loaded, sites)
-        sets = _choose_inputs(loaded, model, returned, options, sites)
+        put_into_mode(model, options, sites)
+        sets = choose_inputs(loaded, model, returned, options, sites)
+    yield from runs_of(loaded, model, sets, assumed, options, sites, seconds)
+
+
+def runs_of(
+    loaded: LoadedTarget,
+    model: nn.Module,
+    sets: Mapping[str, CallInputs],
+    assumed: tuple[Assumption, ...],
+    options: TraceOptions,
+    sites: SiteFinder,
+    seconds: Mapping[str, float],
+    option: str = "--input",
+) -> Iterator[Run]:
+    """Trace a built model on each of its sets of inputs; see `trace_target`."""
+    text = loaded.target.text
     metadata: dict[str, Any] = {"target": text, "build_s": seconds["build"]}
     if options.arguments:
         metadata["arguments"] = {name: repr(value) for name, value in options.arguments.items()}
@@ -89,7 +107,7 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
         own_metadata = {**metadata, "inputs_from": inputs.source}
         try:
             with _timed(own_seconds, "trace"):
-                graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, "--input")
+                graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, option)
         except TargetError as error:
             if len(sets) == 1:
                 raise
@@ -175,8 +193,24 @@ def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tup
     return *split_built(built, f"{target.attribute}{where}"), assumed
 
 
-def _choose_inputs(
-    loaded: LoadedTarget, model: nn.Module, returned: Any, options: TraceOptions, sites: SiteFinder
+def put_into_mode(model: nn.Module, options: TraceOptions, sites: SiteFinder) -> None:
+    """Call `model.eval()` where inference is asked for; otherwise the mode is the builder's choice.
+
+    Raises:
+        TargetError: the model's own `eval` or `train` failed.
+    """
+    if options.evaluate:
+        with user_errors(f"{type(model).__name__}.eval()", sites.is_user_file):
+            model.eval()
+
+
+def choose_inputs(
+    loaded: LoadedTarget,
+    model: nn.Module,
+    returned: Any,
+    options: TraceOptions,
+    sites: SiteFinder,
+    option: str = "--input",
 ) -> dict[str, CallInputs]:
     """The sets of inputs by name; a single set has the name ''."""
     if options.input_sets:
@@ -195,7 +229,7 @@ def _choose_inputs(
         return {"": infer_inputs(model)}
     except InferenceFailed as error:
         raise TargetError(
-            f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one --input per "
+            f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one {option} per "
             f"tensor ({SYNTAX}), or define example_inputs() beside it."
         ) from None
 

@@ -1,55 +1,178 @@
-"""trace_callable: the tracer for notebooks and other tools, in the caller's own process."""
+"""Models given as objects, or by the callable that builds them: traced in the caller's own process."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
+import torch
+from torch import nn
+
+from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
-from tclint.graph.ops import Graph
+from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import InferenceFailed, given_inputs
 from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
+from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
+from tclint.tracing.session.left_as_it_was import left_as_it_was, random_states_as_they_were
+from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.entry import split_built, trace_or_explain
-from tclint.tracing.worker.targets import describe, site_of, where_in_user_code
+from tclint.tracing.worker.client import TraceResult
+from tclint.tracing.worker.entry import (
+    TraceOptions,
+    choose_inputs,
+    put_into_mode,
+    runs_of,
+    split_built,
+    trace_or_explain,
+)
+from tclint.tracing.worker.result_file import Run
+from tclint.tracing.worker.targets import (
+    LoadedTarget,
+    Target,
+    describe,
+    shown_path,
+    site_of,
+    traceback_of,
+    where_in_user_code,
+)
+
+_TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")
 
 
-def trace_in_process(
-    build: Callable[[], Any], inputs: Any = None, kwargs: Mapping[str, Any] | None = None
-) -> Graph:
+def trace_in_process(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
     """See `tclint.trace`."""
-    root = site_of(build)
-    name = getattr(build, "__qualname__", None) or type(build).__name__
-    roots = [os.getcwd()]
-    if root is not None and os.path.isabs(root.path):
-        roots.append(os.path.dirname(root.path))
-    sites = SiteFinder(roots=roots, files=(root.path,) if root is not None else ())
+    target = _Given.of(given)
     started = time.perf_counter()
+    with target.built(inputs, kwargs) as (model, returned, assumed):
+        if inputs is not None:
+            chosen = given_inputs(inputs, "inputs")
+        elif kwargs:
+            chosen = given_inputs((), "inputs")
+        elif returned is not None:
+            chosen = given_inputs(returned, target.name)
+        else:
+            try:
+                chosen = infer_inputs(model)
+            except InferenceFailed as error:
+                raise TargetError(
+                    f"The inputs of {target.name} cannot be inferred, because {error}: pass inputs=."
+                ) from None
+        if kwargs:
+            chosen = replace(chosen, kwargs={**chosen.kwargs, **kwargs})
+        metadata = {"inputs_from": chosen.source, "build_s": time.perf_counter() - started}
+        chosen = chosen.with_assumptions(assumed)
+        return trace_or_explain(model, chosen, target.sites, target.site, metadata, target.name, "inputs=")
+
+
+def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceResult]:
+    """One of `tclint.tracing.trace_objects`, under the name that it has in the report."""
+    options = TraceOptions(
+        inputs=parse_inputs(settings.inputs),
+        input_sets=tuple((text, parse_input_set(text)) for text in settings.input_sets),
+        arguments=parse_arguments(settings.arguments),
+        batch=settings.batch,
+        evaluate=settings.mode == "infer",
+    )
+    seconds: dict[str, float] = {}
+    runs: list[Run] = []
     try:
-        built, assumed = on_meta(build, sites)
-    except Exception as error:
-        line = where_in_user_code(error, sites.is_user_file)
-        raise TargetError(f"{name} raised {describe(error)}{line}.") from error
-    model, returned = split_built(built, name)
-    if inputs is not None:
-        chosen = given_inputs(inputs, "inputs")
-    elif kwargs:
-        chosen = given_inputs((), "inputs")
-    elif returned is not None:
-        chosen = given_inputs(returned, name)
-    else:
+        runs.extend(_runs(_Given.of(given, name), options, seconds))
+    except TargetError as error:
+        runs.append(Run(error=str(error), details=error.details, seconds=seconds))
+    except Exception as error:  # the other targets go on
+        message = f"tclint failed on {name} ({describe(error)}); please report it."
+        runs.append(Run(error=message, details=traceback_of(error), seconds=seconds))
+    for run in runs:
+        problem = None if run.graph is not None else TargetError(run.error, details=run.details)
+        yield TraceResult(name, run.graph, problem, run.seconds, input_set=run.input_set)
+
+
+def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
+    arguments = dict(options.arguments)
+    if arguments and is_module(target.given):
+        raise TargetError(f"{target.name} is built already, and takes no argument {next(iter(arguments))!r}.")
+    build = functools.partial(target.given, **arguments) if arguments else target.given
+    # Inputs may stand beside a class or function, as they may in a file that is named.
+    origin = type(target.given) if is_module(target.given) else target.given
+    module = sys.modules.get(getattr(origin, "__module__", None) or "", ModuleType(""))
+    named = Target(target.name, target.name, module=module.__name__)
+    loaded = LoadedTarget(named, build, module, target.site)
+    how = "Settings.inputs"
+    started = time.perf_counter()
+    with replace(target, given=build).built() as (model, returned, assumed):
+        put_into_mode(model, options, target.sites)
+        sets = choose_inputs(loaded, model, returned, options, target.sites, how)
+        seconds["build"] = time.perf_counter() - started
+        yield from runs_of(loaded, model, sets, assumed, options, target.sites, seconds, how)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What the caller handed over."""
+
+    given: Any
+    """A module, or a callable that returns one."""
+    name: str
+    site: Site | None
+    """Where its class or function is defined; of torch's own classes, where the caller is."""
+    sites: SiteFinder
+
+    @classmethod
+    def of(cls, given: Any, name: str = "") -> _Given:
+        site = site_of(type(given) if is_module(given) else given)
+        if site is not None and os.path.abspath(site.path).startswith(_TORCH_FOLDER):
+            site = SiteFinder().find(sys._getframe()).site
+        roots = [os.getcwd()]
+        if site is not None and os.path.isabs(site.path):
+            roots.append(os.path.dirname(site.path))
+        sites = SiteFinder(roots=roots, files=(site.path,) if site is not None else ())
+        return cls(given, name or name_of(given), site, sites)
+
+    @contextlib.contextmanager
+    def built(self, *inputs: Any) -> Iterator[tuple[nn.Module, Any, tuple[Assumption, ...]]]:
+        """The module, the inputs that came with it, and what building it assumed.
+
+        What was there before, the caller's modules and `inputs`, is afterwards as it was.
+
+        Raises:
+            TargetError: it could not be built.
+        """
+        with random_states_as_they_were():
+            built, assumed = (self.given, ()) if is_module(self.given) else self._build(self.given)
+            model, returned = split_built(built, self.name)
+            made_here = self.sites.ids()
+            callers = [
+                module
+                for _, module in named_modules(model)
+                if is_module(self.given) or id(construct_site_of(module).site) not in made_here
+            ]
+            with left_as_it_was(*callers, *inputs):
+                yield model, returned, assumed
+
+    def _build(self, build: Callable[[], Any]) -> tuple[Any, tuple[Assumption, ...]]:
         try:
-            chosen = infer_inputs(model)
-        except InferenceFailed as error:
-            raise TargetError(
-                f"The inputs of {name} cannot be inferred, because {error}: pass inputs=."
-            ) from None
-    if kwargs:
-        chosen = replace(chosen, kwargs={**chosen.kwargs, **kwargs})
-    metadata = {"inputs_from": chosen.source, "build_s": time.perf_counter() - started}
-    chosen = chosen.with_assumptions(assumed)
-    return trace_or_explain(model, chosen, sites, root, metadata, name, "inputs=")
+            return on_meta(build, self.sites)
+        except Exception as error:
+            line = where_in_user_code(error, self.sites.is_user_file)
+            raise TargetError(f"{self.name} raised {describe(error)}{line}.") from error
+
+
+def name_of(given: Any) -> str:
+    """What messages and reports call a module or a callable: 'Net object', 'build_model'."""
+    if is_module(given):
+        return f"{type(given).__name__} object"
+    name = str(getattr(given, "__qualname__", None) or type(given).__name__).rpartition("<locals>.")[2]
+    if name != "<lambda>":
+        return name
+    site = site_of(given)
+    return f"lambda at {shown_path(site.path)}:{site.line}" if site is not None else "lambda"

@@ -83,6 +83,8 @@ def check_file(target: Target) -> None:
     """
     if target.path is None or os.path.isfile(target.path):
         return
+    if os.path.exists(target.path):
+        raise TargetError(f"{target.path!r} is no file that Python could run.")
     folder = Path(target.path).parent
     name = Path(target.path).name
     if not folder.is_dir():

@@ -81,6 +81,7 @@ def run_target(request: dict[str, Any]) -> None:
             input_sets=tuple((text, parse_input_set(text)) for text in request["input_sets"]),
             arguments=parse_arguments(tuple(request["arguments"])),
             batch=request["batch"],
+            evaluate=request["evaluate"],
         )
         runs.extend(trace_target(target, options, seconds))
         read = files()
