@@ -9,7 +9,6 @@ from torch import nn
 
 from tclint.tracing.kernels.meta_kernels import to_meta
 from tclint.tracing.values.constants import MAX_REAL_BUFFER_FLOATS
-from tclint.tracing.values.equal_constants import lazy_clone
 from tclint.tracing.values.origin import attributes_of
 
 
@@ -51,7 +50,7 @@ def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     if buffer.layout != torch.strided:
         return buffer.detach() if buffer.is_meta else buffer
     if buffer.is_meta or not is_large(buffer):
-        return _with_attributes(buffer.detach() if buffer.is_meta else lazy_clone(buffer.detach()), buffer)
+        return _with_attributes(buffer.detach() if buffer.is_meta else buffer.detach().clone(), buffer)
     return meta_buffer(buffer)
 
 
