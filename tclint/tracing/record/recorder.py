@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tclint.graph.ops import Cast, TensorSpec
 from tclint.tracing.kernels.argument_checks import check_arguments
 from tclint.tracing.kernels.index_checks import check_constant_rows, integer_indices
-from tclint.tracing.kernels.large_constants import in_parts
 from tclint.tracing.kernels.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.patches.autocast import cast_arguments
 from tclint.tracing.patches.higher_order import run_higher_order
@@ -52,7 +51,6 @@ from tclint.tracing.values.origin import (
     tensors_in,
 )
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.values.zero_pages import zeros
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _META = torch.device("meta")
@@ -142,10 +140,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
-            if facts.full_name == "zeros" and kwargs.get("layout") in (None, torch.strided):
-                output = zeros(args[0], kwargs.get("dtype"))
-                if output is not None:
-                    return output
             output = function(*args, **kwargs)
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
@@ -190,9 +184,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
-            output = in_parts(function, facts, args, kwargs) if self.writer is None else None
-            if output is None:
-                output = function(*args, **kwargs)
+            output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise
