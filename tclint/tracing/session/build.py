@@ -14,7 +14,6 @@ from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu, without_initialisation
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
 from tclint.tracing.record.recorder import Recorder
-from tclint.tracing.session.dropped_values import drop_values
 from tclint.tracing.session.weight_names import is_lazy, named_tensors
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.dtypes import dtype_name
@@ -46,7 +45,6 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
             if recorder.assumptions.turn_round_the_last() is None:
                 break
         else:
-            drop_values(built, sites)
             collect_what_is_new()
             return built, recorder.assumptions.listed_of_build()
     assert first is not None
