@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from tclint.core.garbage import collect_what_is_new, without_garbage_collection
 from tclint.graph.ops import Assumption, Parameter
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu, without_initialisation
@@ -45,7 +44,6 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
             if recorder.assumptions.turn_round_the_last() is None:
                 break
         else:
-            collect_what_is_new()
             return built, recorder.assumptions.listed_of_build()
     assert first is not None
     raise first from None
@@ -53,7 +51,6 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
 
 def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder) -> Any:
     with (
-        without_garbage_collection(),
         forgotten_source_lines(),
         remembered_construction(sites),
         without_gpu(),
