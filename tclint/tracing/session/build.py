@@ -17,7 +17,6 @@ from tclint.tracing.session.weight_names import is_lazy, named_tensors
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.dtypes import dtype_name
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.values.source_lines import forgotten_source_lines
 
 
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Assumption, ...]]:
@@ -51,7 +50,6 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
 
 def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder) -> Any:
     with (
-        forgotten_source_lines(),
         remembered_construction(sites),
         without_gpu(),
         without_initialisation(),
