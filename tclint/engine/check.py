@@ -15,7 +15,6 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
-from tclint.core.garbage import without_garbage_collection
 from tclint.core.rule import Rule
 from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
@@ -87,8 +86,7 @@ def check(
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
-        with without_garbage_collection():
-            entry, found, context = check_graph(result, graph_rules, settings)
+        entry, found, context = check_graph(result, graph_rules, settings)
         entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
         findings.extend(found)
         changes = frozenset(id(finding.change) for finding in found if finding.change is not None)

@@ -591,3 +591,21 @@ class Swelling(nn.Module):
 def test_inputs_do_not_grow_without_end() -> None:
     with pytest.raises(TargetError, match="must match the size"):
         tclint.trace(Swelling)
+
+
+class Hooked(nn.Linear):
+    """Layers with hooks, and with a way of their own to be called."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.inner, self.own = nn.ReLU(), nn.ReLU()
+        self.inner.register_forward_pre_hook(lambda module, args: (args[0].sin(),))
+        self.inner.register_forward_hook(lambda module, args, out: out.exp())
+        self.own._call_impl = lambda x: x * 3
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.own(self.inner(super().forward(x)))
+
+
+def test_hooks_run() -> None:
+    assert [op.name for op in tclint.trace(Hooked).ops] == ["linear", "sin", "relu", "exp", "mul"]

@@ -126,23 +126,6 @@ def test_a_layer_made_elsewhere_is_swapped_for_the_run_alone() -> None:
     assert not weight.is_meta
 
 
-def test_equal_tables_are_tables_of_their_own() -> None:
-    class Layer(nn.Module):
-        def __init__(self, first: int) -> None:
-            super().__init__()
-            positions = torch.arange(64)
-            self.register_buffer("table", positions[:, None] - positions[None, :])
-            self.table[0, 0] = first
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[: int(self.table[0, 0])]
-
-    def build() -> tuple[nn.Module, torch.Tensor]:
-        return nn.Sequential(Layer(7), Layer(5), Layer(3)), torch.empty(8, 2)
-
-    assert [op.outputs[0].shape[0] for op in tclint.trace(build).ops] == [7, 5, 3]
-
-
 def test_a_small_buffer_that_is_written_to_remembers_who_wrote() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -200,22 +183,6 @@ def test_a_model_that_got_its_values_later_keeps_them() -> None:
         assert torch.equal(tensor, model.state_dict()[name])
 
 
-def test_memory_that_numpy_sees_is_not_shared() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            first = torch.zeros(64, 64, dtype=torch.int64)
-            seen = first.numpy()
-            second = torch.zeros(64, 64, dtype=torch.int64)
-            seen[...] = 3
-            self.rows = int(first[0, 0]), int(second[0, 0]) + 1
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.repeat(*self.rows)
-
-    assert tclint.trace(lambda: (Model(), torch.empty(1, 1))).outputs[0].shape == (3, 1)
-
-
 def test_data_of_a_weight_can_be_exchanged_whatever_has_values() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -241,60 +208,6 @@ def test_data_of_a_weight_can_be_exchanged_whatever_has_values() -> None:
         ("small.bias", (400,), True),
     ]
     assert [output.shape for output in graph.outputs] == [(2, 300), (2, 400)]
-
-
-def _copied(count: int, see: Any = lambda table: None) -> list[Any]:
-    """What is kept of tables into which equal values are copied, each the table and what `see` made of it."""
-    kept: list[Any] = []
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for _ in range(count):
-                table = torch.empty(64, 64, dtype=torch.int64)
-                seen = see(table)
-                table.copy_(torch.arange(4096).view(64, 64))
-                kept.append((table, seen))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x
-
-    tclint.trace(lambda: (Model(), torch.empty(1, 1)))
-    return kept
-
-
-def test_equal_values_that_are_copied_take_memory_once() -> None:
-    first, second, third = (table for table, _ in _copied(3))
-    assert all(torch._C._is_cow_tensor(table) for table in (first, second, third))
-    second[0, 0] = 7
-    assert first[0, 0] == third[0, 0] == 0
-    assert torch.equal(first, third)
-
-
-def test_whoever_sees_the_memory_sees_what_is_copied_into_it() -> None:
-    views = (
-        lambda table: table.view(-1),
-        lambda table: table[1:, -1],
-        lambda table: table.numpy().reshape(-1),
-    )
-    for see in views:
-        for table, seen in _copied(2, see):
-            assert int(seen[-1]) == 4095
-            table[-1, -1] = 5
-            assert int(seen[-1]) == 5
-
-
-def test_shared_constants_can_be_resized() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            first, second = torch.full((4096,), 3), torch.full((4096,), 3)
-            self.rows = second.resize_(5000).shape[0], first.shape[0]
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.expand(*self.rows)
-
-    assert tclint.trace(lambda: (Model(), torch.empty(1, 1))).outputs[0].shape == (5000, 4096)
 
 
 def test_an_operator_that_the_model_survives_leaves_nothing() -> None:

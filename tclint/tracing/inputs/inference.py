@@ -37,7 +37,6 @@ from tclint.tracing.inputs.named_inputs import (
 from tclint.tracing.inputs.number_inputs import numbers_for
 from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, attribute, sequence_length, width
 from tclint.tracing.inputs.use_inputs import parts_of, state_for
-from tclint.tracing.values.source_lines import forgotten_source_lines
 
 _META = torch.device("meta")
 
@@ -46,7 +45,6 @@ _ADVICE = "; --input sets another"
 _MAX_GUESSES = 20
 
 
-@forgotten_source_lines()
 def infer_inputs(model: nn.Module) -> CallInputs:
     """The likeliest inputs for the model's forward, with the other guesses as their alternatives.
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.patches.hook_dicts import has_no_hooks, leave_out_hook_dicts
 from tclint.tracing.patches.patch import patch
 from tclint.tracing.record.call_recorder import ModuleFrame
 from tclint.tracing.record.recorder import Recorder
@@ -83,7 +82,6 @@ def wrap_modules() -> None:
             return
         pair = sites.find_constructor(sys._getframe(1), self)
         initialise(self, *args, **kwargs)
-        leave_out_hook_dicts(self)
         self.__dict__[_SITE_ATTRIBUTE] = pair
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -147,8 +145,6 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         stack.append(frame)
         callers.append(None)
         try:
-            if has_no_hooks(self):
-                return self.forward(*args, **kwargs)
             # Not the compiled call: its operators would run outside the recorder.
             return self._call_impl(*args, **kwargs)
         finally:

@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tclint.graph.ops import Cast, TensorSpec
 from tclint.tracing.kernels.argument_checks import check_arguments
 from tclint.tracing.kernels.index_checks import check_constant_rows, integer_indices
-from tclint.tracing.kernels.large_constants import in_parts
 from tclint.tracing.kernels.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.record.autocast_casts import cast_arguments
 from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
@@ -34,7 +33,6 @@ from tclint.tracing.values.constants import (
     stays_small,
 )
 from tclint.tracing.values.contents import note_contents
-from tclint.tracing.values.equal_constants import EqualConstants, make_resizable, times_one
 from tclint.tracing.values.operators import (
     OperatorFacts,
     facts_of,
@@ -53,7 +51,6 @@ from tclint.tracing.values.origin import (
     tensors_in,
 )
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.values.zero_pages import zeros
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _META = torch.device("meta")
@@ -64,7 +61,6 @@ _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordo
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
-_RESIZES = frozenset({"resize_", "resize_as_"})
 # Before their arguments are changed or guessed from; all others once for equal calls.
 _CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
@@ -107,7 +103,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
         self.weights: dict[int, str] = {}
         """Names of the running model's weights by their ids: for who looks at its tensors after it failed."""
         self._kernels = MetaKernels()
-        self._constants = EqualConstants()
 
     # ------------------------------------------------------------------ dispatch
 
@@ -145,19 +140,11 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
-            if self.writer is None:
-                filled = self._constants.filled(function, facts.full_name, args, kwargs)
-                if filled is not None:
-                    return filled
-            if facts.full_name == "zeros" and kwargs.get("layout") in (None, torch.strided):
-                output = zeros(args[0], kwargs.get("dtype"))
-                if output is not None:
-                    return self._constants.share(output)
             output = function(*args, **kwargs)
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
                 output.zero_()
-            return self._constants.share(output)
+            return output
         kwargs = {**kwargs, "device": _META}
         kwargs.pop("pin_memory", None)
         output = made_like(facts.full_name, source, kwargs)
@@ -189,10 +176,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
         in_forward = self.writer is not None
         if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors, in_forward):
             return self._run_meta(function, facts, args, kwargs, tensors)
-        if self.writer is None and tensors and self._constants.is_filled_by(facts.full_name, args):
-            return args[0]
-        if facts.full_name in _RESIZES:
-            make_resizable(tensors[0])
         from_inputs = self.writer is not None and any(
             is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
         )
@@ -201,11 +184,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._learn_of_writes(tensor)
         before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
         try:
-            output = times_one(facts.operator, args)
-            if output is None and self.writer is None:
-                output = in_parts(function, facts, args, kwargs)
-            if output is None:
-                output = function(*args, **kwargs)
+            output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise
@@ -218,10 +197,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._written.add(args[0])
         elif self.writer is not None and tensors:
             inherit_parameter(tensors, output)
-        elif self.writer is None and facts.full_name == "copy_":
-            self._constants.share_in_place(args[0])
-        elif self.writer is None and not facts.mutates and not facts.returns_view:
-            output = self._constants.share(output)
         return output
 
     def _run_meta(

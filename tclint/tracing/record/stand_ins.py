@@ -9,7 +9,6 @@ from torch import nn
 
 from tclint.tracing.kernels.meta_kernels import to_meta
 from tclint.tracing.values.constants import MAX_REAL_BUFFER_FLOATS
-from tclint.tracing.values.equal_constants import lazy_clone
 from tclint.tracing.values.origin import attributes_of
 
 
@@ -37,7 +36,7 @@ def become_meta(tensor: torch.Tensor, metadata: torch.Tensor) -> None:
     torch.utils.swap_tensors(tensor, _with_attributes(made, tensor))
 
 
-def is_large(buffer: torch.Tensor) -> bool:
+def _is_large(buffer: torch.Tensor) -> bool:
     """Whether only the shape of a buffer matters: a table of floating-point numbers."""
     return bool(
         (buffer.is_floating_point() or buffer.is_complex())
@@ -50,13 +49,8 @@ def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     """What a run may write into in the place of a buffer: with its values, unless those are many."""
     if buffer.layout != torch.strided:
         return buffer.detach() if buffer.is_meta else buffer
-    if buffer.is_meta or not is_large(buffer):
-        return _with_attributes(buffer.detach() if buffer.is_meta else lazy_clone(buffer.detach()), buffer)
-    return meta_buffer(buffer)
-
-
-def meta_buffer(buffer: torch.Tensor) -> torch.Tensor:
-    """A tensor on meta in the place of a dense buffer."""
+    if buffer.is_meta or not _is_large(buffer):
+        return _with_attributes(buffer.detach() if buffer.is_meta else buffer.detach().clone(), buffer)
     return _with_attributes(to_meta(buffer), buffer)
 
 

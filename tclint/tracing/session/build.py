@@ -8,19 +8,16 @@ from typing import Any
 
 from torch import nn
 
-from tclint.core.garbage import collect_what_is_new, without_garbage_collection
 from tclint.graph.ops import Assumption, Parameter
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
 from tclint.tracing.patches.weights import without_initialisation
 from tclint.tracing.record.recorder import Recorder
-from tclint.tracing.session.dropped_values import drop_values
 from tclint.tracing.session.weight_names import is_lazy, named_tensors
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.dtypes import dtype_name
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.values.source_lines import forgotten_source_lines
 
 
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Assumption, ...]]:
@@ -47,8 +44,6 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
             if recorder.assumptions.turn_round_the_last() is None:
                 break
         else:
-            drop_values(built, sites)
-            collect_what_is_new()
             return built, recorder.assumptions.listed_of_build()
     assert first is not None
     raise first from None
@@ -56,8 +51,6 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
 
 def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder) -> Any:
     with (
-        without_garbage_collection(),
-        forgotten_source_lines(),
         remembered_construction(sites),
         without_gpu(),
         without_initialisation(),

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.core.garbage import without_garbage_collection
 from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
 from tclint.graph.ops.op_log import OpLog
 from tclint.tracing.kernels.meta_kernels import to_meta
@@ -67,19 +66,6 @@ def trace_model(
         Exception: what the model's forward raised, if no guess helped.
     """
     model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
-    with without_garbage_collection():
-        return _trace(model, args, kwargs, sites, tuple(assumptions), root_site, metadata or {})
-
-
-def _trace(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    sites: SiteFinder,
-    assumptions: tuple[Assumption, ...],
-    root_site: Site | None,
-    metadata: Mapping[str, Any],
-) -> Graph:
     started = perf_counter()
     recording = record(model, args, kwargs, sites)
     parameters = list_parameters(model)
@@ -96,7 +82,7 @@ def _trace(
             "training": model.training,
             "trace_s": perf_counter() - started,
             "adjustments": list(recording.adjustments),
-            **metadata,
+            **(metadata or {}),
         },
     )
 

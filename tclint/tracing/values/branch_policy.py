@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 import dis
+import linecache
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from functools import lru_cache
+from types import FrameType
 from typing import NamedTuple
 
 from tclint.tracing.values.called_layers import callees
-from tclint.tracing.values.statements import Statement, parsed, statement_at
 
 
 class Guard(NamedTuple):
@@ -43,7 +44,7 @@ class Guard(NamedTuple):
 
 def guard_at(frame: FrameType) -> Guard | None:
     """The condition that a frame is at, where what it guards is clear."""
-    return _conditions_at(frame.f_code, frame.f_lineno).guard
+    return _conditions_at(frame.f_code.co_filename, frame.f_lineno).guard
 
 
 def extremum_at(frame: FrameType) -> str:
@@ -51,7 +52,7 @@ def extremum_at(frame: FrameType) -> str:
     code = frame.f_code
     if not dis.opname[code.co_code[frame.f_lasti]].startswith(("CALL", "PRECALL")):
         return ""
-    return _conditions_at(code, frame.f_lineno).extremum
+    return _conditions_at(code.co_filename, frame.f_lineno).extremum
 
 
 class _Conditions(NamedTuple):
@@ -61,87 +62,86 @@ class _Conditions(NamedTuple):
     extremum: str = ""
 
 
-_known: dict[tuple[str, int, bool], _Conditions] = {}
-_MAX_KNOWN = 256
-
-
-def _conditions_at(code: CodeType, number: int) -> _Conditions:
-    key = code.co_filename, number, code.co_name.startswith("<")
-    known = _known.get(key)
-    if known is None:
-        statement = statement_at(code, number)
-        known = _Conditions() if statement is None else _conditions_in(statement, number)
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        _known[key] = known
-    return known
-
-
-def _conditions_in(statement: Statement, number: int) -> _Conditions:
-    guards = [
-        guard
-        for guard in (*_guard(statement), *_checks(statement), *_choices(statement))
-        if guard.first_line <= number <= guard.last_line
-    ]
-    names = {name for first, last, name in _extrema(statement) if first <= number <= last}
+@lru_cache(maxsize=256)
+def _conditions_at(path: str, number: int) -> _Conditions:
+    tree = _tree(path)
+    if tree is None:
+        return _Conditions()
+    nodes = list(_nodes_at(tree, number))
+    guards = [guard for guard in (_guard(*found) for found in nodes) if guard is not None]
+    guards = [guard for guard in guards if guard.first_line <= number <= guard.last_line]
+    names = {name for node, _ in nodes if (name := _extremum(node))}
     return _Conditions(guards[0] if len(guards) == 1 else None, names.pop() if len(names) == 1 else "")
 
 
-def _extrema(statement: Statement) -> Iterator[tuple[int, int, str]]:
-    """First line, last line and name of each call of max or min with several values."""
-    for node in _nodes(statement):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("max", "min")
-            and len(node.args) > 1
-        ):
-            yield *_lines_of(node), node.func.id
+@lru_cache(maxsize=8)
+def _tree(path: str) -> ast.Module | None:
+    """Of a file, or of a notebook's cell; None where it cannot be read."""
+    try:
+        return ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
-def _lines_of(node: ast.expr) -> tuple[int, int]:
-    """The first and the last."""
-    return node.lineno, node.end_lineno or node.lineno
+def _nodes_at(node: ast.AST, number: int, loop: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """The nodes below one that a line is part of, each with the innermost loop of its function.
+
+    Args:
+        loop: of the node itself: 'for' or 'while', in whose body it is; else ''.
+    """
+    for name, value in ast.iter_fields(node):
+        inner = _loop_of(node, loop) if name == "body" else loop
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and _is_at(child, number):
+                yield child, inner
+                yield from _nodes_at(child, number, inner)
 
 
-def _nodes(statement: Statement) -> Iterator[ast.AST]:
-    for part in statement.tree:
-        yield from ast.walk(part)
-
-
-def _guard(statement: Statement) -> Iterator[Guard]:
-    """That of an `if` or a `while`."""
-    node = statement.tree[0]
-    if not isinstance(node, (ast.If, ast.While)):
-        return
-    negated = _is_negated(node.test)
-    if negated is None:
-        return
-    lines = _lines_of(node.test)
+def _loop_of(node: ast.AST, loop: str) -> str:
+    """The innermost loop around the body of a node that is in `loop` itself."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return "for"
     if isinstance(node, ast.While):
-        yield Guard(*lines, negated, True, "")
-    elif leaves := _way_out(statement):
-        yield Guard(*lines, negated, False, leaves)
-    else:
-        whole = parsed(statement.chain, statement.first_line)[0]
-        assert isinstance(whole, ast.If)
-        calls = callees(whole.body), callees(whole.orelse)
-        yield Guard(*lines, negated, False, "", *calls, statement.loop == "while")
+        return "while"
+    return "" if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else loop
 
 
-def _checks(statement: Statement) -> Iterator[Guard]:
-    """Every `assert`, also behind a semicolon or a colon."""
-    for node in _nodes(statement):
-        if isinstance(node, ast.Assert) and (negated := _is_negated(node.test)) is not None:
-            yield Guard(*_lines_of(node.test), negated, False, "assert")
+def _is_at(node: ast.AST, number: int) -> bool:
+    """Whether a line is, or may be, part of a node: some, such as arguments, do not know their lines."""
+    if not isinstance(node, (ast.stmt, ast.expr, ast.excepthandler)):
+        return True
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    first = min(part.lineno for part in (node, *decorators))
+    return first <= number <= (node.end_lineno or node.lineno)
 
 
-def _choices(statement: Statement) -> Iterator[Guard]:
-    """Every `body if test else other`."""
-    for node in _nodes(statement):
-        if isinstance(node, ast.IfExp) and (negated := _is_negated(node.test)) is not None:
-            calls = callees([node.body]), callees([node.orelse])
-            yield Guard(*_lines_of(node.test), negated, False, "", *calls)
+def _extremum(node: ast.AST) -> str:
+    """'max' or 'min' of a call of it with several values; else ''."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+        return node.func.id if node.func.id in ("max", "min") else ""
+    return ""
+
+
+def _guard(node: ast.AST, loop: str) -> Guard | None:
+    """That of an `if`, a `while`, an `assert` or a `body if test else other`."""
+    if not isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
+        return None
+    test = node.test
+    negated = _is_negated(test)
+    if negated is None:
+        return None
+    lines = test.lineno, test.end_lineno or test.lineno
+    if isinstance(node, ast.While):
+        return Guard(*lines, negated, True, "")
+    if isinstance(node, ast.Assert):
+        return Guard(*lines, negated, False, "assert")
+    if isinstance(node, ast.IfExp):
+        return Guard(*lines, negated, False, "", callees([node.body]), callees([node.orelse]))
+    if leaves := _way_out(node, loop):
+        return Guard(*lines, negated, False, leaves)
+    return Guard(
+        *lines, negated, False, "", callees(node.body), callees(node.orelse), may_wait=loop == "while"
+    )
 
 
 def _is_negated(test: ast.expr) -> bool | None:
@@ -169,14 +169,14 @@ def _asks_for_a_constant(part: ast.expr) -> bool:
     )
 
 
-def _way_out(statement: Statement) -> str:
-    if statement.has_else:
+def _way_out(node: ast.If, loop: str) -> str:
+    if node.orelse:
         return ""
-    last = statement.last
+    last = node.body[-1]
     if isinstance(last, ast.Continue):
         return "continue"
     if isinstance(last, ast.Break):  # other loops may have no other end
-        return "break" if statement.loop == "for" else ""
+        return "break" if loop == "for" else ""
     if isinstance(last, ast.Raise):
         return "raise"
     return "return" if isinstance(last, ast.Return) else ""

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from tclint.tracing.patches.hook_dicts import make_hook_dicts_when_asked
 from tclint.tracing.patches.modules import wrap_modules
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.trace import trace_model
 from tclint.tracing.values.sites import SiteFinder
 
 _WIDTH = 8
-_M_MMAP_THRESHOLD = -3
-"""glibc's malloc.h: from which size on a block gets pages of its own; set, it no longer grows."""
-_MMAP_THRESHOLD_BYTES = 1 << 14
-"""Masks and tables of a layer are mostly larger. Measured on timm (2 cores, torch 2.13): with twice as much,
-23 models took as long as without (0.999 of the CPU time) and the largest peaks of memory fell by a quarter;
-58 models take as long with this as with twice as much (1.000)."""
 
 
 def warm_up() -> None:
@@ -31,19 +23,11 @@ def warm_up() -> None:
     once; each trace behind it takes 3 to 10 ms less (2 cores, torch 2.13 on the CPU).
     """
     wrap_modules()
-    make_hook_dicts_when_asked()
-    _give_memory_back()
     sites = SiteFinder()
     with contextlib.suppress(Exception):  # a version of torch without one of the operators: no harm done
         model, _ = on_meta(_Small, sites)
         inputs = torch.empty(2, 3, 16, 16, device="meta"), torch.zeros(2, 4, dtype=torch.int64)
         trace_model(model, inputs, {}, sites)
-
-
-def _give_memory_back() -> None:
-    """Let large tensors that are gone leave the process; glibc otherwise keeps what it once had for them."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
 class _Small(nn.Module):

@@ -10,7 +10,6 @@ nothing the user's code prints can garble them. End of input ends the process an
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -159,8 +158,6 @@ def _prepare_for_forks() -> None:
 
     light_imports.install()
     warm_up()
-    gc.collect()
-    gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
 
 
 if __name__ == "__main__":
