@@ -167,17 +167,25 @@ def test_adamw_moves_twenty_tensors_per_parameter() -> None:
     assert "AdamW" in estimate(graph, Scenario("a100")).assumptions[0]
 
 
-def test_accumulated_gradients_share_one_step_of_the_optimizer() -> None:
+@pytest.mark.parametrize("batches", [2, 4])
+def test_accumulated_gradients_share_one_step_of_the_optimizer(batches: int) -> None:
     graph = mlp()
-    once, four = (estimate(graph, Scenario("a100", "fp16", accumulation=n)) for n in (1, 4))
-    assert four.optimizer_time_us == pytest.approx(once.optimizer_time_us / 4)
-    assert four.forward_time_us == once.forward_time_us
-    added = next(row for row in four.rows if row.role == "accumulate")
-    # Three of four batches add their gradients: two tensors read, one written.
-    assert added.bytes_read + added.bytes_written == pytest.approx(0.75 * 3 * 4 * graph.parameter_count)
-    assert four.backward_time_us == pytest.approx(once.backward_time_us + added.time_us)
-    assert four.memory == once.memory
-    assert any("accumulated" in said for said in four.assumptions)
+    once, summed = (estimate(graph, Scenario("a100", "fp16", accumulation=n)) for n in (1, batches))
+    assert summed.optimizer_time_us == pytest.approx(once.optimizer_time_us / batches)
+    assert summed.forward_time_us == once.forward_time_us
+    added = next(row for row in summed.rows if row.role == "accumulate")
+    # All batches but the first add their gradients: two tensors read, one written.
+    adding = (batches - 1) / batches
+    assert added.bytes_read + added.bytes_written == pytest.approx(adding * 3 * 4 * graph.parameter_count)
+    assert summed.backward_time_us == pytest.approx(once.backward_time_us + added.time_us)
+    assert summed.memory == once.memory
+    assert any("accumulated" in said for said in summed.assumptions)
+
+
+def test_gradients_of_one_batch_are_added_to_nothing() -> None:
+    once = estimate(mlp(), Scenario("a100", "fp16"))
+    assert not any(row.role == "accumulate" for row in once.rows)
+    assert not any("accumulated" in said for said in once.assumptions)
     with pytest.raises(UsageError, match="1 batch or more"):
         Scenario(accumulation=0)
 

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tclint.cost.gpu import all_gpus, load_gpu
-from tclint.cost.kernels.matmul import alignment_elements
+from tclint.cost.kernels.constants import GemmConstants
+from tclint.cost.kernels.matmul import GemmShapes, alignment_elements, gemm_times
 from tclint.cost.kernels.pricing import price_works
+from tclint.cost.math_units import unit_class
 from tclint.cost.rows import amdahl_speedup
 from tclint.graph.lowering.work import Gemm
 
@@ -100,6 +102,22 @@ def test_alignment_counts_in_16_bytes() -> None:
     assert tf32[2] > 1.4 * tf32[0]
     fp32 = [price(linear(4096, n, 4096, "float32"), precision="fp32").time_us for n in (4096, 4098)]
     assert fp32[1] < 1.1 * fp32[0]
+
+
+def test_operands_that_fit_the_l2_are_read_from_it() -> None:
+    gpu = load_gpu("a100")
+    unit = unit_class(gpu, "float16", tf32=False)
+    assert unit is not None
+    constants = GemmConstants(
+        l2_capacity_share=0.5, l2_efficiency=0.5, dram_efficiency=1.0, sm_bandwidth_ratio=100.0
+    )
+    sides = np.array([1024, 2048, 4096, 8192, 65536])
+    times = gemm_times(GemmShapes.of(sides, sides, 32), gpu, unit, constants)
+    moved_bytes = 2.0 * sides * (sides + 2 * 32)
+    rates_gb_per_s = (moved_bytes / times.memory_us / 1e3).tolist()
+    assert rates_gb_per_s[0] == pytest.approx(0.5 * gpu.l2_gb_per_s)
+    assert rates_gb_per_s == sorted(rates_gb_per_s, reverse=True)
+    assert rates_gb_per_s[-1] == pytest.approx(gpu.dram_gb_per_s, rel=0.02)
 
 
 def test_split_k_is_chosen_where_tiles_are_few() -> None:

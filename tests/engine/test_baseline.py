@@ -140,6 +140,40 @@ def test_what_a_run_does_not_look_at_stays(folder: Path) -> None:
     assert accepted(folder) == {"b.py": 1}
 
 
+CRASHING = """
+from tclint.plugin import SourceRule
+
+class Crashing(SourceRule):
+    code, name, since, level, confidence, sources = "ZZZ001", "crashing", "1", "info", "high", ()
+    triggers = ("torch",)
+    valid = invalid = ()
+
+    def check(self, context):
+        raise RuntimeError("mistake")
+        yield
+
+RULES = (Crashing,)
+"""
+
+
+@pytest.mark.parametrize("failure", ["a target", "a rule"])
+def test_a_run_that_failed_forgets_nothing(folder: Path, failure: str) -> None:
+    run("baseline", "write", ".")
+    before = (folder / "tclint-baseline.json").read_bytes()
+    (folder / "a.py").write_text("import torch\n")
+    if failure == "a target":
+        result = check(".", "gone")
+    else:
+        (folder / "rules").mkdir()
+        (folder / "rules" / "crashing.py").write_text(CRASHING)
+        (folder / "pyproject.toml").write_text('[tool.tclint]\nrules = ["rules"]\n')
+        arguments = ("check", "--baseline", "tclint-baseline.json", ".", "--select", "AMP003,ZZZ001")
+        result = run(*arguments, select=())
+    assert result.exit_code == 2
+    assert "accepted finding" not in result.stderr
+    assert (folder / "tclint-baseline.json").read_bytes() == before
+
+
 def test_it_is_read_from_where_it_lies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("baseline", "write", ".")
     (folder / "pyproject.toml").write_text('[tool.tclint]\nbaseline = "tclint-baseline.json"\n')

@@ -67,6 +67,28 @@ def test_lines_that_a_directive_speaks_for(source: str, lines: list[int]) -> Non
     assert silenced_lines(source) == lines
 
 
+SPREAD = """\
+results = [
+    0,
+    f(
+        1,
+        2,
+    ),
+    3,
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("commented", "silenced"), [(2, False), (3, True), (4, True), (5, True), (6, True), (7, False)]
+)
+def test_a_finding_of_several_lines_is_silenced_on_any_of_them(commented: int, silenced: bool) -> None:
+    lines = SPREAD.splitlines()
+    lines[commented - 1] += "  # tclint: ignore[DIM001]"
+    [suppression] = parse_suppressions("\n".join(lines))
+    assert suppression.matches(make_finding(3, end_line=6)) is silenced
+
+
 @given(st.text(alphabet=st.sampled_from("#tclint: ignore[DIM01],\n\t()'\"abc\\=x\x00é"), max_size=120))
 def test_any_text_is_parsed_without_an_error(text: str) -> None:
     for suppression in parse_suppressions(text + "# tclint: ignore[DIM001]"):
@@ -175,3 +197,22 @@ def test_a_run_reads_marked_files_once_and_leaves_unread_ones_alone(tmp_path: Pa
     override = Override(("unused.py",), ignore=("AMP006",), root=str(tmp_path))
     report = check([str(tmp_path)], Settings(select=("AMP006",), overrides=(override,)))
     assert report.findings == ()
+
+
+def test_a_comment_behind_the_last_line_of_a_call_within_brackets_silences_it(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "import torch\n"
+        "with torch.autocast('cuda'):\n"
+        "    done = [\n"
+        "        loss.backward(\n"
+        "            retain_graph=True\n"
+        "        ),  # tclint: ignore[AMP006] measured\n"
+        "        other.backward(\n"
+        "            retain_graph=True\n"
+        "        ),\n"
+        "    ]\n"
+    )
+    report = check([str(file)], Settings(select=("AMP006",)))
+    assert [finding.location.line for finding in report.suppressed] == [4]
+    assert [(finding.code, finding.location.line) for finding in report.findings] == [("AMP006", 7)]

@@ -77,6 +77,15 @@ def test_a_chain_of_layers() -> None:
     assert dims.groups_of_size(30) == (first, second)
 
 
+def test_the_next_multiple_of_an_aligned_width_is_that_width() -> None:
+    dims = CoupledDims(chain(20, 32, 30, 10))
+    aligned, odd = dims.group_of_parameter("w0", 0), dims.group_of_parameter("w1", 0)
+    assert aligned is not None
+    assert odd is not None
+    assert [dims.next_multiple(aligned, multiple) for multiple in (8, 32, 64)] == [32, 32, 64]
+    assert [dims.next_multiple(odd, multiple) for multiple in (2, 8, 64)] == [30, 32, 64]
+
+
 def test_resize_leaves_what_it_does_not_touch() -> None:
     graph = chain(20, 30, 30, 10)
     dims = CoupledDims(graph)
@@ -218,6 +227,7 @@ def test_a_fused_projection_is_three_times_heads_times_head_dim(language_model: 
     assert [root.size for root in group.roots] == [4, 6]
     assert language_model.expression("attention.0.qkv.weight", 0) == group.id
     assert language_model.next_multiple(group, 64) == 192
+    assert language_model.next_multiple(group, 8) == 72, "what fits already stays"
     by_head_dim = language_model.resize({group: 96})
     attention = next(op for op in by_head_dim.ops if op.kind == "attention")
     assert attention.inputs[0].shape == (2, 4, 16, 8)
@@ -324,3 +334,32 @@ def test_which_part_of_a_concatenation_grows_is_not_guessed() -> None:
     shapes = {p.name: p.shape for p in dims.resize({left: 44}).parameters}
     assert shapes["out.weight"] == (4, 64)
     assert dims.resize({joined: 64, left: 44}).parameters == dims.resize({left: 44}).parameters
+
+
+def test_no_layer_shrinks_because_another_grows() -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    class SumOfConcatenations(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c, self.d = (nn.Linear(8, width) for width in (12, 20, 8, 24))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat((self.a(x), self.b(x)), -1) + torch.cat((self.c(x), self.d(x)), -1)
+
+    dims = CoupledDims(trace_callable(SumOfConcatenations, torch.zeros(2, 8)))
+    groups = {name: dims.group_of_parameter(f"{name}.weight", 0) for name in "abcd"}
+    a, b, c, d = groups.values()
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    assert d is not None
+    for group in (a, b, c, d):
+        assert not group.composite
+        with pytest.raises(DimsUnresolved, match=r"sizes (40 and 32|32 and 40) would differ"):
+            dims.resize({group: group.size + 8})
+    resized = dims.resize({a: 20, c: 16})
+    widths = {p.name: p.shape[0] for p in resized.parameters if p.name.endswith("weight")}
+    assert widths == {"a.weight": 20, "b.weight": 20, "c.weight": 16, "d.weight": 24}

@@ -31,6 +31,7 @@ from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.graph import Parameter
 from tclint_rules.architecture.latency import LatencyBoundLayers
+from tclint_rules.dims.alignment import LinearMisaligned
 from tclint_rules.dims.small_gemm import SmallGemm
 
 
@@ -254,3 +255,15 @@ def test_gradients_wait_for_what_is_registered_late_and_used_early() -> None:
         delays.append(found.delay_us / found.backward_time_us)
     assert delays[0] == 0.0
     assert delays[1] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("hidden", "outputs", "reported"), [(512, 63, []), (512, 65, [65]), (61, 512, [61]), (61, 59, [61])]
+)
+def test_fewer_than_64_outputs_of_a_model_are_an_interface(
+    hidden: int, outputs: int, reported: list[int]
+) -> None:
+    layers = [nn.Linear(512, hidden), nn.ReLU(), nn.Linear(hidden, outputs)]
+    graph = tclint.trace(lambda: nn.Sequential(*layers), empty(8192, 512))
+    found = list(LinearMisaligned().check(context_of(graph, gpus=("a100",))))
+    assert [size for finding in found for size in finding.evidence["sizes"]] == reported

@@ -81,3 +81,30 @@ class Trainer:
         self.scaler.scale(loss).backward()  # AMP008: flag
         self.scaler.step(self.optimizer)
         self.scaler.update()
+
+
+def from_a_factory_when_sharded(model, loader, optimizer, config):
+    if config.sharded:
+        scaler = config.strategy.make_scaler()
+    else:
+        scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        scaler.scale(loss).backward()  # AMP008: quiet
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def epoch(model, loader, optimizer, loss_scaler):
+    for batch in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(batch)
+        loss_scaler.scale(loss).backward()  # AMP008: quiet
+        loss_scaler.step(optimizer)
+        loss_scaler.update()
+
+
+def main(model, loader, optimizer, config):
+    epoch(model, loader, optimizer, torch.amp.GradScaler("cuda"))
+    epoch(model, loader, optimizer, config.strategy.make_scaler())

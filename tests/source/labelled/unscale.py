@@ -113,3 +113,32 @@ def returns_without_an_update(model, loader, optimizer, scaler):
         scaler.unscale_(optimizer)  # AMP010: quiet
         scaler.step(optimizer)
         scaler.update()
+
+
+def two_steps_for_every_batch(model, loader, optimizer, scaler):
+    for batch in loader:
+        scaler.scale(model(batch)).backward()
+        scaler.unscale_(optimizer)  # AMP010: quiet
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        scaler.scale(model(batch.flip(-1))).backward()
+        scaler.unscale_(optimizer)  # AMP010: quiet
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def looks_at_gradients_first(model, loader, optimizer, scaler):
+    for batch in loader:
+        scaler.scale(model(batch[:1])).backward()
+        scaler.unscale_(optimizer)  # AMP010: quiet
+        print(max(parameter.grad.norm() for parameter in model.parameters()))
+        scaler.update()
+        optimizer.zero_grad()
+        scaler.scale(model(batch)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
