@@ -133,9 +133,9 @@ def batches(targets: Iterable[Target]) -> list[list[Target]]:
 def snapshot(out: Path, tclint: str, only: str, sets: tuple[str, ...], jobs: int) -> int:
     done = read_snapshot(out) if out.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        targets = write_targets(Path(folder), sets)
-        todo = [target for target in targets if only in target.name and target.name not in done]
-        _note(f"{len(targets)} targets, {len(todo)} to do -> {out}")
+        chosen = [target for target in write_targets(Path(folder), sets) if only in target.name]
+        todo = [target for target in chosen if target.name not in done]
+        _note(f"{len(chosen)} targets, {len(todo)} to do -> {out}")
         runner = Runner(tclint, Path(folder))
         started, failed, position = time.monotonic(), 0, 0
         with ThreadPoolExecutor(jobs) as pool, out.open("a", encoding="utf-8") as stream:

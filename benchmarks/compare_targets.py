@@ -93,7 +93,7 @@ def _scripts(work: Path) -> Iterator[Target]:
 
 
 def _library(work: Path, library: str) -> Iterator[Target]:
-    """Every second model of the sample by its name: its findings lie in the library. The others by builders."""
+    """Every second model of the sample by its name: its findings lie in the library. Others by builders."""
     folder = work / f"{library}_models"
     folder.mkdir()
     for position, (name, family, small) in enumerate(sample(library)):
