@@ -130,10 +130,13 @@ def batches(targets: Iterable[Target]) -> list[list[Target]]:
     return found
 
 
-def snapshot(out: Path, tclint: str, only: str, sets: tuple[str, ...], jobs: int) -> int:
+def snapshot(out: Path, tclint: str, sets: tuple[str, ...], only: str, every: int, jobs: int) -> None:
+    """Append the records that are not in the file yet."""
     done = read_snapshot(out) if out.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        chosen = [target for target in write_targets(Path(folder), sets) if only in target.name]
+        named = [target for target in write_targets(Path(folder), sets) if only in target.name]
+        models = [target for target in named if target.is_model]
+        chosen = [target for target in named if not target.is_model] + models[::every]
         todo = [target for target in chosen if target.name not in done]
         _note(f"{len(chosen)} targets, {len(todo)} to do -> {out}")
         runner = Runner(tclint, Path(folder))
@@ -149,7 +152,6 @@ def snapshot(out: Path, tclint: str, only: str, sets: tuple[str, ...], jobs: int
                         _note(f"{record['target']}: {record['errors'][0]}")
                 stream.flush()
                 _note(f"{position} of {len(todo)}, {failed} failed, {time.monotonic() - started:.0f} s")
-    return 0
 
 
 def _note(message: str) -> None:
@@ -165,10 +167,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     taking.add_argument("out", type=Path, help="a file of one JSON record per target; gone on with")
     taking.add_argument("--tclint", default=DEFAULT_TCLINT, help=f"the executable ({DEFAULT_TCLINT})")
     taking.add_argument("--sets", default=",".join(SETS), help="of %(default)s")
+    taking.add_argument("--every", type=int, default=1, metavar="N", help="every Nth model only")
     taking.add_argument("--jobs", type=int, default=1, help="commands at once (default 1)")
     comparing = commands.add_parser("compare", help="print what differs between two snapshots")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
+    comparing.add_argument(
+        "--common",
+        action="store_true",
+        help="leave out targets that one of them lacks; otherwise these differ",
+    )
     for command in (taking, comparing):
         command.add_argument("--only", default="", metavar="TEXT", help="targets whose name contains this")
     options = parser.parse_args(arguments)
@@ -176,7 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = [path for path in (options.old, options.new) if not path.exists()]
         if missing:
             parser.error(f"{missing[0]} does not exist")
-        lines, status = compare(read_snapshot(options.old), read_snapshot(options.new), options.only)
+        old, new = read_snapshot(options.old), read_snapshot(options.new)
+        lines, status = compare(old, new, options.only, common=options.common)
         print("\n".join(lines))
         return status
     sets = tuple(options.sets.split(","))
@@ -184,7 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no set is called {unknown[0]!r}; there are {', '.join(SETS)}")
     if shutil.which(options.tclint) is None:
         parser.error(f"{options.tclint} is no executable; say --tclint PATH")
-    return snapshot(options.out, options.tclint, options.only, sets, options.jobs)
+    snapshot(options.out, options.tclint, sets, options.only, options.every, options.jobs)
+    return 0
 
 
 if __name__ == "__main__":

@@ -31,9 +31,17 @@ def read_snapshot(path: Path) -> dict[str, Record]:
     return {record["target"]: record for record in records}
 
 
-def compare(old: dict[str, Record], new: dict[str, Record], only: str = "") -> tuple[list[str], int]:
-    """Lines about each target that differs and about all, and the exit status."""
-    names = sorted(name for name in {**old, **new} if only in name)
+def compare(
+    old: dict[str, Record], new: dict[str, Record], only: str = "", *, common: bool = False
+) -> tuple[list[str], int]:
+    """Lines about each target that differs and about all, and the exit status.
+
+    Args:
+        only: compare targets whose name contains this.
+        common: leave out targets that are in one snapshot only, which differ otherwise.
+    """
+    named = [name for name in sorted({**old, **new}) if only in name]
+    names = [name for name in named if not common or (name in old and name in new)]
     if not names:
         return ["no target to compare"], 1
     lines: list[str] = []
@@ -52,6 +60,8 @@ def compare(old: dict[str, Record], new: dict[str, Record], only: str = "") -> t
     failed = [name for name in names if all(records.get(name, {}).get("errors") for records in (old, new))]
     if failed:
         lines.append(f"failed in both, and so compared by their errors alone: {', '.join(failed)}")
+    if len(names) < len(named):
+        lines.append(f"left out, because one snapshot lacks them: {len(named) - len(names)} targets")
     same = len(names) - differing
     findings = sum(len(old[name]["findings"]) for name in names if name in old)
     lines.append(

@@ -153,7 +153,11 @@ def test_targets_of_one_snapshot_only_differ_unless_left_out() -> None:
     assert status == 1
     assert lines[:2] == ["two", "  only in the old snapshot"]
     assert compare(both, {"one": record()}, only="one")[1] == 0
+    lines, status = compare(both, {"one": record()}, common=True)
+    assert status == 0
+    assert lines[0] == "left out, because one snapshot lacks them: 1 targets"
     assert compare({}, {})[1] == 1
+    assert compare({"one": record()}, {"two": record()}, common=True)[1] == 1
 
 
 def test_one_differing_target_in_a_hundred_is_allowed_and_shown() -> None:
@@ -231,6 +235,7 @@ def test_the_command_takes_a_snapshot_goes_on_with_it_and_compares(tmp_path: Pat
     assert (same.returncode, same.stdout[:22]) == (0, "2 of 2 targets identic")
     text = Path(new).read_text().replace('"step_time_us": ', '"step_time_us": 1')
     Path(new).write_text(text)
+    assert "1 targets, 0 to do" in run("snapshot", old, "--only", "ncf.py:", "--every", "7").stderr
     other = run("compare", old, new)
     assert other.returncode == 1
     assert "step_time_us" in other.stdout
