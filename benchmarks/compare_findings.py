@@ -82,12 +82,12 @@ class Runner:
         except subprocess.TimeoutExpired:
             return None, f"no answer in {MOST_SECONDS_A_COMMAND:.0f} s"
         try:
-            report: Record = json.loads(self._comparable(done.stdout))
+            report: Record = json.loads(self.comparable(done.stdout))
         except ValueError:
-            return None, f"exit code {done.returncode}: {self._comparable(done.stderr)[-2000:]}"
+            return None, f"exit code {done.returncode}: {self.comparable(done.stderr)[-2000:]}"
         return report, ""
 
-    def _comparable(self, text: str) -> str:
+    def comparable(self, text: str) -> str:
         """Without what depends on where this machine keeps the files."""
         for shown, name in self.shown_as.items():
             text = text.replace(shown, name)

@@ -204,6 +204,21 @@ def test_records_hold_what_is_said_of_their_target_alone() -> None:
     assert of(Target("fixtures", "d.py:build")) == (0, 0, ["the report does not mention it"])
 
 
+def test_paths_do_not_depend_on_where_things_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, packages = tmp_path / "work", tmp_path / "packages of mine"
+    work.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    comparable = compare_findings.Runner("tclint", work).comparable
+    for text, shown in (
+        (f'"{packages}/timm/resnet.py"', '"packages/timm/resnet.py"'),
+        ('"../packages of mine/timm/resnet.py"', '"packages/timm/resnet.py"'),
+        ("see /home/me/.venv/lib/python3.11/site-packages/timm/resnet.py:3", "see packages/timm/resnet.py:3"),
+        (f"no {work}/model.py", "no model.py"),
+        (f'"{BENCHMARKS}/zoo_timm.py"', '"benchmarks/zoo_timm.py"'),
+    ):
+        assert comparable(text) == shown
+
+
 def test_the_sample_covers_every_family_of_timm(tmp_path: Path) -> None:
     assert len({family for _, family, _ in sample("timm")}) > 90
     assert len(sample("transformers")) > 30
