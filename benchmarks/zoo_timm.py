@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
     for rank in range(max(len(names) for names in families.values())):
         for family, names in families.items():
             if rank < len(names):
-                yield _case(names[rank], family)
+                yield case(names[rank], family)
 
 
 def small_cases() -> Iterator[Case]:
@@ -35,10 +35,10 @@ def small_cases() -> Iterator[Case]:
         names = sorted(timm.list_models(module=family))
         ranked = sorted(names, key=lambda name: next((i for i, word in enumerate(words) if word in name), 99))
         if ranked:
-            yield _case(ranked[0], family)
+            yield case(ranked[0], family)
 
 
-def _case(name: str, family: str) -> Case:
+def case(name: str, family: str) -> Case:
     def build() -> tuple[Any, Any]:
         import timm
         import torch

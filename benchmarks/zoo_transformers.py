@@ -48,7 +48,7 @@ def cases() -> Iterator[Case]:
     for name in ("bert", "clip", "detr", "llama", "mixtral", "qwen2_vl", "vit", "wav2vec2", "whisper"):
         importlib.import_module(f"transformers.models.{name}.modeling_{name}")
     for model_type in configuration_auto.CONFIG_MAPPING_NAMES:
-        yield _case(model_type)
+        yield case(model_type)
 
 
 def small_cases() -> Iterator[Case]:
@@ -56,10 +56,10 @@ def small_cases() -> Iterator[Case]:
     from transformers.models.auto import configuration_auto
 
     for model_type in configuration_auto.CONFIG_MAPPING_NAMES:
-        yield _case(model_type, depth=2)
+        yield case(model_type, depth=2)
 
 
-def _case(model_type: str, *, depth: int | None = None, is_narrow: bool = False) -> Case:
+def case(model_type: str, *, depth: int | None = None, is_narrow: bool = False) -> Case:
     found: list[Any] = []
 
     def prepare() -> None:
@@ -85,7 +85,7 @@ def _case(model_type: str, *, depth: int | None = None, is_narrow: bool = False)
         return cls._from_config(config) if hasattr(cls, "_from_config") else cls(config)
 
     is_small = depth is not None and not is_narrow
-    smaller = _case(model_type, depth=depth, is_narrow=True) if is_small else None
+    smaller = case(model_type, depth=depth, is_narrow=True) if is_small else None
     return Case(model_type, model_type, build, prepare, build_model, smaller)
 
 
