@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from tclint.tracing.session.weight_names import is_lazy
-from tclint.tracing.values.equal_constants import lazy_clone
 from tclint.tracing.values.module_class import is_module
 
 _MAX_OBJECTS = 200_000
@@ -273,7 +272,7 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The values, in memory of their own as soon as either is written to; None where that is too much."""
+    """The values, in memory of their own; None where that is too much."""
     if type(tensor) not in (torch.Tensor, nn.Parameter) or is_lazy(tensor):
         return None
     if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
@@ -282,7 +281,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor | None:
         plain = tensor.detach()
         if tensor.nbytes > _MAX_COPIED_BYTES and tensor.device.type != "cpu":
             return None
-        return lazy_clone(plain)
+        return plain.clone()
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
