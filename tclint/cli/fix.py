@@ -14,6 +14,7 @@ from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
 from tclint.cli.options import config_options, debug_option, flag, read_settings
 from tclint.core.errors import UsageError
+from tclint.core.rule import UNREADABLE_CODE
 from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, check_writable, printable, write_stdout_bytes
 
@@ -65,6 +66,15 @@ def say_errors(report: Report) -> None:
         say(f"error: {prefix}{error.message}")
 
 
+def say_unreadable(report: Report) -> bool:
+    """Say on stderr which files Python cannot read, where no findings are listed; whether there are any."""
+    found = [finding for finding in report.findings if finding.code == UNREADABLE_CODE]
+    for finding in found:
+        place = finding.location
+        say(f"error: {place.path}:{place.line}:{place.column}: {finding.message}")
+    return bool(found)
+
+
 @click.command("fix")
 @click.argument("targets", nargs=-1, metavar="PATH...")
 @flag("select", multiple=True, metavar="RULES")
@@ -97,7 +107,8 @@ def fix_command(
     report = _run(targets, settings, quiet)
     outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
     say_errors(report)
-    return 2 if report.errors else outcome.exit_code(diff=diff)
+    unread = say_unreadable(outcome.report)
+    return 2 if report.errors or unread else outcome.exit_code(diff=diff)
 
 
 def _run(targets: Sequence[str], settings: Settings, quiet: bool) -> Report:
@@ -160,6 +171,7 @@ def write_command(
     say_errors(report)
     if report.errors:
         return 2
+    say_unreadable(report)
     new = old.renewed(report)
     new.write()
     if not quiet:
