@@ -60,7 +60,7 @@ def lint(
     """Run source rules over files and folders, executing none of them.
 
     A file that Python cannot read is a finding, one that only tclint cannot read is listed in `skipped`; the
-    others go on. Of files that no rule concerns, those are tried that are named on their own or mention torch.
+    others go on. Files that no rule concerns are tried if they are named on their own or mention torch.
     Findings come in the order of the paths, files sorted within a folder, then by position.
 
     Args:

@@ -98,7 +98,7 @@ def test_files_beyond_a_limit_are_skipped_with_a_reason(tmp_path: Path, data: by
 
 
 BROKEN = {
-    "latin-1": (LOOP.replace("batch in", "b\xe4tch in").encode("latin-1"), "not UTF-8", (5, 6)),
+    "latin-1": (LOOP.replace("batch in", "b\xe4tch in").encode("latin-1"), "not UTF-8", (4, 10)),
     "binary": (LOOP.encode() + b"x\0", "binary", (9, 2)),
     "python 2": (LOOP.encode() + b"print 'loss', loss\n", "Python 2", (9, 1)),
     "template": (LOOP.encode() + b"{% if cookiecutter.amp %}\n", "template", (9, 2)),
