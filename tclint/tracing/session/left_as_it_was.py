@@ -307,7 +307,7 @@ def _same_bits(tensor: torch.Tensor, saved: torch.Tensor) -> bool:
             given.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
             for given in (tensor, saved)
         )
-        return torch.equal(now, then)
+        return bool(torch.equal(now, then))
 
 
 def _slot(value: Any, name: str) -> Any:
