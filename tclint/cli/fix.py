@@ -16,6 +16,7 @@ from tclint.cli.options import config_options, debug_option, read_settings, sett
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.progress import ProgressLine
+from tclint.core.rule import UNREADABLE_CODE
 from tclint.core.target import is_model_target
 from tclint.core.terminal import write_stdout_bytes
 from tclint.core.text import printable
@@ -68,6 +69,15 @@ def say_errors(report: Report) -> None:
         say(f"error: {prefix}{error.message}")
 
 
+def say_unreadable(report: Report) -> bool:
+    """Say on stderr which files Python cannot read, where no findings are listed; whether there are any."""
+    found = [finding for finding in report.findings if finding.code == UNREADABLE_CODE]
+    for finding in found:
+        place = finding.location
+        say(f"error: {place.path}:{place.line}:{place.column}: {finding.message}")
+    return bool(found)
+
+
 @click.command("fix")
 @click.argument("targets", nargs=-1, metavar="PATH...")
 @setting_flags("select", "extend-select", "ignore", "baseline")
@@ -97,7 +107,8 @@ def fix_command(
     report = _run(targets, settings, quiet)
     outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
     say_errors(report)
-    return 2 if report.errors else outcome.exit_code(diff=diff)
+    unread = say_unreadable(outcome.report)
+    return 2 if report.errors or unread else outcome.exit_code(diff=diff)
 
 
 def _run(targets: Sequence[str], settings: Settings, quiet: bool) -> Report:
@@ -154,6 +165,7 @@ def write_command(
     say_errors(report)
     if report.errors:
         return 2
+    say_unreadable(report)
     new = old.renewed(report)
     new.write()
     if not quiet:

@@ -180,7 +180,8 @@ def check(
     if debug:
         _say_details(report)
     if fixed is not None and diff:
-        return 2 if report.errors else fixed.exit_code(diff=True)
+        unread = cli_fix.say_unreadable(report)
+        return 2 if report.errors or unread else fixed.exit_code(diff=True)
     style = replace(
         plain,
         colour=wants_colour(sys.stdout, no_color),

@@ -96,6 +96,11 @@ class Rule:
 
 CRASH_CODE = "TCL001"
 CRASH_NAME = "rule-crashed"
+UNREADABLE_CODE = "TCL003"
+UNREADABLE_NAME = "unreadable-source"
+
+NEVER_ACCEPTED = frozenset((CRASH_CODE, UNREADABLE_CODE))
+"""Codes that no baseline holds: nobody knows what the rule, or the file, would have shown."""
 
 
 def apply_rule(rule: Rule, context: Any, location: Location) -> list[Finding]:

@@ -18,7 +18,7 @@ from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
 from tclint.core.finding import Finding
-from tclint.core.rule import CRASH_CODE
+from tclint.core.rule import CRASH_CODE, NEVER_ACCEPTED
 from tclint.core.text import printable
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Baseline:
         known: set[int] = set()
         for finding in sorted(findings, key=lambda item: (item.location.line, item.location.column)):
             key = self.known(finding)
-            if finding.code != CRASH_CODE and left[key] > 0:
+            if finding.code not in NEVER_ACCEPTED and left[key] > 0:
                 left[key] -= 1
                 known.add(id(finding))
         new = [finding for finding in findings if id(finding) not in known]
@@ -148,7 +148,7 @@ class Baseline:
         """
         looked_at = self._looked_at(report, check_scenario=False)
         counts = {known: count for known, count in self.counts.items() if not looked_at(known)}
-        accepted = (finding for finding in report.findings if finding.code != CRASH_CODE)
+        accepted = (finding for finding in report.findings if finding.code not in NEVER_ACCEPTED)
         for known, count in Counter(self.known(finding) for finding in accepted).items():
             counts[known] = count
         left = {known.target for known in counts}

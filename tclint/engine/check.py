@@ -258,9 +258,7 @@ def _check_sources(
         errors.append(EntryError(", ".join(paths), str(error)))
         return _Sources([], (), (), 0)
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
-    unread = {item.path for item in result.skipped}
-    paths = tuple(path for path in result.paths if path not in unread)
-    return _Sources(result.findings, paths, skipped, result.files, result.marked, result.digests)
+    return _Sources(result.findings, result.paths, skipped, result.files, result.marked, result.digests)
 
 
 def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:

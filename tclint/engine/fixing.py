@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tclint.core.errors import UsageError
 from tclint.core.finding import Finding
+from tclint.core.rule import UNREADABLE_CODE
 from tclint.core.text import printable
 from tclint.core.units import plural
 from tclint.edits.apply import apply_edits
@@ -206,9 +207,13 @@ def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]
     """Findings that are still there after they were fixed, or whose file can be read no more."""
     was = Counter(_key(finding) for finding in before.findings)
     now = Counter(_key(finding) for finding in after.findings)
-    skipped = {os.path.abspath(item.path) for item in after.skipped}
+    unread = {os.path.abspath(item.path) for item in after.skipped} | {
+        os.path.abspath(finding.location.path)
+        for finding in after.findings
+        if finding.code == UNREADABLE_CODE
+    }
     keys = {_key(finding) for findings in made.values() for finding in findings}
-    return {key for key in keys if now[key] >= was[key] or key.path in skipped}
+    return {key for key in keys if now[key] >= was[key] or key.path in unread}
 
 
 def _joined(first: Report, last: Report) -> Report:

@@ -15,12 +15,15 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.finding import Finding
-from tclint.core.rule import Rule
+from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, Rule
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
+from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
 from tclint.source.source_rule import SourceRule
 
 ENTRY_POINT_GROUP = "tclint.rules"
+_OWN = {UNUSED_CODE: UNUSED_NAME, UNREADABLE_CODE: UNREADABLE_NAME}
+"""tclint's own findings that can be ignored, as those of rules can; that a rule crashed cannot."""
 
 
 def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
@@ -99,10 +102,13 @@ class Selection:
         self._known = frozenset(code for code, _ in chosen)
 
     def allows(self, finding: Finding) -> bool:
-        """True if the finding's rule is selected for the finding's path; tclint's own findings always are.
+        """True if the finding's rule is selected for the finding's path; tclint's own are unless ignored.
 
         Of a rule's two sides, one may be off by default: a finding without a target is that for sources.
         """
+        if finding.code in _OWN:
+            ignored = self._settings.for_path(finding.location.path).ignore
+            return not any(_means(selector, finding.code, finding.name) for selector in ignored)
         if finding.code not in self._known:
             return True
         on_path = self._settings.for_path(finding.location.path)
@@ -134,15 +140,15 @@ def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type
         if selector.upper() == "ALL":
             chosen.update(rules)
             continue
-        hits = {
-            rule
-            for rule in rules
-            if rule.name == selector.lower() or (selector and rule.code.startswith(selector.upper()))
-        }
-        if not hits:
+        hits = {rule for rule in rules if _means(selector, rule.code, rule.name)}
+        if not hits and not any(_means(selector, code, name) for code, name in _OWN.items()):
             raise UsageError(_unknown(selector, rules))
         chosen |= hits
     return chosen
+
+
+def _means(selector: str, code: str, name: str) -> bool:
+    return name == selector.lower() or (bool(selector) and code.startswith(selector.upper()))
 
 
 def _unknown(selector: str, rules: Sequence[type[Rule]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +13,13 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Location
-from tclint.core.rule import apply_rule
+from tclint.core.finding import Effect, Finding, Location
+from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
 from tclint.source.names.frameworks import extended, names
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import Skipped, discover
 from tclint.source.syntax.outlines import plausible
+from tclint.source.syntax.parse import NotPython, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class SourceResult:
     parsed: int = 0
     """Files whose tables were needed, parsed now or in an earlier run."""
     paths: tuple[str, ...] = ()
-    """The files looked at, absolute."""
+    """The files that could be read, absolute."""
     marked: Mapping[str, str] = field(default_factory=dict)
     """Those that say `tclint:` somewhere, with their text: only they can hold suppressions."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
@@ -58,8 +60,9 @@ def lint(
 ) -> SourceResult:
     """Run source rules over files and folders, executing none of them.
 
-    A file that cannot be read or parsed is listed in `skipped`; the others go on. Findings come in the
-    order of the paths, files sorted within a folder, then by position.
+    A file that Python cannot read is a finding, one that only tclint cannot read is listed in `skipped`; the
+    others go on. Files that no rule concerns are tried if they are named on their own or mention torch.
+    Findings come in the order of the paths, files sorted within a folder, then by position.
 
     Args:
         contents: by absolute path, bytes that stand for those on the disk: files that are being edited.
@@ -81,6 +84,8 @@ def lint(
     parsed_files = 0
     marked: dict[str, str] = {}
     digests: dict[str, bytes] = {}
+    unreadable: list[str] = []
+    named = {os.path.abspath(path) for path in paths}
     for path in files:
         try:
             data = contents[path] if path in contents else _read(path)
@@ -93,23 +98,43 @@ def lint(
         concerned = (
             [rule for rule in applicable(rules, data) if applies(rule)] if prefilter.passes(data) else ()
         )
-        if not concerned:
-            continue
-        tables_cache = open_cache()
-        concerned = (tables_cache.plausible if tables_cache is not None else plausible)(concerned, data)
-        if not concerned:
-            continue
-        outcome = _lint_file(path, data, concerned, settings, finish, tables_cache)
+        outcome: list[Finding] | Skipped | NotPython | None = None
+        if concerned:
+            tables_cache = open_cache()
+            concerned = (tables_cache.plausible if tables_cache is not None else plausible)(concerned, data)
+        if concerned:
+            outcome = _lint_file(path, data, concerned, settings, finish, tables_cache)
+        elif (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
+            tables_cache = open_cache()
+            outcome = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(data)
         if isinstance(outcome, Skipped):
             skipped.append(outcome)
-        else:
+        elif isinstance(outcome, NotPython):
+            unreadable.append(path)
+            findings.append(_unreadable(path, outcome))
+        elif outcome is not None:
             parsed_files += 1
             findings.extend(outcome)
             if outcome:
                 digests[path] = hashlib.sha256(data).digest()
     if tables_cache is not None:
         tables_cache.limit()
-    return SourceResult(findings, skipped, len(files), parsed_files, tuple(files), marked, digests)
+    unread = {*unreadable, *(item.path for item in skipped)}
+    paths_read = tuple(path for path in files if path not in unread)
+    return SourceResult(findings, skipped, len(files), parsed_files, paths_read, marked, digests)
+
+
+def _unreadable(path: str, problem: NotPython) -> Finding:
+    return Finding(
+        code=UNREADABLE_CODE,
+        name=UNREADABLE_NAME,
+        level="error",
+        confidence="high",
+        message=f"Python cannot read this file, and no rule looked at it: {problem}.",
+        location=Location(path, problem.line, problem.column),
+        effect=Effect(unknown="the file cannot be read"),
+        identity=UNREADABLE_NAME,
+    )
 
 
 def _cache_of(settings: Settings) -> TablesCache | None:
@@ -172,9 +197,7 @@ def _lint_file(
     settings: Settings,
     finish: Finish | None,
     cache: TablesCache | None,
-) -> list[Finding] | Skipped:
-    from tclint.source.syntax.parse import NotPython, decode
-
+) -> list[Finding] | Skipped | NotPython:
     if len(data) > MAX_SOURCE_BYTES:
         return Skipped(path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed")
     try:
@@ -182,7 +205,7 @@ def _lint_file(
         found = lint_text(text, rules, settings, path, cache)
         return finish(path, text, found) if finish is not None and found else found
     except NotPython as error:
-        return Skipped(path, str(error))
+        return error if error.line else Skipped(path, str(error))
     except Exception as error:
         # One strange file must not end the run; the user sees which one it was.
         return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")

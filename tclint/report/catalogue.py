@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, Rule
+from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, UNREADABLE_CODE, UNREADABLE_NAME, Rule
 from tclint.core.terminal import WIDTH
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
@@ -27,6 +27,11 @@ _ENGINE_PAGES = {
     (UNUSED_CODE, UNUSED_NAME): (
         "A '# tclint: ignore' comment silences a rule that ran here and found nothing. Remove the comment, "
         "or the rule's name from it, so that it cannot hide a later finding."
+    ),
+    (UNREADABLE_CODE, UNREADABLE_NAME): (
+        "Python cannot read a file: its syntax is wrong, or its bytes are no text. No rule looked at it, so "
+        "what it holds is unknown; a baseline never accepts that. Mend the file, or leave it out with the "
+        "key 'exclude'. In folders, only files that mention torch are tried."
     ),
 }
 

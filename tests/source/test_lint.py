@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,23 +82,64 @@ def test_fingerprint_survives_edits_above(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (LOOP.replace("batch in", "b\xe4tch in").encode("latin-1"), "not UTF-8"),
-        (LOOP.encode() + b"\0", "binary"),
-        (LOOP.encode() + b"print 'loss', loss\n", "Python 2"),
-        (LOOP.encode() + b"{% if cookiecutter.amp %}\n", "template"),
-        (LOOP.encode() + b"def broken(:\n", "syntax error on line 9"),
         (LOOP.encode() + b"x = 1\n" * (MAX_SOURCE_BYTES // 6), "larger than"),
         (LOOP.encode() + b"x = " + b"(" * 9000 + b"1" + b")" * 9000 + b"\n", "nested too deeply"),
         (LOOP.encode() + b"x = " + b"not " * 20000 + b"1\n", "nested too deeply"),
         (LOOP.encode() + b"if a: pass\n" + b"elif a: pass\n" * 20000, "nested too deeply"),
+        (("# coding: latin-1\n" + LOOP.replace("batch in", "b\xe4tch in")).encode("latin-1"), "not UTF-8"),
     ],
-    ids=["latin-1", "binary", "python2", "template", "syntax", "large", "brackets", "nots", "elifs"],
+    ids=["large", "brackets", "nots", "elifs", "latin-1 and says so"],
 )
-def test_unreadable_files_are_skipped_with_a_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_files_beyond_a_limit_are_skipped_with_a_reason(tmp_path: Path, data: bytes, reason: str) -> None:
     findings, skipped = lint_bytes(tmp_path, data)
     assert not findings
     assert len(skipped) == 1
     assert reason in skipped[0]
+
+
+BROKEN = {
+    "latin-1": (LOOP.replace("batch in", "b\xe4tch in").encode("latin-1"), "not UTF-8", (4, 10)),
+    "binary": (LOOP.encode() + b"x\0", "binary", (9, 2)),
+    "python 2": (LOOP.encode() + b"print 'loss', loss\n", "Python 2", (9, 1)),
+    "template": (LOOP.encode() + b"{% if cookiecutter.amp %}\n", "template", (9, 2)),
+    "syntax": (LOOP.encode() + b"def broken(:\n", "syntax error on line 9: ", (9, 12)),
+    "end": (LOOP.encode() + b"if x:\n", "syntax error on line ", (9, 6)),
+    "no rule concerns it": (b"import torch\n\ndef f(:\n", "syntax error on line 3: ", (3, 7)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("cached", [False, True])
+def test_files_that_python_cannot_read_are_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cached: bool
+) -> None:
+    data, reason, place = BROKEN[name]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "src").mkdir()
+    path = tmp_path / "src" / "bad.py"
+    path.write_bytes(data)
+    for named in (path, tmp_path / "src", path):
+        result = lint([str(named)], rules(), Settings(cache=cached))
+        (finding,) = result.findings
+        assert (finding.code, finding.name, finding.level) == ("TCL003", "unreadable-source", "error")
+        assert reason in finding.message
+        assert finding.location.path == str(path)
+        assert (finding.location.line, finding.location.column) == place
+        assert (result.skipped, result.paths, result.files) == ([], (), 1)
+
+
+def test_a_file_without_torch_is_looked_at_only_where_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.py"
+    path.write_text("def f(:\n")
+    assert [finding.code for finding in lint([str(path)], rules(), Settings()).findings] == ["TCL003"]
+    assert lint([str(tmp_path)], rules(), Settings()).findings == []
+
+
+def test_odd_escapes_of_a_file_that_no_rule_concerns_warn_nobody(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("import torch\nunit = '\\d'\nsame = 1 is 1\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lint([str(tmp_path / "odd.py")], rules(), Settings(cache=False)).findings == []
 
 
 def test_one_bad_file_does_not_end_the_run(tmp_path: Path) -> None:
@@ -105,10 +147,9 @@ def test_one_bad_file_does_not_end_the_run(tmp_path: Path) -> None:
     (tmp_path / "b_good.py").write_text(LOOP)
     (tmp_path / "c_other.py").write_text("x = 1\n")
     result = lint([str(tmp_path)], rules(), Settings())
-    assert [finding.code for finding in result.findings] == ["AMP001"]
-    assert [Path(skipped.path).name for skipped in result.skipped] == ["a_bad.py"]
-    assert (result.files, result.parsed) == (3, 1)
-    assert [Path(path).name for path in result.paths] == ["a_bad.py", "b_good.py", "c_other.py"]
+    assert [finding.code for finding in result.findings] == ["TCL003", "AMP001"]
+    assert (result.files, result.parsed, result.skipped) == (3, 1, [])
+    assert [Path(path).name for path in result.paths] == ["b_good.py", "c_other.py"]
 
 
 def test_long_sums_do_not_exhaust_the_stack(tmp_path: Path) -> None:

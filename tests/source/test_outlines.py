@@ -99,7 +99,7 @@ def test_what_python_cannot_parse_is_left_to_the_pass(tmp_path: Path) -> None:
     path.write_text(source)
     rules = [rule() for rule in find_rule("ARC005") if issubclass(rule, SourceRule)]
     result = lint([str(path)], rules, Settings(cache=False))
-    assert "Python 2" in result.skipped[0].reason
+    assert "Python 2" in result.findings[0].message
 
 
 def test_odd_escapes_of_a_file_warn_nobody(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,8 @@ def picture(*roots: Any) -> dict[str, Any]:
                 look(item, f"{place}[{index}]")
         elif isinstance(value, set):
             seen[f"{place} items"] = sorted(map(repr, value))
+        elif isinstance(value, MethodType):
+            look(value.__self__, f"{place} self")
         elif isinstance(value, functools.partial):
             look(value.args, f"{place}.args")
         elif callable(value) and getattr(value, "__closure__", None):
@@ -212,6 +214,13 @@ class Exchanged(nn.Module):
         return self.first(x)
 
 
+class Counter:
+    calls = 0
+
+    def see(self, module: nn.Module, given: Any, output: Any) -> None:
+        self.calls += 1
+
+
 def hooked() -> nn.Module:
     """Hooks that count in a closure and keep what they see."""
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
@@ -223,6 +232,7 @@ def hooked() -> nn.Module:
         kept.append(output)
 
     model.register_forward_hook(count)
+    model.register_forward_hook(Counter().see)
     model[0].register_forward_pre_hook(lambda module, given: None)
     return model
 

@@ -28,7 +28,7 @@ from tclint.core.version import __version__
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax import tables as tables_module
 from tclint.source.syntax.outlines import asked, plausible
-from tclint.source.syntax.parse import NotPython, Parsed, parse
+from tclint.source.syntax.parse import NotPython, Parsed, parse, what_is_broken
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
 
@@ -65,15 +65,25 @@ class TablesCache:
         kept = self._load(f"{key}.tables")
         if isinstance(kept, Tables):
             return Parsed(text, kept, lambda: self._spans(key, kept.sites, lambda: parse(text)))
-        if isinstance(kept, str):
-            raise NotPython(kept)
+        if isinstance(kept, tuple):
+            raise NotPython(*kept)
         try:
             parsed = parse(text)
         except NotPython as error:
-            self._store(f"{key}.tables", str(error))
+            self._store(f"{key}.tables", (str(error), error.line, error.column))
             raise
         self._store(f"{key}.tables", parsed.tables)
         return Parsed(text, parsed.tables, lambda: self._spans(key, parsed.tables.sites, lambda: parsed))
+
+    def what_is_broken(self, data: bytes) -> NotPython | None:
+        """As `tclint.source.syntax.parse.what_is_broken`, from the cache where it holds the answer."""
+        name = f"{hashlib.sha256(_maker() + data).hexdigest()}.broken"
+        kept = self._load(name)
+        if not isinstance(kept, tuple):
+            found = what_is_broken(data)
+            kept = () if found is None else (str(found), found.line, found.column)
+            self._store(name, kept)
+        return NotPython(*kept) if kept else None
 
     def plausible(self, rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
         """As `outlines.plausible`, from the cache where it holds the answer of these rules."""

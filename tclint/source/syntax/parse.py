@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import threading
+import tokenize
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tclint.source.syntax.positions import Span, spans_of
 from tclint.source.syntax.tables import Tables
+
+if TYPE_CHECKING:
+    import libcst as cst
 
 _PYTHON_2 = re.compile(
     r"^\s*(?:print\s+[^\s(=,.:\[]|print\s*>>|exec\s+['\"\w]|raise\s+\w+\s*,|except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:)"
@@ -34,7 +40,13 @@ Result = TypeVar("Result")
 
 
 class NotPython(Exception):
-    """The text cannot be parsed; the message is the reason shown to the user."""
+    """The text cannot be parsed; the message is the reason shown to the user, 'it is a binary file'."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 1) -> None:
+        super().__init__(message)
+        self.line = line
+        """Where Python gives up as well, from 1; 0 where only tclint does, at a limit of its own."""
+        self.column = column
 
 
 @dataclass
@@ -63,11 +75,53 @@ def decode(data: bytes) -> str:
         NotPython: it is not UTF-8, or binary.
     """
     if b"\0" in data:
-        raise NotPython("it is a binary file, not Python")
+        raise NotPython("it is a binary file, not Python", *_position(data, data.index(b"\0")))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise NotPython(f"it is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        reason = f"it is not UTF-8 (byte {error.start}); save it as UTF-8"
+        place = () if _says_its_encoding(data) else _position(data, error.start)
+        raise NotPython(reason, *place) from None
+
+
+def _position(data: bytes, offset: int) -> tuple[int, int]:
+    """Line and column of a byte, where what stands before it can be read."""
+    before = re.split(r"\r\n|\r|\n", data[:offset].decode("utf-8-sig", "replace"))
+    return len(before), len(before[-1]) + 1
+
+
+def _says_its_encoding(data: bytes) -> bool:
+    """Whether Python can read what tclint cannot: the file names another encoding in its first lines."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        data.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return False
+    return True
+
+
+def what_is_broken(data: bytes) -> NotPython | None:
+    """Why Python cannot read a file, without parsing what it can; None where it can."""
+    try:
+        text = decode(data)
+        if _complaint(text) is not None:
+            parse(text)
+    except NotPython as error:
+        return error if error.line else None
+    return None
+
+
+def _complaint(text: str) -> SyntaxError | None:
+    """What this Python says of the text, which may be written for another version."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, "<text>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError):
+        return None  # limits of its own
+    return None
 
 
 def parse(text: str) -> Parsed:
@@ -89,7 +143,7 @@ def parse(text: str) -> Parsed:
     except NotPython:
         raise
     except cst.ParserSyntaxError as error:
-        raise NotPython(_why(text, error.raw_line, error.message)) from None
+        raise _refused(text, error) from None
     except RecursionError:
         raise NotPython(_TOO_DEEP) from None
     except Exception as error:
@@ -152,13 +206,20 @@ def _with_stack(work: Callable[[], Result]) -> Result:
     return result[0]
 
 
-def _why(text: str, line: int, message: str) -> str:
+def _refused(text: str, error: cst.ParserSyntaxError) -> NotPython:
+    """Python's own words for it, if it refuses the text as well."""
+    complaint = _complaint(text)
+    if complaint is None:
+        return NotPython(f"its syntax is newer than tclint knows (line {error.raw_line})")
+    last = text.count("\n") + 1
+    line = min(max(complaint.lineno or error.raw_line, 1), last)
+    column = max(complaint.offset or 1, 1)
     if _TEMPLATE.search(text):
-        return f"it looks like a template, not Python (line {line})"
+        return NotPython(f"it looks like a template, not Python (line {line})", line, column)
     if _PYTHON_2.search(text):
-        return f"it looks like Python 2 (line {line})"
-    reason = message.strip().split("\n", 1)[0].rstrip(".")
-    return f"syntax error on line {line}: {reason}"
+        return NotPython(f"it looks like Python 2 (line {line})", line, column)
+    reason = (complaint.msg or error.message).strip().split("\n", 1)[0].rstrip(".")
+    return NotPython(f"syntax error on line {line}: {reason}", line, column)
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,6 +26,8 @@ _PLAIN_DATA = ("argparse", "collections", "types")
 """Modules of the standard library whose objects hold attributes and nothing else."""
 _SLOTS = ("_parameters", "_buffers")
 
+_ABSENT = object()
+
 Undo = Callable[[], None]
 
 
@@ -208,18 +210,9 @@ class _Snapshot:
             self._waiting += before.values()
             self.undo.append(functools.partial(_refill_dict, attributes, before, dict))
         for name in _slot_names(kind):
-            try:
-                item = object.__getattribute__(value, name)
-            except AttributeError:
-                continue
+            item = _slot(value, name)
             self._waiting.append(item)
-
-            def put_back(name: str = name, item: Any = item) -> None:
-                with contextlib.suppress(AttributeError):  # of a frozen class
-                    if object.__getattribute__(value, name) is not item:
-                        object.__setattr__(value, name, item)
-
-            self.undo.append(put_back)
+            self.undo.append(functools.partial(_refill_slot, value, name, item))
 
     def _note_numpy(self, value: Any) -> None:
         import numpy as np
@@ -313,7 +306,23 @@ def _same_bits(tensor: torch.Tensor, saved: torch.Tensor) -> bool:
             given.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
             for given in (tensor, saved)
         )
-        return torch.equal(now, then)
+        return bool(torch.equal(now, then))
+
+
+def _slot(value: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return _ABSENT
+
+
+def _refill_slot(value: Any, name: str, before: Any) -> None:
+    if _slot(value, name) is before:
+        return
+    if before is _ABSENT:
+        object.__delattr__(value, name)
+    else:
+        object.__setattr__(value, name, before)
 
 
 @functools.cache

@@ -71,6 +71,10 @@ class SiteFinder:
         """Whether the file of that name counts as the user's own."""
         return self._kind_of_file(path) == _USER
 
+    def ids(self) -> frozenset[int]:
+        """Identities of the sites that it found."""
+        return frozenset(map(id, self._sites.values()))
+
     @staticmethod
     def is_own_file(path: str) -> bool:
         """Whether the file is part of this tool."""
