@@ -24,7 +24,6 @@ from types import ModuleType
 from typing import Any
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, Rule, apply_rule
@@ -75,17 +74,18 @@ class Example:
         text = path.read_text(encoding="utf-8")
         head, blank, _ = text.partition("\n\n")
         reason, *rest = head.split("\n")
-        is_head = reason.startswith("# ") and bool(blank)
-        assert is_head, f"{path}: the first line must be '# ' and the reason, then a blank line"
+        if not (reason.startswith("# ") and blank):
+            raise AssertionError(f"{path}: the first line must be '# ' and the reason, then a blank line")
         settings = Settings()
         if rest:
-            is_stated = len(rest) == 1 and rest[0].startswith(_SETTINGS)
-            assert is_stated, (
-                f"{path}: only '{_SETTINGS} ...' can stand between the reason and the blank line"
-            )
+            if len(rest) > 1 or not rest[0].startswith(_SETTINGS):
+                raise AssertionError(
+                    f"{path}: only '{_SETTINGS} ...' can stand between the reason and the blank line"
+                )
             settings = _settings(path, rest[0].removeprefix(_SETTINGS))
         kind = path.name.partition("_")[0]
-        assert kind in ("valid", "invalid"), f"{path}: an example is called valid_NAME.py or invalid_NAME.py"
+        if kind not in ("valid", "invalid"):
+            raise AssertionError(f"{path}: an example is called valid_NAME.py or invalid_NAME.py")
         after = path.with_name(path.stem + _FIXED)
         fixed = after.read_text(encoding="utf-8") if after.exists() else None
         return cls(path.resolve(), kind == "invalid", reason.removeprefix("# "), settings, text, fixed)
@@ -107,11 +107,12 @@ def examples(folder: str | Path) -> list[Example]:
     for name, path in files.items():
         if name.endswith(_FIXED):
             original = name.removesuffix(_FIXED) + ".py"
-            is_fixed = original in files and name.startswith("invalid_")
-            assert is_fixed, f"{path}: there is no invalid example {original} that this is the fixed text of"
+            if original not in files or not name.startswith("invalid_"):
+                raise AssertionError(f"{path}: there is no invalid example {original} that this fixes")
     found = [Example.read(path) for name, path in files.items() if not name.endswith(_FIXED)]
     for flagged, kind in ((True, "invalid"), (False, "valid")):
-        assert any(example.flagged is flagged for example in found), f"{folder} has no {kind}_NAME.py"
+        if not any(example.flagged is flagged for example in found):
+            raise AssertionError(f"{folder} has no {kind}_NAME.py")
     return found
 
 
@@ -135,7 +136,9 @@ def check_rule(rule: type[Rule], path: str | Path) -> None:
     failures = []
     for example in [Example.read(path)] if path.is_file() else examples(path):
         failures += [f"{example.path} ({example.reason}): {says}" for says in _failures(rule, example)]
-    assert not failures, "\n".join(failures)
+    # No assert statements here: they would be gone under `python -O`, and every example would pass.
+    if failures:
+        raise AssertionError("\n".join(failures))
 
 
 def _settings(path: Path, text: str) -> Settings:
@@ -158,10 +161,17 @@ def _failures(rule: type[Rule], example: Example) -> list[str]:
     """What differs, a sentence each."""
     if issubclass(rule, SourceRule):
         return _source_failures(rule(), example)
-    assert issubclass(rule, GraphRule)
     context = GraphContext(_trace(example), example.settings, f"{example.path}:build_model")
     found = apply_rule(rule(), context, context.root_location())
-    return _said_or_not(rule, example, found) + _incomplete(example, str(example.path), found)
+    failures = _said_or_not(rule, example, found) or _incomplete(rule, example, str(example.path), found)
+    # Many layers that one line constructs are one thing to say.
+    if len({(finding.location.line, finding.identity) for finding in found}) < len(found):
+        failures.append(f"two findings say the same:{_listed(found)}")
+    for finding in found:
+        own = finding.location.path, finding.location.line
+        if any((item.location.path, item.location.line) == own for item in finding.related):
+            failures.append(f"a related place is the finding's own:{_listed([finding])}")
+    return failures
 
 
 def _trace(example: Example) -> Any:
@@ -172,9 +182,8 @@ def _trace(example: Example) -> Any:
     try:
         # Not imported by its path: that would leave bytecode beside the example.
         exec(compile(example.text, example.path, "exec"), module.__dict__)
-        assert hasattr(module, "build_model"), (
-            f"{example.path}: an example of a GraphRule defines build_model()"
-        )
+        if not hasattr(module, "build_model"):
+            raise AssertionError(f"{example.path}: an example of a GraphRule defines build_model()")
         inputs = module.example_inputs() if hasattr(module, "example_inputs") else None
         return trace_callable(module.build_model, inputs)
     finally:
@@ -187,7 +196,7 @@ def _source_failures(rule: SourceRule, example: Example) -> list[str]:
         path = str(Path(project) / "example.py")
         Path(path).write_text(example.text, encoding="utf-8")
         found = lint_text(example.program, [rule], example.settings, path)
-        failures = _said_or_not(type(rule), example, found) + _incomplete(example, path, found)
+        failures = _said_or_not(type(rule), example, found) or _incomplete(type(rule), example, path, found)
         if failures or not found:
             return failures
         if len(found) > 1:
@@ -230,7 +239,7 @@ def _said_or_not(rule: type[Rule], example: Example, found: list[Finding]) -> li
     return []
 
 
-def _incomplete(example: Example, path: str, found: list[Finding]) -> list[str]:
+def _incomplete(rule: type[Rule], example: Example, path: str, found: list[Finding]) -> list[str]:
     """What findings lack that every finding has."""
     lines = example.text.splitlines()
     failures = []
@@ -238,6 +247,7 @@ def _incomplete(example: Example, path: str, found: list[Finding]) -> list[str]:
         place = finding.location
         inside = place.path == path and 1 <= place.line <= len(lines)
         missing = {
+            f"the rule's code {rule.code}": finding.code == rule.code,
             "a line of the example as its location": inside
             and lines[place.line - 1][place.column - 1 :].strip(),
             "a message that ends with a full stop": finding.message.endswith("."),
@@ -249,9 +259,6 @@ def _incomplete(example: Example, path: str, found: list[Finding]) -> list[str]:
             for what, is_there in missing.items()
             if not is_there
         ]
-    # Many layers that one line constructs are one thing to say.
-    if len({(finding.location.line, finding.identity) for finding in found}) < len(found):
-        failures.append(f"two findings say the same:{_listed(found)}")
     return failures
 
 

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tclint.core.errors import UsageError
-from tclint.plugin import Edit, Effect, Finding, Fix, GraphContext, GraphRule, SourceContext, SourceRule
+from tclint.plugin import (
+    Edit,
+    Effect,
+    Finding,
+    Fix,
+    GraphContext,
+    GraphRule,
+    Location,
+    Related,
+    SourceContext,
+    SourceRule,
+)
 from tclint.testing import check_rule, examples
 
 PAGE = """One line.
@@ -85,6 +98,10 @@ PLAIN = "# not seeded\n\nimport torch\n"
 MODEL = "# a model\n\nfrom torch import nn, empty\n\n\ndef build_model():\n    return {}, empty(8, 8)\n"
 
 
+def as_another_rule(self: Seeds, *args: Any, **fields: Any) -> Finding:
+    return replace(SourceRule.finding(self, *args, **fields), code="ZZZ003")
+
+
 def write(folder: Path, **texts: str) -> Path:
     for name, text in texts.items():
         (folder / f"{name.replace('__', '.')}.py").write_text(text)
@@ -135,6 +152,7 @@ def test_the_head_triggers_nothing(tmp_path: Path) -> None:
         ({"message": "Seeded"}, {"invalid_seeded": SEEDED}, "lacks a message that ends with a full stop"),
         ({"fix": "Do not"}, {"invalid_seeded": SEEDED}, "lacks a fix whose advice ends with a full stop"),
         ({"evidence": {}}, {"invalid_seeded": SEEDED}, "lacks evidence"),
+        ({"finding": as_another_rule}, {"invalid_seeded": SEEDED}, "lacks the rule's code ZZZ001"),
         ({"check": lambda *_: 1 / 0}, {"invalid_seeded": SEEDED}, "the rule raised:\nTraceback"),
         (
             {"makes_edits": True},
@@ -170,8 +188,8 @@ def test_an_example_that_is_not_as_it_says_fails(
         ({"invalid_seeded": SEEDED}, "has no valid_NAME.py"),
         ({"valid_plain": PLAIN}, "has no invalid_NAME.py"),
         ({"invalid_seeded": SEEDED, "helper": PLAIN}, "is called valid_NAME.py or invalid_NAME.py"),
-        ({"invalid_seeded": SEEDED, "valid_plain": PLAIN, "invalid_other__fixed": FIXED}, "fixed text of"),
-        ({"invalid_seeded": SEEDED, "valid_plain": PLAIN, "valid_plain__fixed": FIXED}, "fixed text of"),
+        ({"invalid_seeded": SEEDED, "valid_plain": PLAIN, "invalid_other__fixed": FIXED}, "that this fixes"),
+        ({"invalid_seeded": SEEDED, "valid_plain": PLAIN, "valid_plain__fixed": FIXED}, "that this fixes"),
         ({"invalid_seeded": "import torch\n\n"}, "the first line must be"),
         ({"invalid_seeded": "# reason\nimport torch\n\n"}, "can stand between the reason and the blank line"),
         ({"invalid_seeded": "# reason\n# setting: x = 1\n\n"}, "can stand between the reason and the blank"),
@@ -214,6 +232,18 @@ def test_graph_rules_say_a_thing_once(tmp_path: Path) -> None:
     write(tmp_path, invalid_twice=text)
     with pytest.raises(AssertionError, match="two findings say the same"):
         check_rule(Linears, tmp_path / "invalid_twice.py")
+
+
+def test_graph_rules_relate_to_other_places(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write(tmp_path, invalid_linear=MODEL.format("nn.Linear(8, 8)"))
+
+    def about_itself(self: Linears, place: Location, *args: Any, **fields: Any) -> Finding:
+        return GraphRule.finding(self, place, *args, **fields, related=(Related(place, "here"),))
+
+    itself = type("Itself", (Linears,), {"__doc__": PAGE, "finding": about_itself})
+    with pytest.raises(AssertionError, match="a related place is the finding's own"):
+        check_rule(itself, tmp_path / "invalid_linear.py")
 
 
 def test_an_example_of_a_graph_rule_has_a_model(tmp_path: Path) -> None:
