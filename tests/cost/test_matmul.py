@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tclint.cost.gpu import all_gpus, load_gpu
 from tclint.cost.kernels.constants import GemmConstants
-from tclint.cost.kernels.matmul import GemmShapes, alignment_elements, gemm_times
+from tclint.cost.kernels.matmul import (
+    GEMM_CHUNK,
+    GemmShapes,
+    alignment_elements,
+    gemm_times,
+    misalignment_factor,
+)
 from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import unit_class
 from tclint.cost.rows import amdahl_speedup
@@ -97,11 +103,42 @@ def test_an_odd_batch_is_harmless_in_forward_but_not_in_wgrad() -> None:
 
 def test_alignment_counts_in_16_bytes() -> None:
     assert alignment_elements(np.array([1.0, 6, 12, 8, 40, 64])).tolist() == [1, 2, 4, 8, 8, 16]
+    assert alignment_elements(np.array([0.0])).tolist() == [16], "an empty dim misaligns nothing"
     tf32 = [price(linear(4096, n, 4096, "float32"), precision="tf32").time_us for n in (4096, 4100, 4098)]
     assert tf32[1] < 1.1 * tf32[0]
     assert tf32[2] > 1.4 * tf32[0]
     fp32 = [price(linear(4096, n, 4096, "float32"), precision="fp32").time_us for n in (4096, 4098)]
     assert fp32[1] < 1.1 * fp32[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "sizes", "layout", "factor"),
+    [
+        ("float16", False, (64, 64, 64), {}, 1),
+        ("float16", False, (61, 64, 64), {}, 1),  # rows of x are contiguous nowhere
+        ("float16", False, (64, 60, 64), {}, 1.5),
+        ("float16", False, (64, 62, 64), {}, 2),
+        ("float16", False, (64, 63, 64), {}, 3),
+        ("float16", False, (64, 60, 62), {}, 2),  # the worst dim decides
+        ("float16", False, (64, 64, 63), {}, 4),
+        ("float16", False, (64, 64, 63), {"b_contiguous_is_k": False}, 3),
+        ("float16", False, (62, 64, 64), {"c_contiguous_is_n": False}, 2),
+        ("float16", False, (60, 64, 64), {"a_contiguous_is_k": False}, 1.5),
+        ("float32", True, (64, 60, 64), {}, 1),
+        ("float32", True, (64, 62, 64), {}, 1.5),
+        ("float32", False, (64, 63, 64), {}, 1),  # CUDA cores
+        ("float64", False, (64, 63, 64), {}, 1),
+        ("float8_e4m3fn", False, (64, 48, 64), {}, 1),
+        ("float8_e4m3fn", False, (64, 40, 64), {}, 1.5),
+    ],
+)
+def test_a_product_is_as_slow_as_its_worst_alignment(
+    dtype: str, tf32: bool, sizes: tuple[int, int, int], layout: dict[str, bool], factor: float
+) -> None:
+    unit = unit_class(load_gpu("h100"), dtype, tf32=tf32)
+    assert unit is not None
+    constants = GemmConstants(misaligned_4=1.5, misaligned_2=2, misaligned_1=3, misaligned_1_tn=4)
+    assert misalignment_factor(GemmShapes.of(*sizes, **layout), unit, constants).tolist() == [factor]
 
 
 def test_operands_that_fit_the_l2_are_read_from_it() -> None:
@@ -177,6 +214,19 @@ def test_products_priced_together_are_priced_as_alone() -> None:
         assert kernel is not None
         assert alone is not None
         assert kernel.time_us == pytest.approx(alone.time_us)
+
+
+def test_any_number_of_products_is_priced() -> None:
+    gpu = load_gpu("a100")
+    unit = unit_class(gpu, "float16", tf32=False)
+    assert unit is not None
+    rows = np.arange(1, GEMM_CHUNK + 3)
+    times = gemm_times(GemmShapes.of(rows, 64, 64), gpu, unit, GemmConstants())
+    assert len(times.time_us) == len(rows)
+    for position in (0, GEMM_CHUNK - 1, GEMM_CHUNK, len(rows) - 1):
+        alone = gemm_times(GemmShapes.of(rows[position], 64, 64), gpu, unit, GemmConstants())
+        assert times.time_us[position] == pytest.approx(alone.time_us[0])
+        assert times.waves[position] == pytest.approx(alone.waves[0])
 
 
 def test_every_gpu_prices_large_products_near_its_own_rate() -> None:
