@@ -1,0 +1,154 @@
+"""Which objects are taken for gradient scalers, and what is known of them from where they are made."""
+
+from __future__ import annotations
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.source_pass import lint_text
+from tclint.source.source_rule import SourceRule
+from tclint_rules.amp.bf16_scaler import ScalerWithBf16
+from tclint_rules.amp.unscale_misuse import UnscaleMisuse
+
+BF16 = """\
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+UNSCALED_TWICE = """\
+for batch in loader:
+    {name}.scale(model(batch)).backward()
+    {name}.unscale_(optimizer)
+    {name}.unscale_(optimizer)
+    {name}.step(optimizer)
+    {name}.update()
+"""
+
+
+def findings(rule: type[SourceRule], *parts: str) -> list[Finding]:
+    return lint_text("\n".join(("import torch", *parts)), [rule()], Settings())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "enabled"),
+    [
+        ("", "always"),
+        ('"cuda"', "always"),
+        ('"cuda", 65536.0, 2.0, 0.5, 2000, True', "always"),
+        ('"cuda", enabled=1', "always"),
+        ('"cuda", enabled=args.amp', "decided at run time"),
+        ('"cuda", 65536.0, 2.0, 0.5, 2000, args.amp', "decided at run time"),
+        ('"cuda", **options', "decided at run time"),
+        ("*options", "decided at run time"),
+        ('"cuda", 1.0, 2.0, 0.5, 2000, True, "one argument too many"', "always"),
+    ],
+)
+def test_whether_a_scaler_is_on_is_said(arguments: str, enabled: str) -> None:
+    [finding] = findings(ScalerWithBf16, f"scaler = torch.amp.GradScaler({arguments})", BF16)
+    assert (finding.code, finding.evidence["enabled"]) == ("AMP008", enabled)
+
+
+@pytest.mark.parametrize(
+    "arguments", ['"cuda", enabled=False', '"cuda", 65536.0, 2.0, 0.5, 2000, False', '"cuda", enabled=0']
+)
+def test_a_scaler_that_is_off_costs_nothing(arguments: str) -> None:
+    assert findings(ScalerWithBf16, f"scaler = torch.amp.GradScaler({arguments})", BF16) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "is_own"),
+    [
+        ("def make():\n    return torch.amp.GradScaler('cuda')\nscaler = make()", True),
+        (
+            "def make():\n"
+            "    if args.sharded:\n"
+            "        return strategy.make()\n"
+            "    return torch.amp.GradScaler('cuda')\n"
+            "scaler = make()",
+            False,
+        ),
+        (
+            "def make():\n"
+            "    if args.own:\n"
+            "        return torch.amp.GradScaler('cuda')\n"
+            "    return strategy.make()\n"
+            "scaler = make()",
+            False,
+        ),
+        (
+            "def given():\n"
+            "    return strategy.scaler\n"
+            "scaler = torch.amp.GradScaler('cuda') if args.own else given()",
+            False,
+        ),
+        (
+            "own = torch.amp.GradScaler('cuda')\n"
+            "other = strategy.make()\n"
+            "scaler = other if args.sharded else own",
+            False,
+        ),
+        ("own = torch.amp.GradScaler('cuda')\nscaler = own", True),
+    ],
+)
+def test_a_scaler_that_may_come_from_elsewhere_is_not_judged(made: str, is_own: bool) -> None:
+    assert len(findings(ScalerWithBf16, made, BF16)) == is_own
+
+
+@pytest.mark.parametrize(
+    ("header", "call"),
+    [
+        ("def epoch(loader, scaler):", "epoch(loader, torch.amp.GradScaler('cuda'))"),
+        ("def epoch(loader, scaler):", "epoch(scaler=torch.amp.GradScaler('cuda'), loader=loader)"),
+        ("def epoch(loader, scaler, *rest):", "epoch(loader, torch.amp.GradScaler('cuda'), 1, 2)"),
+        (
+            "class Trainer:\n  def epoch(self, loader, scaler):",
+            "  def run(self):\n    self.epoch(loader, torch.amp.GradScaler('cuda'))",
+        ),
+    ],
+)
+def test_a_scaler_is_followed_into_the_function_that_gets_it(header: str, call: str) -> None:
+    body = "\n".join(f"    {line}" for line in BF16.splitlines())
+    assert [finding.code for finding in findings(ScalerWithBf16, header, body, call)] == ["AMP008"]
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "is_scaler"),
+    [
+        ("scaler = torch.amp.GradScaler('cuda')", "scaler", True),
+        ("amp = torch.amp.GradScaler('cuda')", "amp", True),
+        ("from engine import scaler", "scaler", True),
+        ("from engine import get_scaler\nscaler = get_scaler()", "scaler", True),
+        ("from engine import ShardedGradScaler\nscaler = ShardedGradScaler()", "scaler", True),
+        ("model, scaler = build(config)", "scaler", True),
+        ("from engine import manager", "manager", False),
+        ("from engine import build\nscaler = build(config)", "scaler", False),
+        ("from physics import Rescaler\nscaler = Rescaler()", "scaler", False),
+        ("def make_scaler():\n    return Rescaler()\nscaler = make_scaler()", "scaler", False),
+        ("from engine import scaler\nscaler(loss, optimizer)", "scaler", False),
+    ],
+)
+def test_what_is_taken_for_a_scaler(made: str, name: str, is_scaler: bool) -> None:
+    assert len(findings(UnscaleMisuse, made, UNSCALED_TWICE.format(name=name))) == is_scaler
+
+
+def test_a_scaler_that_only_unscales_is_one() -> None:
+    clip = "def clip(scaler, optimizer):\n    scaler.unscale_(optimizer)\n    scaler.unscale_(optimizer)\n"
+    assert [finding.location.line for finding in findings(UnscaleMisuse, clip)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "found"), [("False", 0), ("True", 1), ("args.amp", 1), ("use_amp", 1), ("may_use_amp", 1)]
+)
+def test_misuse_counts_unless_the_scaler_is_off_for_certain(enabled: str, found: int) -> None:
+    settings = (
+        "use_amp = may_use_amp = False\n"
+        "if args.half:\n"
+        "    use_amp = True\n"
+        "    may_use_amp = args.amp\n"
+        f"scaler = torch.amp.GradScaler('cuda', enabled={enabled})"
+    )
+    assert len(findings(UnscaleMisuse, settings, UNSCALED_TWICE.format(name="scaler"))) == found
