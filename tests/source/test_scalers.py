@@ -9,6 +9,7 @@ from tclint.core.finding import Finding
 from tclint.engine.source_pass import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint_rules.amp.bf16_scaler import ScalerWithBf16
+from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
 from tclint_rules.amp.unscale_misuse import UnscaleMisuse
 
 BF16 = """\
@@ -152,3 +153,50 @@ def test_misuse_counts_unless_the_scaler_is_off_for_certain(enabled: str, found:
         f"scaler = torch.amp.GradScaler('cuda', enabled={enabled})"
     )
     assert len(findings(UnscaleMisuse, settings, UNSCALED_TWICE.format(name="scaler"))) == found
+
+
+UNSCALED = """\
+def train(model, loader, optimizer{parameter}):
+    for batch in loader:
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        loss.backward()
+        optimizer.step()
+"""
+SCALED = """\
+def pretrain(model, batch, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "parameter", "found"),
+    [
+        ("", "", 1),
+        ("", ", scaler=None", 1),
+        ("from torch.amp import GradScaler", "", 1),
+        (SCALED, "", 1),
+        # Whatever else the file says of scaling may be about this loss.
+        ("engine.loss_scale = 128.0", "", 0),
+        (f"{SCALED}\nengine.loss_scale = 128.0", "", 0),
+        ("kind = torch.amp.GradScaler", "", 0),
+        ("def scaler(gradient):\n    return 128 * gradient", "", 0),
+        (f"{SCALED}\ndef grad_scaler(gradient):\n    return 128 * gradient", "", 0),
+        (SCALED, ", scaler=None", 0),
+        (f"{SCALED}    engine.keep(scaler)", "", 0),
+        ("scaler = engine.amp", "", 0),
+        ("scaler = None", "", 0),
+        ("@engine.register(scaler)\ndef hook(gradient):\n    return gradient", "", 0),
+        ("class Net(scaler.Wrapped):\n    pass", "", 0),
+        ("def hook(gradient, by=scaler):\n    return gradient", "", 0),
+        ("if scaler:\n    optimizer.register(model)", "", 0),
+        ("with scaler:\n    model.warm_up()", "", 0),
+    ],
+)
+def test_an_unscaled_loss_is_reported_only_where_no_scaler_is_left_unexplained(
+    before: str, parameter: str, found: int
+) -> None:
+    assert len(findings(Fp16AutocastNoScaler, before, UNSCALED.format(parameter=parameter))) == found
