@@ -105,6 +105,16 @@ def test_it_shrinks_by_itself_and_never_grows(folder: Path) -> None:
     assert accepted(folder) == {"b.py": 1}
 
 
+def test_a_useless_comment_is_forgotten_once_it_is_gone(folder: Path) -> None:
+    commented = UNSCALED.format(name="a").replace("update()", "update()  # tclint: ignore[AMP004]")
+    (folder / "a.py").write_text(commented)
+    run("baseline", "write", ".")
+    assert accepted(folder) == {"a.py": 2, "b.py": 1}
+    (folder / "a.py").write_text(UNSCALED.format(name="a"))
+    assert "1 accepted finding is gone and forgotten\n" in check(".").stderr
+    assert accepted(folder) == {"a.py": 1, "b.py": 1}
+
+
 @pytest.mark.parametrize("how", ["--keep-baseline", "CI", "--diff"])
 def test_it_can_be_kept(folder: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     run("baseline", "write", ".")
@@ -285,6 +295,8 @@ def test_writing_replaces_what_a_model_had_under_other_settings(folder: Path) ->
     accepted = make("a.py", 3, "a.py:f", "x")
     baseline = Baseline("b.json").renewed(Report(Settings(), entries=(entry,), findings=(accepted,)))
     assert baseline.total == 1
+    scenario = json.loads(baseline.to_json())["scenarios"]["a.py:f"]
+    assert list(scenario) == sorted(scenario), "in one order, so that branches merge"
     elsewhere = Report(Settings(batch=64), entries=(entry,))
     assert baseline.shrunk(elsewhere).counts == baseline.counts
     assert baseline.renewed(elsewhere).total == 0

@@ -189,6 +189,15 @@ def test_less_than_a_wave_takes_as_long_as_a_wave_and_then_partial_waves_their_s
     times = half_times(GemmShapes.of(128 * tiles, 128, 4096), **only, **no_latency)
     assert times.waves.tolist() == pytest.approx((tiles / sms).tolist())
     assert (times.math_us / times.math_us[0]).tolist() == pytest.approx([1, 1, 1, 1.5, 2])
+    assert times.parallel_fraction.tolist() == pytest.approx([1 / sms, 0.5, 1, 1, 1])
+
+
+def test_a_vector_is_multiplied_by_kernels_of_its_own() -> None:
+    vector = half_times(GemmShapes.of([1, 4096], [4096, 1], 4096), gemv_launch_us=0.5)
+    assert vector.time_us.tolist() == pytest.approx((0.5 + 1.05 * vector.memory_us).tolist())
+    others = GemmShapes.of([2, 4096, 1], [4096, 2, 4096], 4096, [1, 1, 2])
+    without, with_own = (half_times(others, gemv_launch_us=us).time_us.tolist() for us in (1e9, 0.5))
+    assert without == with_own
 
 
 def test_only_rows_of_128_kib_and_more_are_slowed_for_their_length() -> None:
