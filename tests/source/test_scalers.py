@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.engine.source_pass import lint_text
+from tclint.engine.source_pass import lint, lint_text
 from tclint.source.source_rule import SourceRule
 from tclint_rules.amp.bf16_scaler import ScalerWithBf16
+from tclint_rules.amp.clip_before_unscale import ClipBeforeUnscale
 from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
 from tclint_rules.amp.unscale_misuse import UnscaleMisuse
 
@@ -200,3 +203,90 @@ def test_an_unscaled_loss_is_reported_only_where_no_scaler_is_left_unexplained(
     before: str, parameter: str, found: int
 ) -> None:
     assert len(findings(Fp16AutocastNoScaler, before, UNSCALED.format(parameter=parameter))) == found
+
+
+UNSCALE = "scaler.unscale_(optimizer)"
+HELPERS = f"""\
+def clip():
+    {UNSCALE}
+def log():
+    {UNSCALE}
+def may_clip():
+    if args.clip:
+        {UNSCALE}
+def may_log():
+    if args.log:
+        {UNSCALE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (f"with watch:\n        {UNSCALE}", f"with torch.no_grad():\n        {UNSCALE}", 1),
+        (f"try:\n        {UNSCALE}\n    finally:\n        pass", f"with watch:\n        {UNSCALE}", 1),
+        (f"with watch:\n        with torch.no_grad():\n            {UNSCALE}", UNSCALE, 1),
+        (f"if args.clip:\n        {UNSCALE}", UNSCALE, 1),
+        (f"if args.clip:\n        {UNSCALE}", f"if args.log:\n        {UNSCALE}", 0),
+        (f"if args.clip:\n        with watch:\n            {UNSCALE}", f"if args.log:\n        {UNSCALE}", 0),
+        ("clip()", "log()", 1),
+        ("clip()", UNSCALE, 1),
+        ("may_clip()", "may_log()", 0),
+        (f"if args.clip:\n        {UNSCALE}\n        continue", UNSCALE, 0),
+        (f"if args.clip:\n        {UNSCALE}\n        return", UNSCALE, 0),
+        (f"if args.clip:\n        {UNSCALE}\n        yield batch", UNSCALE, 1),
+    ],
+)
+def test_unscaling_twice_is_reported_where_one_run_does_both(first: str, second: str, found: int) -> None:
+    loop = (
+        "def train(model, loader, optimizer):\n"
+        "  for batch in loader:\n"
+        "    scaler.scale(model(batch)).backward()\n"
+        f"    {first}\n"
+        f"    {second}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    made = "scaler = torch.amp.GradScaler('cuda')\n" + HELPERS
+    assert len(findings(UnscaleMisuse, made, loop)) == found
+
+
+def test_a_loss_that_a_function_scales_is_scaled() -> None:
+    program = (
+        "def scaled(loss):\n"
+        "    return scaler.scale(loss)\n"
+        "def train(batch, optimizer, scaler):\n"
+        "    scaled(first_loss(batch)).backward()\n"
+        "    scaler.unscale_(optimizer)\n"
+        "    scaled(second_loss(batch)).backward()\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    [finding] = findings(UnscaleMisuse, program)
+    assert "before the last backward pass" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", 1),
+        ("[p.grad.clamp_(-1, 1) for p in model.parameters()]", 1),
+        ("[p.grad.norm() for p in model.parameters()]", 0),
+        ("scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", 0),
+        ("rows.clamp_(0, 1)", 0),
+    ],
+)
+def test_clipping_is_followed_into_another_file(tmp_path: Path, body: str, found: int) -> None:
+    (tmp_path / "helpers.py").write_text(f"import torch\n\ndef clip_gradients(model):\n    {body}\n")
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import torch\n"
+        "from helpers import clip_gradients\n\n"
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        "    scaler.scale(model(batch)).backward()\n"
+        "    clip_gradients(model)\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert len(lint([str(train)], [ClipBeforeUnscale()], Settings()).findings) == found
