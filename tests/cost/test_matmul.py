@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from tclint.cost.gpu import all_gpus, load_gpu
 from tclint.cost.kernels.constants import GemmConstants
-from tclint.cost.kernels.matmul import GemmShapes, alignment_elements, gemm_times
+from tclint.cost.kernels.matmul import (
+    GEMM_CHUNK,
+    GemmShapes,
+    GemmTimes,
+    alignment_elements,
+    gemm_times,
+    misalignment_factor,
+)
 from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import unit_class
 from tclint.cost.rows import amdahl_speedup
@@ -97,11 +104,42 @@ def test_an_odd_batch_is_harmless_in_forward_but_not_in_wgrad() -> None:
 
 def test_alignment_counts_in_16_bytes() -> None:
     assert alignment_elements(np.array([1.0, 6, 12, 8, 40, 64])).tolist() == [1, 2, 4, 8, 8, 16]
+    assert alignment_elements(np.array([0.0])).tolist() == [16], "an empty dim misaligns nothing"
     tf32 = [price(linear(4096, n, 4096, "float32"), precision="tf32").time_us for n in (4096, 4100, 4098)]
     assert tf32[1] < 1.1 * tf32[0]
     assert tf32[2] > 1.4 * tf32[0]
     fp32 = [price(linear(4096, n, 4096, "float32"), precision="fp32").time_us for n in (4096, 4098)]
     assert fp32[1] < 1.1 * fp32[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "sizes", "layout", "factor"),
+    [
+        ("float16", False, (64, 64, 64), {}, 1),
+        ("float16", False, (61, 64, 64), {}, 1),  # rows of x are contiguous nowhere
+        ("float16", False, (64, 60, 64), {}, 1.5),
+        ("float16", False, (64, 62, 64), {}, 2),
+        ("float16", False, (64, 63, 64), {}, 3),
+        ("float16", False, (64, 60, 62), {}, 2),  # the worst dim decides
+        ("float16", False, (64, 64, 63), {}, 4),
+        ("float16", False, (64, 64, 63), {"b_contiguous_is_k": False}, 3),
+        ("float16", False, (62, 64, 64), {"c_contiguous_is_n": False}, 2),
+        ("float16", False, (60, 64, 64), {"a_contiguous_is_k": False}, 1.5),
+        ("float32", True, (64, 60, 64), {}, 1),
+        ("float32", True, (64, 62, 64), {}, 1.5),
+        ("float32", False, (64, 63, 64), {}, 1),  # CUDA cores
+        ("float64", False, (64, 63, 64), {}, 1),
+        ("float8_e4m3fn", False, (64, 48, 64), {}, 1),
+        ("float8_e4m3fn", False, (64, 40, 64), {}, 1.5),
+    ],
+)
+def test_a_product_is_as_slow_as_its_worst_alignment(
+    dtype: str, tf32: bool, sizes: tuple[int, int, int], layout: dict[str, bool], factor: float
+) -> None:
+    unit = unit_class(load_gpu("h100"), dtype, tf32=tf32)
+    assert unit is not None
+    constants = GemmConstants(misaligned_4=1.5, misaligned_2=2, misaligned_1=3, misaligned_1_tn=4)
+    assert misalignment_factor(GemmShapes.of(*sizes, **layout), unit, constants).tolist() == [factor]
 
 
 def test_operands_that_fit_the_l2_are_read_from_it() -> None:
@@ -115,9 +153,66 @@ def test_operands_that_fit_the_l2_are_read_from_it() -> None:
     times = gemm_times(GemmShapes.of(sides, sides, 32), gpu, unit, constants)
     moved_bytes = 2.0 * sides * (sides + 2 * 32)
     rates_gb_per_s = (moved_bytes / times.memory_us / 1e3).tolist()
-    assert rates_gb_per_s[0] == pytest.approx(0.5 * gpu.l2_gb_per_s)
-    assert rates_gb_per_s == sorted(rates_gb_per_s, reverse=True)
+    # 20 of 40 MiB are there for operands: 2048 x 2048 fits, 4096 x 4096 does not.
+    assert rates_gb_per_s[:2] == pytest.approx([0.5 * gpu.l2_gb_per_s] * 2)
+    assert rates_gb_per_s[1] > rates_gb_per_s[2] > rates_gb_per_s[3] > rates_gb_per_s[4]
     assert rates_gb_per_s[-1] == pytest.approx(gpu.dram_gb_per_s, rel=0.02)
+
+
+def half_times(shapes: GemmShapes, **constants: float) -> GemmTimes:
+    gpu = load_gpu("a100")
+    unit = unit_class(gpu, "float16", tf32=False)
+    assert unit is not None
+    return gemm_times(shapes, gpu, unit, GemmConstants(**constants))
+
+
+def test_the_parts_of_a_price_explain_it() -> None:
+    constants = GemmConstants()
+    m, n, k = np.array([[8192, 8192, 8192], [1024, 768, 4096], [64, 64, 65536]]).T
+    times = half_times(GemmShapes.of(m, n, k))
+    assert {1, 2} < set(times.split_k.tolist())
+    p = constants.softness
+    overlapped_us = (times.math_us**p + times.l2_us**p + times.memory_us**p) ** (1 / p)
+    rest_us = times.time_us - constants.launch_us - overlapped_us
+    # Partial sums are written and read in fp32.
+    partial_bytes = 2 * 4 * times.split_k * m * n
+    rate = 1e3 * load_gpu("a100").l2_gb_per_s * constants.split_k_bandwidth
+    expected_us = np.where(times.split_k == 1, 0, constants.split_k_us + partial_bytes / rate)
+    assert rest_us.tolist() == pytest.approx(expected_us.tolist(), abs=1e-6)
+
+
+def test_less_than_a_wave_takes_as_long_as_a_wave_and_then_partial_waves_their_share() -> None:
+    sms = load_gpu("a100").sm_count
+    only = {"least_tile_side": 128.0, "most_tile_side": 128.0, "wave_rounding": 0.0, "power_slowdown": 0.0}
+    no_latency = {"k_step_ns": 0.0, "prologue_us": 0.0, "epilogue_us": 0.0, "split_k_us": 1e9}
+    tiles = np.array([1, sms // 2, sms, 3 * sms // 2, 2 * sms])
+    times = half_times(GemmShapes.of(128 * tiles, 128, 4096), **only, **no_latency)
+    assert times.waves.tolist() == pytest.approx((tiles / sms).tolist())
+    assert (times.math_us / times.math_us[0]).tolist() == pytest.approx([1, 1, 1, 1.5, 2])
+    assert times.parallel_fraction.tolist() == pytest.approx([1 / sms, 0.5, 1, 1, 1])
+
+
+def test_a_vector_is_multiplied_by_kernels_of_its_own() -> None:
+    vector = half_times(GemmShapes.of([1, 4096], [4096, 1], 4096), gemv_launch_us=0.5)
+    assert vector.time_us.tolist() == pytest.approx((0.5 + 1.05 * vector.memory_us).tolist())
+    others = GemmShapes.of([2, 4096, 1], [4096, 2, 4096], 4096, [1, 1, 2])
+    without, with_own = (half_times(others, gemv_launch_us=us).time_us.tolist() for us in (1e9, 0.5))
+    assert without == with_own
+
+
+def test_only_rows_of_128_kib_and_more_are_slowed_for_their_length() -> None:
+    rows = GemmShapes.of(4096, 4096, np.array([1024, 65536, 1 << 22]))
+    without, with_slowdown = (
+        half_times(rows, long_k_slowdown=share, power_slowdown=0.0, split_k_us=1e9) for share in (0.0, 0.4)
+    )
+    ratio = with_slowdown.math_us / without.math_us
+    assert ratio.tolist() == pytest.approx([1.0, 1.2, 1.4], abs=0.005)
+
+
+def test_batched_products_do_not_split_k_beside_one_that_does() -> None:
+    times = half_times(GemmShapes.of(64, 64, 65536, np.array([1, 2, 3])))
+    assert times.split_k[0] > 1
+    assert times.split_k[1:].tolist() == [1, 1]
 
 
 def test_split_k_is_chosen_where_tiles_are_few() -> None:
@@ -177,6 +272,19 @@ def test_products_priced_together_are_priced_as_alone() -> None:
         assert kernel is not None
         assert alone is not None
         assert kernel.time_us == pytest.approx(alone.time_us)
+
+
+def test_any_number_of_products_is_priced() -> None:
+    gpu = load_gpu("a100")
+    unit = unit_class(gpu, "float16", tf32=False)
+    assert unit is not None
+    rows = np.arange(1, GEMM_CHUNK + 3)
+    times = gemm_times(GemmShapes.of(rows, 64, 64), gpu, unit, GemmConstants())
+    assert len(times.time_us) == len(rows)
+    for position in (0, GEMM_CHUNK - 1, GEMM_CHUNK, len(rows) - 1):
+        alone = gemm_times(GemmShapes.of(rows[position], 64, 64), gpu, unit, GemmConstants())
+        assert times.time_us[position] == pytest.approx(alone.time_us[0])
+        assert times.waves[position] == pytest.approx(alone.waves[0])
 
 
 def test_every_gpu_prices_large_products_near_its_own_rate() -> None:

@@ -16,7 +16,7 @@ from tclint.cli.main import cli
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.engine.baseline import Baseline, Known, scenario_of
-from tclint.engine.report import Report
+from tclint.engine.report import Entry, Report
 
 UNSCALED = """\
 import torch
@@ -105,6 +105,16 @@ def test_it_shrinks_by_itself_and_never_grows(folder: Path) -> None:
     (folder / "a.py").write_text(UNSCALED.format(name="a"))
     assert check(".").exit_code == 1
     assert accepted(folder) == {"b.py": 1}
+
+
+def test_a_useless_comment_is_forgotten_once_it_is_gone(folder: Path) -> None:
+    commented = UNSCALED.format(name="a").replace("update()", "update()  # tclint: ignore[AMP004]")
+    (folder / "a.py").write_text(commented)
+    run("baseline", "write", ".")
+    assert accepted(folder) == {"a.py": 2, "b.py": 1}
+    (folder / "a.py").write_text(UNSCALED.format(name="a"))
+    assert "1 accepted finding is gone and forgotten\n" in check(".").stderr
+    assert accepted(folder) == {"a.py": 1, "b.py": 1}
 
 
 @pytest.mark.parametrize("how", ["--keep-baseline", "CI", "--diff"])
@@ -217,6 +227,19 @@ def test_what_is_no_baseline_is_an_error(folder: Path, text: str | None, says: s
     assert says in result.stderr
 
 
+def test_a_baseline_that_cannot_be_read_is_an_error(folder: Path) -> None:
+    (folder / "tclint-baseline.json").mkdir()
+    result = check(".")
+    assert result.exit_code == 2
+    assert "Cannot read the baseline 'tclint-baseline.json': Is a directory." in result.stderr
+
+
+def test_models_are_known_from_the_folder_of_the_baseline_unless_imported(folder: Path) -> None:
+    baseline = Baseline(str(folder / "inner" / "tclint-baseline.json"))
+    targets = [baseline.known(make("a.py", 1, target, "x")).target for target in ("a.py:f", "package.a:f")]
+    assert targets == ["../a.py:f", "package.a:f"]
+
+
 MODEL = """\
 import torch
 from torch import nn
@@ -277,6 +300,19 @@ def make(path: str, line: int, target: str | None, identity: str) -> Finding:
         target=target,
         identity=identity,
     )
+
+
+def test_writing_replaces_what_a_model_had_under_other_settings(folder: Path) -> None:
+    entry = Entry("a.py:f", "Net", "train", "fp16", 0, 0, 0, {}, (), (), {})
+    accepted = make("a.py", 3, "a.py:f", "x")
+    baseline = Baseline("b.json").renewed(Report(Settings(), entries=(entry,), findings=(accepted,)))
+    assert baseline.total == 1
+    scenario = json.loads(baseline.to_json())["scenarios"]["a.py:f"]
+    assert list(scenario) == sorted(scenario), "in one order, so that branches merge"
+    elsewhere = Report(Settings(batch=64), entries=(entry,))
+    assert baseline.shrunk(elsewhere).counts == baseline.counts
+    assert baseline.renewed(elsewhere).total == 0
+    assert baseline.shrunk(Report(Settings(), entries=(entry,))).total == 0
 
 
 FINDINGS = st.lists(

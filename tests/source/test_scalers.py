@@ -1,0 +1,292 @@
+"""Which objects are taken for gradient scalers, and what is known of them from where they are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.source_pass import lint, lint_text
+from tclint.source.source_rule import SourceRule
+from tclint_rules.amp.bf16_scaler import ScalerWithBf16
+from tclint_rules.amp.clip_before_unscale import ClipBeforeUnscale
+from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
+from tclint_rules.amp.unscale_misuse import UnscaleMisuse
+
+BF16 = """\
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+UNSCALED_TWICE = """\
+for batch in loader:
+    {name}.scale(model(batch)).backward()
+    {name}.unscale_(optimizer)
+    {name}.unscale_(optimizer)
+    {name}.step(optimizer)
+    {name}.update()
+"""
+
+
+def findings(rule: type[SourceRule], *parts: str) -> list[Finding]:
+    return lint_text("\n".join(("import torch", *parts)), [rule()], Settings())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "enabled"),
+    [
+        ("", "always"),
+        ('"cuda"', "always"),
+        ('"cuda", 65536.0, 2.0, 0.5, 2000, True', "always"),
+        ('"cuda", enabled=1', "always"),
+        ('"cuda", enabled=args.amp', "decided at run time"),
+        ('"cuda", 65536.0, 2.0, 0.5, 2000, args.amp', "decided at run time"),
+        ('"cuda", **options', "decided at run time"),
+        ("*options", "decided at run time"),
+        ('"cuda", 1.0, 2.0, 0.5, 2000, True, "one argument too many"', "always"),
+    ],
+)
+def test_whether_a_scaler_is_on_is_said(arguments: str, enabled: str) -> None:
+    [finding] = findings(ScalerWithBf16, f"scaler = torch.amp.GradScaler({arguments})", BF16)
+    assert (finding.code, finding.evidence["enabled"]) == ("AMP008", enabled)
+
+
+@pytest.mark.parametrize(
+    "arguments", ['"cuda", enabled=False', '"cuda", 65536.0, 2.0, 0.5, 2000, False', '"cuda", enabled=0']
+)
+def test_a_scaler_that_is_off_costs_nothing(arguments: str) -> None:
+    assert findings(ScalerWithBf16, f"scaler = torch.amp.GradScaler({arguments})", BF16) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "is_own"),
+    [
+        ("def make():\n    return torch.amp.GradScaler('cuda')\nscaler = make()", True),
+        (
+            "def make():\n"
+            "    if args.sharded:\n"
+            "        return strategy.make()\n"
+            "    return torch.amp.GradScaler('cuda')\n"
+            "scaler = make()",
+            False,
+        ),
+        (
+            "def make():\n"
+            "    if args.own:\n"
+            "        return torch.amp.GradScaler('cuda')\n"
+            "    return strategy.make()\n"
+            "scaler = make()",
+            False,
+        ),
+        (
+            "def given():\n"
+            "    return strategy.scaler\n"
+            "scaler = torch.amp.GradScaler('cuda') if args.own else given()",
+            False,
+        ),
+        (
+            "own = torch.amp.GradScaler('cuda')\n"
+            "other = strategy.make()\n"
+            "scaler = other if args.sharded else own",
+            False,
+        ),
+        ("own = torch.amp.GradScaler('cuda')\nscaler = own", True),
+    ],
+)
+def test_a_scaler_that_may_come_from_elsewhere_is_not_judged(made: str, is_own: bool) -> None:
+    assert len(findings(ScalerWithBf16, made, BF16)) == is_own
+
+
+@pytest.mark.parametrize(
+    ("header", "call"),
+    [
+        ("def epoch(loader, scaler):", "epoch(loader, torch.amp.GradScaler('cuda'))"),
+        ("def epoch(loader, scaler):", "epoch(scaler=torch.amp.GradScaler('cuda'), loader=loader)"),
+        ("def epoch(loader, scaler, *rest):", "epoch(loader, torch.amp.GradScaler('cuda'), 1, 2)"),
+        (
+            "class Trainer:\n  def epoch(self, loader, scaler):",
+            "  def run(self):\n    self.epoch(loader, torch.amp.GradScaler('cuda'))",
+        ),
+    ],
+)
+def test_a_scaler_is_followed_into_the_function_that_gets_it(header: str, call: str) -> None:
+    body = "\n".join(f"    {line}" for line in BF16.splitlines())
+    assert [finding.code for finding in findings(ScalerWithBf16, header, body, call)] == ["AMP008"]
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "is_scaler"),
+    [
+        ("scaler = torch.amp.GradScaler('cuda')", "scaler", True),
+        ("amp = torch.amp.GradScaler('cuda')", "amp", True),
+        ("from engine import scaler", "scaler", True),
+        ("from engine import get_scaler\nscaler = get_scaler()", "scaler", True),
+        ("from engine import ShardedGradScaler\nscaler = ShardedGradScaler()", "scaler", True),
+        ("model, scaler = build(config)", "scaler", True),
+        ("from engine import manager", "manager", False),
+        ("from engine import build\nscaler = build(config)", "scaler", False),
+        ("from physics import Rescaler\nscaler = Rescaler()", "scaler", False),
+        ("def make_scaler():\n    return Rescaler()\nscaler = make_scaler()", "scaler", False),
+        ("from engine import scaler\nscaler(loss, optimizer)", "scaler", False),
+    ],
+)
+def test_what_is_taken_for_a_scaler(made: str, name: str, is_scaler: bool) -> None:
+    assert len(findings(UnscaleMisuse, made, UNSCALED_TWICE.format(name=name))) == is_scaler
+
+
+def test_a_scaler_that_only_unscales_is_one() -> None:
+    clip = "def clip(scaler, optimizer):\n    scaler.unscale_(optimizer)\n    scaler.unscale_(optimizer)\n"
+    assert [finding.location.line for finding in findings(UnscaleMisuse, clip)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "found"), [("False", 0), ("True", 1), ("args.amp", 1), ("use_amp", 1), ("may_use_amp", 1)]
+)
+def test_misuse_counts_unless_the_scaler_is_off_for_certain(enabled: str, found: int) -> None:
+    settings = (
+        "use_amp = may_use_amp = False\n"
+        "if args.half:\n"
+        "    use_amp = True\n"
+        "    may_use_amp = args.amp\n"
+        f"scaler = torch.amp.GradScaler('cuda', enabled={enabled})"
+    )
+    assert len(findings(UnscaleMisuse, settings, UNSCALED_TWICE.format(name="scaler"))) == found
+
+
+UNSCALED = """\
+def train(model, loader, optimizer{parameter}):
+    for batch in loader:
+        with torch.autocast("cuda"):
+            loss = model(batch)
+        loss.backward()
+        optimizer.step()
+"""
+SCALED = """\
+def pretrain(model, batch, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(model(batch)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "parameter", "found"),
+    [
+        ("", "", 1),
+        ("", ", scaler=None", 1),
+        ("from torch.amp import GradScaler", "", 1),
+        (SCALED, "", 1),
+        # Whatever else the file says of scaling may be about this loss.
+        ("engine.loss_scale = 128.0", "", 0),
+        (f"{SCALED}\nengine.loss_scale = 128.0", "", 0),
+        ("kind = torch.amp.GradScaler", "", 0),
+        ("def scaler(gradient):\n    return 128 * gradient", "", 0),
+        (f"{SCALED}\ndef grad_scaler(gradient):\n    return 128 * gradient", "", 0),
+        (SCALED, ", scaler=None", 0),
+        (f"{SCALED}    engine.keep(scaler)", "", 0),
+        ("scaler = engine.amp", "", 0),
+        ("scaler = None", "", 0),
+        ("@engine.register(scaler)\ndef hook(gradient):\n    return gradient", "", 0),
+        ("class Net(scaler.Wrapped):\n    pass", "", 0),
+        ("def hook(gradient, by=scaler):\n    return gradient", "", 0),
+        ("if scaler:\n    optimizer.register(model)", "", 0),
+        ("with scaler:\n    model.warm_up()", "", 0),
+    ],
+)
+def test_an_unscaled_loss_is_reported_only_where_no_scaler_is_left_unexplained(
+    before: str, parameter: str, found: int
+) -> None:
+    assert len(findings(Fp16AutocastNoScaler, before, UNSCALED.format(parameter=parameter))) == found
+
+
+UNSCALE = "scaler.unscale_(optimizer)"
+HELPERS = f"""\
+def clip():
+    {UNSCALE}
+def log():
+    {UNSCALE}
+def may_clip():
+    if args.clip:
+        {UNSCALE}
+def may_log():
+    if args.log:
+        {UNSCALE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (f"with watch:\n        {UNSCALE}", f"with torch.no_grad():\n        {UNSCALE}", 1),
+        (f"try:\n        {UNSCALE}\n    finally:\n        pass", f"with watch:\n        {UNSCALE}", 1),
+        (f"with watch:\n        with torch.no_grad():\n            {UNSCALE}", UNSCALE, 1),
+        (f"if args.clip:\n        {UNSCALE}", UNSCALE, 1),
+        (f"if args.clip:\n        {UNSCALE}", f"if args.log:\n        {UNSCALE}", 0),
+        (f"if args.clip:\n        with watch:\n            {UNSCALE}", f"if args.log:\n        {UNSCALE}", 0),
+        ("clip()", "log()", 1),
+        ("clip()", UNSCALE, 1),
+        ("may_clip()", "may_log()", 0),
+        (f"if args.clip:\n        {UNSCALE}\n        continue", UNSCALE, 0),
+        (f"if args.clip:\n        {UNSCALE}\n        return", UNSCALE, 0),
+        (f"if args.clip:\n        {UNSCALE}\n        yield batch", UNSCALE, 1),
+    ],
+)
+def test_unscaling_twice_is_reported_where_one_run_does_both(first: str, second: str, found: int) -> None:
+    loop = (
+        "def train(model, loader, optimizer):\n"
+        "  for batch in loader:\n"
+        "    scaler.scale(model(batch)).backward()\n"
+        f"    {first}\n"
+        f"    {second}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    made = "scaler = torch.amp.GradScaler('cuda')\n" + HELPERS
+    assert len(findings(UnscaleMisuse, made, loop)) == found
+
+
+def test_a_loss_that_a_function_scales_is_scaled() -> None:
+    program = (
+        "def scaled(loss):\n"
+        "    return scaler.scale(loss)\n"
+        "def train(batch, optimizer, scaler):\n"
+        "    scaled(first_loss(batch)).backward()\n"
+        "    scaler.unscale_(optimizer)\n"
+        "    scaled(second_loss(batch)).backward()\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    [finding] = findings(UnscaleMisuse, program)
+    assert "before the last backward pass" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", 1),
+        ("[p.grad.clamp_(-1, 1) for p in model.parameters()]", 1),
+        ("[p.grad.norm() for p in model.parameters()]", 0),
+        ("scaler.unscale_(optimizer)\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", 0),
+        ("rows.clamp_(0, 1)", 0),
+    ],
+)
+def test_clipping_is_followed_into_another_file(tmp_path: Path, body: str, found: int) -> None:
+    (tmp_path / "helpers.py").write_text(f"import torch\n\ndef clip_gradients(model):\n    {body}\n")
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import torch\n"
+        "from helpers import clip_gradients\n\n"
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        "    scaler.scale(model(batch)).backward()\n"
+        "    clip_gradients(model)\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert len(lint([str(train)], [ClipBeforeUnscale()], Settings()).findings) == found
