@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from tclint.tracing.kernels.argument_checks import check_arguments
-from tclint.tracing.kernels.pointwise_rules import Metadata
-from tclint.tracing.kernels.shape_rules import RULES
+from tclint.tracing.kernels.shape_rules import RULES, Metadata
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.formats import is_dense
 from tclint.tracing.values.operators import OperatorFacts

@@ -6,14 +6,18 @@ returns (shape, strides, dtype), or None wherever it is not certain: then torch'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from tclint.graph.ops.spec import contiguous_strides
-from tclint.tracing.kernels.pointwise_rules import FLOATING, POINTWISE_RULES, Metadata, Rule
 from tclint.tracing.values.formats import is_dense, strides_in_format, suggests_channels_last
+
+Metadata = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+_Rule = Callable[..., "Metadata | None"]
+
+_FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> Metadata:
@@ -25,7 +29,7 @@ def _same(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
 
 
 def _row_major(tensor: Any, *_args: Any, **kwargs: Any) -> Metadata | None:
-    if kwargs or tensor.dtype not in FLOATING:
+    if kwargs or tensor.dtype not in _FLOATING:
         return None
     return _contiguous(tuple(tensor.shape), tensor.dtype)
 
@@ -133,7 +137,7 @@ def _convolved(tensor: Any, weight: Any, channels: int, sizes: Sequence[int]) ->
 
 
 def _batch_norm(tensor: Any, *_args: Any) -> Metadata | None:
-    if tensor.dtype not in FLOATING:
+    if tensor.dtype not in _FLOATING:
         return None
     shape = tuple(tensor.shape)
     return shape, strides_in_format(shape, channels_last=suggests_channels_last(tensor)), tensor.dtype
@@ -240,7 +244,7 @@ def _cat(tensors: Any, dim: int = 0) -> Metadata | None:
 
 
 def _mean(tensor: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Metadata | None:
-    if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in FLOATING:
+    if any(value is not None for value in kwargs.values()) or dim is None or tensor.dtype not in _FLOATING:
         return None
     given = dim if isinstance(dim, (list, tuple)) else [dim]
     axes = {axis % tensor.dim() for axis in given if -tensor.dim() <= axis < tensor.dim()}
@@ -289,8 +293,7 @@ def _per_dim(value: Any, count: int) -> tuple[Any, ...]:
     return values * count if len(values) == 1 else values
 
 
-RULES: dict[str, Rule] = {
-    **POINTWISE_RULES,
+RULES: dict[str, _Rule] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
     **dict.fromkeys(("group_norm", "instance_norm"), _same),

@@ -1,9 +1,10 @@
 """Stand-ins for modules that torch's meta kernels import on first use and then hardly use.
 
-Python meta kernels import sympy, torch.fx.experimental.symbolic_shapes and torch._dynamo, 1 to 2 s of
-every cold start, to ask questions about symbolic sizes. In a trace all sizes are plain integers, so the
-answers are trivial. A stand-in answers those; whatever else is asked of it loads the real module. Only the
-worker process, which ends with its targets, uses them.
+Python meta kernels import sympy, torch.fx.experimental.symbolic_shapes and torch._dynamo to ask questions
+about symbolic sizes: of `tclint fixtures/gpt2.py:build_model` that is 1.5 s of 4.9 s CPU time, and 70 MiB of
+its peak memory (torch 2.13). In a trace all sizes are plain integers, so the answers are trivial. A stand-in
+answers those; whatever else is asked of it loads the real module. Only the worker process, which ends with
+its targets, uses them.
 """
 
 from __future__ import annotations
