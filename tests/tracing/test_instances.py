@@ -298,6 +298,29 @@ def test_a_model_is_left_as_it_was(name: str) -> None:
     assert any(op.kind in ("linear", "rnn", "attention") for op in graph.ops)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        torch.compile,
+        torch.fx.symbolic_trace,
+        torch.jit.script,
+        lambda model: torch.jit.trace(model, torch.zeros(4, 16)),
+        nn.DataParallel,
+        torch.optim.swa_utils.AveragedModel,
+    ],
+    ids=["compiled", "fx", "scripted", "jit trace", "data parallel", "averaged"],
+)
+def test_wrapped_models_are_traced(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    inner = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16))
+    model = wrap(inner)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    kinds = [op.kind for op in tclint.trace(model, torch.zeros(4, 16)).ops]
+    assert kinds == ["linear", "norm"]
+    after = model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
 def test_tied_weights_stay_tied() -> None:
     graph = assert_untouched(Tied(), torch.zeros(2, 8, dtype=torch.long))
     (weight,) = (one for one in graph.parameters if one.name == "embed.weight")

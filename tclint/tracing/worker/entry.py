@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterator, Mapping
 from time import perf_counter  # bound before user code can replace it
@@ -179,7 +180,7 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
     if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
-    if "forward" not in vars(built) and type(built).forward is nn.Module.forward:
+    if "forward" not in vars(built) and inspect.getattr_static(type(built), "forward") is nn.Module.forward:
         raise TargetError(f"{what} returned a {type(built).__name__}, which has no forward to trace.")
     return built, returned
 
