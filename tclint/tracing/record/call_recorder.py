@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tclint.graph.ops import Cast, TensorSpec
+from tclint.graph.ops import Cast, Op, TensorSpec
 from tclint.graph.ops.op import Checkpoint
 from tclint.tracing.record.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.record.op_writer import Call, OpWriter
@@ -91,17 +91,17 @@ class CallRecorder:
         if facts.mutates:
             if not any(isinstance(tensor, torch.Tensor) for tensor in made):
                 return
-        elif _hands_back(made, given):
+        elif written is None and _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
-        if writer.log.started >= MAX_OPS:
+        if len(writer.ops) >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
         call = written or writer.write(facts, args, kwargs, before)
         outputs = self._bind_outputs(writer, call, facts, made, given, rebinds=written is None)
         name = facts.name
         module, depth = self.modules[-1], len(self.modules) - 1
         construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
-        writer.log.put(
-            call.index,
+        writer.ops[call.index] = Op(
+            index=call.index,
             name=name,
             operator=facts.operator,
             kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
@@ -155,7 +155,7 @@ class CallRecorder:
             )
             specs.append(spec)
             if rebinds and (facts.mutates or not is_given):
-                origin.made_by(writer.log, spec)
+                origin.made_by(writer.ops, spec)
                 if self._written.writes and not is_given:
                     self._written.forget(tensor, origin)
         return tuple(specs)

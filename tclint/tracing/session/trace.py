@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from tclint.core.garbage import without_garbage_collection
-from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
-from tclint.graph.ops.op_log import OpLog
+from tclint.graph.ops import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.kernels.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.custom_functions import watched_by
@@ -37,7 +36,7 @@ from tclint.tracing.values.sites import SiteFinder
 class Recording:
     """The operators of one run, and what the run had to assume."""
 
-    ops: OpLog
+    ops: tuple[Op, ...]
     outputs: tuple[TensorSpec, ...]
     inputs: tuple[TensorSpec, ...]
     assumptions: tuple[Assumption, ...]
@@ -174,7 +173,7 @@ def _record_once(
             returned = list(returned)  # a forward that yields runs only now
         outputs = tuple(spec_of(recorder.current(tensor)) for tensor in _tensors(returned))
     return Recording(
-        writer.log,
+        writer.finished(),
         outputs,
         tuple(named.specs),
         recorder.assumptions.listed(),
