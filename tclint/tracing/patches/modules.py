@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
+from tclint.tracing.patches.graph_modules import run_graph_module
 from tclint.tracing.patches.hook_dicts import has_no_hooks, leave_out_hook_dicts
 from tclint.tracing.record.call_recorder import ModuleFrame
 from tclint.tracing.record.recorder import Recorder
@@ -137,6 +139,8 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         stack.append(frame)
         callers.append(None)
         try:
+            if isinstance(self, GraphModule):
+                return run_graph_module(recorder, self, args, kwargs)
             if has_no_hooks(self):
                 return self.forward(*args, **kwargs)
             # Not the compiled call: its operators would run outside the recorder.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx import Node
 
 from tclint.graph.ops import Cast, Op, TensorSpec
 from tclint.graph.ops.op import Checkpoint
@@ -60,6 +61,8 @@ class CallRecorder:
         self.checkpoint: Checkpoint | None = None
         self.checkpoints = 0
         """Calls of torch.utils.checkpoint so far."""
+        self.carried: tuple[Node, int] | None = None
+        """The node of another tracer's graph that runs, and how many modules ran when it started."""
         self._parent: Call | None = None
         self._written = WrittenMemory()
 
@@ -100,6 +103,8 @@ class CallRecorder:
         name = facts.name
         module, depth = self.modules[-1], len(self.modules) - 1
         construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
+        if self.carried is not None:
+            module, site = self._carried(module, site)
         writer.ops[call.index] = Op(
             index=call.index,
             name=name,
@@ -123,6 +128,19 @@ class CallRecorder:
             autocast_disabled=self.autocast_disabled,
             casts=casts,
         )
+
+    def _carried(self, module: ModuleFrame, site: SitePair) -> tuple[ModuleFrame, SitePair]:
+        """The module and the line that a node of another tracer's graph tells, where it knows better."""
+        assert self.carried is not None
+        node, depth = self.carried
+        if site.site is None:
+            site = self.sites.of_trace(node.meta.get("stack_trace") or "")
+        stack = node.meta.get("nn_module_stack")
+        if stack and depth == len(self.modules):
+            path, kind = list(stack.values())[-1]
+            type_name = kind.rpartition(".")[2] if isinstance(kind, str) else kind.__name__
+            module = ModuleFrame(path, type_name, module.construct)
+        return module, site
 
     def _bind_outputs(
         self,

@@ -22,9 +22,11 @@ from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.higher_order import register_mode
 from tclint.tracing.patches.modules import remembered_construction, tracked_calls
 from tclint.tracing.record.call_recorder import TooManyOps
+from tclint.tracing.record.fx_reader import NotReadable
 from tclint.tracing.record.op_writer import OpWriter
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.build import list_parameters
+from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.constants import MAX_REAL_INPUT
@@ -80,21 +82,32 @@ def _trace(
     metadata: Mapping[str, Any],
 ) -> Graph:
     started = perf_counter()
-    recording = record(model, args, kwargs, sites)
-    parameters = list_parameters(model)
-    return Graph(
-        ops=recording.ops,
-        parameters=parameters,
-        inputs=recording.inputs,
-        outputs=recording.outputs,
-        assumptions=(*assumptions, *recording.assumptions),
+    adjustments: tuple[str, ...] = ()
+    try:
+        graph = graph_of(model.program, sites) if isinstance(model, Exported) else None
+    except NotReadable:
+        graph = None
+        model = model.program.module()
+    if graph is None:
+        recording = record(model, args, kwargs, sites)
+        adjustments = recording.adjustments
+        graph = Graph(
+            ops=recording.ops,
+            parameters=list_parameters(model),
+            inputs=recording.inputs,
+            outputs=recording.outputs,
+            assumptions=recording.assumptions,
+        )
+    return dataclasses.replace(
+        graph,
+        assumptions=(*assumptions, *graph.assumptions),
         root_site=root_site,
         metadata={
             "torch": torch.__version__,
             "model": type(model).__name__,
             "training": model.training,
             "trace_s": perf_counter() - started,
-            "adjustments": list(recording.adjustments),
+            "adjustments": list(adjustments),
             **metadata,
         },
     )
