@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
     from tclint.engine.report import Report
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Settings", "__version__", "check", "estimate", "trace"]
+__all__ = ["Settings", "__version__", "check", "estimate", "to_fx", "trace"]
 
 
 def trace(
@@ -66,6 +68,26 @@ def estimate(
     from tclint.cost.scenario import Scenario
 
     return estimate_graph(graph, Scenario(gpu=gpu, precision=precision, mode=mode, **scenario))
+
+
+def to_fx(graph: Graph) -> torch.fx.Graph:
+    """The operators of a traced model as nodes of a torch.fx.Graph, for tools that work on those.
+
+    Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names, call_function
+    nodes the operators (OpOverload targets); of an operator written as its parts, the parts.
+    `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the model made
+    while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`, their values are
+    not known. Without such constants `torch.fx.GraphModule(model, to_fx(graph))` computes what the model
+    does, as a tuple.
+
+    Raises:
+        LookupError: an operator of a library that is not imported here, or a graph from before operators
+            were named in full.
+        ImportError: torch is not installed.
+    """
+    from tclint.tracing.record.fx_graph import to_fx as write
+
+    return write(graph)
 
 
 def check(targets: Sequence[str], settings: Settings | None = None) -> Report:

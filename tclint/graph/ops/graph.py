@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,23 +108,13 @@ class Graph:
         return sum(parameter.numel for parameter in self.parameters if not parameter.is_buffer)
 
     def to_fx(self) -> torch.fx.Graph:
-        """The same operators as nodes of a torch.fx.Graph, for tools that work on those.
-
-        Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names,
-        call_function nodes the operators (OpOverload targets); of an operator written as its parts, the
-        parts. `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the
-        model made while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`,
-        their values are not known. Without such constants `torch.fx.GraphModule(model, graph.to_fx())`
-        computes what the model does, as a tuple.
-
-        Raises:
-            LookupError: an operator of a library that is not imported here, or a graph from before operators
-                were named in full.
-            ImportError: torch is not installed.
-        """
-        from tclint.tracing.record.fx_graph import to_fx
-
-        return to_fx(self)
+        """Deprecated: `tclint.to_fx(graph)`."""
+        warnings.warn(
+            "Graph.to_fx() is deprecated: call tclint.to_fx(graph)", DeprecationWarning, stacklevel=2
+        )
+        # By name: this package stands below the one that knows torch.
+        fx: torch.fx.Graph = importlib.import_module("tclint.tracing.record.fx_graph").to_fx(self)
+        return fx
 
     def to_json(self) -> str:
         """One JSON document; `Graph.from_json` gives an equal graph back."""

@@ -114,8 +114,6 @@ class Recorder(CallRecorder, TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if any(kind.__name__ == "FakeTensor" for kind in types):
-            return func(*args, **(kwargs or {}))  # a model is exported while it is built
         if types and any(kind.__torch_dispatch__ != _NO_DISPATCH for kind in types):
             # A tensor subclass runs the operator on the tensors that it is made of, which come here in turn.
             return NotImplemented

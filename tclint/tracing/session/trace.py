@@ -104,7 +104,7 @@ def _trace(
         root_site=root_site,
         metadata={
             "torch": torch.__version__,
-            "model": type(model).__name__,
+            "model": "ExportedProgram" if isinstance(model, Exported) else type(model).__name__,
             "training": model.training,
             "trace_s": perf_counter() - started,
             "adjustments": list(adjustments),
