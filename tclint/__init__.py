@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from tclint.core.version import __version__
 
 if TYPE_CHECKING:
+    import torch
+
     from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
     from tclint.engine.check import Targets
     from tclint.engine.report import Report
     from tclint.graph.ops import Graph
 
-__all__ = ["Settings", "__version__", "check", "estimate", "render", "trace"]
+__all__ = ["Settings", "__version__", "check", "estimate", "render", "to_fx", "trace"]
 
 
 def trace(
@@ -69,6 +71,26 @@ def estimate(
     from tclint.cost.scenario import Scenario
 
     return estimate_graph(graph, Scenario(gpu=gpu, precision=precision, mode=mode, **scenario))
+
+
+def to_fx(graph: Graph) -> torch.fx.Graph:
+    """The operators of a traced model as nodes of a torch.fx.Graph, for tools that work on those.
+
+    Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names, call_function
+    nodes the operators (OpOverload targets); of an operator written as its parts, the parts.
+    `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the model made
+    while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`, their values are
+    not known. Without such constants `torch.fx.GraphModule(model, to_fx(graph))` computes what the model
+    does, as a tuple.
+
+    Raises:
+        LookupError: an operator of a library that is not imported here, or a graph from before operators
+            were named in full.
+        ImportError: torch is not installed.
+    """
+    from tclint.tracing.record.fx_graph import to_fx as write
+
+    return write(graph)
 
 
 def check(targets: Targets, settings: Settings | None = None) -> Report:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2, prod
 
-from tclint.graph.lowering.step import NoFormulaError, lower_op
+from tclint.graph.lowering.step import NoFormulaError, forward_flops, lower_op
 from tclint.graph.lowering.work import Gap, Traffic
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
@@ -23,7 +23,8 @@ def with_flops(gaps: Iterable[Gap], graph: Graph) -> tuple[Gap, ...]:
     if not found:
         return ()
     # Products that a GPU cannot run are in the graph's FLOPs, operators without a formula are not.
-    total = graph.flops + sum(flops for _, flops, counted in found if flops is not None and not counted)
+    uncounted = sum(flops for _, flops, counted in found if flops is not None and not counted)
+    total = forward_flops(graph) + uncounted
     return tuple(
         replace(
             gap, flops=flops, flops_percent=100.0 * flops / total if flops is not None and total else None
@@ -33,7 +34,7 @@ def with_flops(gaps: Iterable[Gap], graph: Graph) -> tuple[Gap, ...]:
 
 
 def _flops(gap: Gap, graph: Graph) -> tuple[int | None, bool]:
-    """Forward FLOPs of a gap's ops, and whether Graph.flops has them."""
+    """Forward FLOPs of a gap's ops, and whether forward_flops has them."""
     ops = [graph.ops[index] for index in gap.op_indices if 0 <= index < len(graph.ops)]
     try:
         kernels = [kernel for op in ops for kernel in lower_op(op, (), training=False)]

@@ -28,6 +28,7 @@ def check_graph(
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.circumstances import WhatIf, batch_limits
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
+    from tclint.graph.lowering.step import forward_flops
 
     graph = result.graph
     assert graph is not None
@@ -79,7 +80,7 @@ def check_graph(
         mode=settings.mode,
         precision=settings.precision,
         parameters=graph.parameter_count,
-        flops=graph.flops,
+        flops=forward_flops(graph),
         op_count=len(graph.ops),
         metrics=metrics,
         assumptions=(*graph.assumptions, *_priced_as(context)),

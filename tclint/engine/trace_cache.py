@@ -27,7 +27,7 @@ from tclint.graph.ops import Graph
 from tclint.tracing import TraceResult, trace_targets
 
 FOLDER = ".tclint_cache"
-_SCHEMA = 1
+_SCHEMA = 2
 _KEPT = 64
 """Records in a folder; the oldest go first."""
 _HASHED_BYTES = 64 * 2**20

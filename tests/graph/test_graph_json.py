@@ -103,8 +103,8 @@ def test_other_documents_are_refused(text: str) -> None:
 
 def test_what_is_missing_is_said() -> None:
     text = make_graph(make_op("relu", "elementwise", {"self": spec(4)}, spec(4))).to_json()
-    with pytest.raises(ValueError, match="refer to what it does not have"):
-        Graph.from_json(text.replace('"rows":[1,0]', '"rows":[1,7]'))
+    with pytest.raises(ValueError, match="not a tclint graph: KeyError\\('shape'\\)"):
+        Graph.from_json(text.replace('"shape"', '"shapes"'))
 
 
 def test_unknown_kind_is_refused() -> None:

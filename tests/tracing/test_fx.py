@@ -1,4 +1,4 @@
-"""Graph.to_fx: the torch.fx.Graph of a trace computes what the model computes."""
+"""tclint.to_fx: the torch.fx.Graph of a trace computes what the model computes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_computes_the_same(name: str, through_json: bool) -> None:
     model = build().eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fx would rather have inserted the attributes itself
-        module = torch.fx.GraphModule(model, graph.to_fx())
+        module = torch.fx.GraphModule(model, tclint.to_fx(graph))
     flat = torch.utils._pytree.tree_leaves(inputs)
     with torch.no_grad():
         found, expected = module(*flat), model(*inputs)
@@ -92,7 +92,7 @@ def test_computes_the_same(name: str, through_json: bool) -> None:
 def test_nodes_tell_where() -> None:
     build, inputs = _CASES["convolutional"]
     graph = tclint.trace(build, inputs)
-    calls = [node for node in graph.to_fx().nodes if node.op == "call_function"]
+    calls = [node for node in tclint.to_fx(graph).nodes if node.op == "call_function"]
     convolution = next(node for node in calls if node.target is torch.ops.aten.conv2d.default)
     op = convolution.meta["tclint"]
     assert op.module_path == "first"
@@ -106,7 +106,7 @@ def test_unknown_constants_are_said_to_be_unknown() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.tensor([1.0, 2.0])
 
-    fx = tclint.trace(Shifted, (torch.rand(3, 2),)).to_fx()
+    fx = tclint.to_fx(tclint.trace(Shifted, (torch.rand(3, 2),)))
     constants = [node for node in fx.nodes if node.op == "get_attr"]
     assert [node.target for node in constants] == ["_constant_1"]
     assert constants[0].meta["spec"].shape == (2,)
@@ -122,7 +122,10 @@ def test_what_is_made_of_a_buffer_is_not_the_buffer() -> None:
             return x * self.mask + x * (1 - self.mask)
 
     graph = Graph.from_json(tclint.trace(Masked, (torch.rand(3, 2),)).to_json())
-    assert [node.target for node in graph.to_fx().nodes if node.op == "get_attr"] == ["mask", "_constant_1"]
+    assert [node.target for node in tclint.to_fx(graph).nodes if node.op == "get_attr"] == [
+        "mask",
+        "_constant_1",
+    ]
     assert [spec.parameter for op in graph.ops for spec in op.inputs if spec.producer is None] == [
         None,
         "mask",
@@ -135,14 +138,14 @@ def test_operator_of_a_missing_library() -> None:
     graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
     text = graph.to_json().replace('"aten::topk"', '"missing::topk"')
     with pytest.raises(LookupError, match="'missing::topk' here: import the library"):
-        Graph.from_json(text).to_fx()
+        tclint.to_fx(Graph.from_json(text))
 
 
 def test_graph_without_full_names() -> None:
     graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
     nameless = dataclasses.replace(graph, ops=tuple(dataclasses.replace(op, operator="") for op in graph.ops))
     with pytest.raises(LookupError, match="which 'topk' of torch it holds: trace the model again"):
-        nameless.to_fx()
+        tclint.to_fx(nameless)
 
 
 def test_a_result_is_picked_once() -> None:
@@ -151,5 +154,11 @@ def test_a_result_is_picked_once() -> None:
             first, second = x.chunk(2)
             return first * second + first
 
-    nodes = tclint.trace(Reused, (torch.rand(4, 2),)).to_fx().nodes
+    nodes = tclint.to_fx(tclint.trace(Reused, (torch.rand(4, 2),))).nodes
     assert sum(node.target is operator.getitem for node in nodes) == 2
+
+
+def test_the_method_is_deprecated() -> None:
+    graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
+    with pytest.warns(DeprecationWarning, match=r"call tclint\.to_fx"):
+        assert len(graph.to_fx().nodes) == len(tclint.to_fx(graph).nodes)

@@ -10,6 +10,7 @@ from tclint.analysis.change import Change, resize
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.graph.lowering.step import forward_flops
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
@@ -51,8 +52,8 @@ def best_resizing(
             changed = context.dims.resize(changes)
         except DimsUnresolved:
             continue
-        flops = context.graph.flops
-        saved_percent = 100.0 * (flops - changed.flops) / flops if flops else 0.0
+        flops = forward_flops(context.graph)
+        saved_percent = 100.0 * (flops - forward_flops(changed)) / flops if flops else 0.0
         sizes = tuple(sorted({(group.size, size) for group, size in changes.items()}))
         effect = context.effect(cost_of, graph=changed)
         found = Resizing(sizes, effect, resize(changes), saved_percent)

@@ -11,15 +11,12 @@ from typing import Literal
 
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.op_log import OpLog
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
 from tclint.graph.ops.spec import TensorSpec
 
 
 def composites(graph: Graph) -> frozenset[int]:
     """Indices of the ops whose work is carried by child ops (einsum, tensordot, ...)."""
-    if isinstance(graph.ops, OpLog):
-        return graph.ops.parents()
     return frozenset(op.parent for op in graph.ops if op.parent is not None)
 
 

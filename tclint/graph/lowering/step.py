@@ -129,7 +129,7 @@ def forward_flops(graph: Graph) -> int:
     """FLOPs (2 per multiply-add) of all matrix products, convolutions and attention of one forward pass."""
     carried_by_children = composites(graph)
     total = 0
-    for op in graph.each_op():
+    for op in graph.ops:
         if op.name not in _COUNTED or op.index in carried_by_children:
             continue
         low = Lowering(op, (False,) * len(op.inputs), training=False)

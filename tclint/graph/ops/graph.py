@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Iterator, Sequence
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.op_log import OpLog
 from tclint.graph.ops.spec import Site, TensorSpec, itemsize_bytes, numel
 
 if TYPE_CHECKING:
     import torch
 
-GRAPH_SCHEMA_VERSION = "2"
+GRAPH_SCHEMA_VERSION = "3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,7 @@ class Graph:
     flattened.
     """
 
-    ops: Sequence[Op]
-    """A tuple, or the tracer's compact log of them, which is read as one."""
+    ops: tuple[Op, ...]
     parameters: tuple[Parameter, ...] = ()
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -103,50 +102,26 @@ class Graph:
     metadata: dict[str, Any] = field(default_factory=dict)
     """JSON values: torch version, seconds spent building and tracing, the model's class name."""
 
-    def each_op(self) -> Iterator[Op]:
-        """The ops once, in order, in no more memory than they are kept in: `ops` makes all of them."""
-        return self.ops.each() if isinstance(self.ops, OpLog) else iter(self.ops)
-
     @property
     def parameter_count(self) -> int:
         """Number of parameter elements, buffers excluded, tied ones counted once."""
         return sum(parameter.numel for parameter in self.parameters if not parameter.is_buffer)
 
-    @property
-    def flops(self) -> int:
-        """Forward FLOPs (2 per multiply-add) of all matrix products, attention and recurrent layers."""
-        from tclint.graph.lowering.step import forward_flops
-
-        return forward_flops(self)
-
     def to_fx(self) -> torch.fx.Graph:
-        """The same operators as nodes of a torch.fx.Graph, for tools that work on those.
-
-        Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names,
-        call_function nodes the operators (OpOverload targets); of an operator written as its parts, the
-        parts. `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the
-        model made while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`,
-        their values are not known. Without such constants `torch.fx.GraphModule(model, graph.to_fx())`
-        computes what the model does, as a tuple.
-
-        Raises:
-            LookupError: an operator of a library that is not imported here, or a graph from before operators
-                were named in full.
-            ImportError: torch is not installed.
-        """
-        from tclint.tracing.record.fx_graph import to_fx
-
-        return to_fx(self)
+        """Deprecated: `tclint.to_fx(graph)`."""
+        warnings.warn(
+            "Graph.to_fx() is deprecated: call tclint.to_fx(graph)", DeprecationWarning, stacklevel=2
+        )
+        # By name: this package stands below the one that knows torch.
+        fx: torch.fx.Graph = importlib.import_module("tclint.tracing.record.fx_graph").to_fx(self)
+        return fx
 
     def to_json(self) -> str:
-        """One JSON document; `Graph.from_json` gives an equal graph back.
-
-        Operators that repeat others are in it once (tclint.graph.ops.op_log): it is for tclint alone.
-        """
+        """One JSON document; `Graph.from_json` gives an equal graph back."""
         return json.dumps(
             {
                 "schema": GRAPH_SCHEMA_VERSION,
-                "ops": OpLog.of(self.ops).to_json(),
+                "ops": [op.to_json() for op in self.ops],
                 "parameters": [parameter.to_json() for parameter in self.parameters],
                 "inputs": [spec.to_json() for spec in self.inputs],
                 "outputs": [spec.to_json() for spec in self.outputs],
@@ -168,15 +143,14 @@ class Graph:
         if not isinstance(data, dict) or data.get("schema") != GRAPH_SCHEMA_VERSION:
             raise ValueError(f"not a tclint graph of schema version {GRAPH_SCHEMA_VERSION}")
         try:
-            ops = tuple(OpLog.from_json(data["ops"]).each())
-        except (IndexError, OverflowError):
-            raise ValueError("not a tclint graph: its ops refer to what it does not have") from None
-        return cls(
-            ops=ops,
-            parameters=tuple(Parameter.from_json(parameter) for parameter in data["parameters"]),
-            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
-            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
-            assumptions=tuple(Assumption.from_json(item) for item in data["assumptions"]),
-            root_site=Site.from_json(data["root_site"]),
-            metadata=data["metadata"],
-        )
+            return cls(
+                ops=tuple(Op.from_json(index, op) for index, op in enumerate(data["ops"])),
+                parameters=tuple(Parameter.from_json(parameter) for parameter in data["parameters"]),
+                inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
+                outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+                assumptions=tuple(Assumption.from_json(item) for item in data["assumptions"]),
+                root_site=Site.from_json(data["root_site"]),
+                metadata=data["metadata"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a tclint graph: {error!r}") from error

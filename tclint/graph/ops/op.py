@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, astuple, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, get_args
 
-from tclint.core.value_class import value_class
 from tclint.graph.ops.spec import Site, TensorSpec, numel
 
 OpKind = Literal[
@@ -56,7 +55,7 @@ class Checkpoint(NamedTuple):
     """The older kind runs all of the region again; the other stops once it has what backward needs."""
 
 
-@value_class
+@dataclass(frozen=True, slots=True)
 class Op:
     """One operator call at functional granularity (linear, conv2d, scaled_dot_product_attention, add ...).
 
@@ -118,3 +117,47 @@ class Op:
             for spec, input_name in zip(self.inputs, self.input_names, strict=False)
             if input_name.startswith(prefix)
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values by the fields' names, without the index and without what is as by default."""
+        data: dict[str, Any] = {}
+        for name, default in _DEFAULTS.items():
+            value = getattr(self, name)
+            if value != default:
+                data[name] = _WRITERS[name](value) if name in _WRITERS else value
+        return data
+
+    @classmethod
+    def from_json(cls, index: int, data: dict[str, Any]) -> Op:
+        """The op that stands at a place of its graph.
+
+        Raises:
+            ValueError: its kind is none.
+        """
+        if data["kind"] not in OP_KINDS:
+            raise ValueError(f"unknown op kind {data['kind']!r}")
+        read = {name: _READERS[name](value) if name in _READERS else value for name, value in data.items()}
+        return cls(index=index, **read)
+
+
+_SITES = ("construct_site", "construct_library_site", "call_site", "call_library_site")
+
+_DEFAULTS: dict[str, Any] = {
+    item.name: item.default_factory() if item.default_factory is not MISSING else item.default
+    for item in fields(Op)
+    if item.name not in ("index", "direction")
+}
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "inputs": lambda specs: [spec.to_json() for spec in specs],
+    "outputs": lambda specs: [spec.to_json() for spec in specs],
+    "casts": lambda casts: [astuple(cast) for cast in casts],
+    **dict.fromkeys(_SITES, Site.to_json),
+}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "inputs": lambda specs: tuple(map(TensorSpec.from_json, specs)),
+    "outputs": lambda specs: tuple(map(TensorSpec.from_json, specs)),
+    "input_names": tuple,
+    "casts": lambda casts: tuple(Cast(tuple(shape), *rest) for shape, *rest in casts),
+    "checkpoint": lambda checkpoint: Checkpoint(*checkpoint),
+    **dict.fromkeys(_SITES, Site.from_json),
+}

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tclint.core.value_class import value_class
-
 MemoryFormat = Literal["contiguous", "channels_last", "channels_last_3d", "strided"]
 
 # Bytes per element of torch dtypes; sub-byte types are rounded up to what a tensor of them occupies.
@@ -104,7 +102,7 @@ class Site:
         return None if data is None else cls(data[0], data[1], data[2])
 
 
-@value_class
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One tensor that an operator reads or writes: its metadata and where it came from."""
 

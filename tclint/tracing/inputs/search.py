@@ -108,7 +108,7 @@ def _doubtful(graph: Graph, model: nn.Module) -> Clues:
     clues = Clues()
     maps: set[tuple[int, ...]] = set()
     batch = next((spec.shape[0] for spec in graph.inputs if spec.shape), 0)
-    for op in graph.each_op():
+    for op in graph.ops:
         if not op.inputs:
             continue
         shape, is_attention = op.inputs[0].shape, op.module_type == "MultiheadAttention"

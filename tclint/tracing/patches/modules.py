@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
 
 from tclint.tracing.patches.patch import patch
 from tclint.tracing.record.call_recorder import ModuleFrame
+from tclint.tracing.record.graph_modules import run_graph_module
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.values.sites import NOWHERE, SiteFinder, SitePair
 
@@ -145,6 +147,8 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         stack.append(frame)
         callers.append(None)
         try:
+            if isinstance(self, GraphModule):
+                return run_graph_module(recorder, self, args, kwargs)
             # Not the compiled call: its operators would run outside the recorder.
             return self._call_impl(*args, **kwargs)
         finally:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx import Node
 
-from tclint.graph.ops import Cast, TensorSpec
+from tclint.graph.ops import Cast, Op, TensorSpec
 from tclint.graph.ops.op import Checkpoint
 from tclint.tracing.record.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.record.op_writer import Call, OpWriter
@@ -60,6 +61,8 @@ class CallRecorder:
         self.checkpoint: Checkpoint | None = None
         self.checkpoints = 0
         """Calls of torch.utils.checkpoint so far."""
+        self.carried: tuple[Node, int] | None = None
+        """The node of another tracer's graph that runs, and how many modules ran when it started."""
         self._parent: Call | None = None
         self._written = WrittenMemory()
 
@@ -91,17 +94,19 @@ class CallRecorder:
         if facts.mutates:
             if not any(isinstance(tensor, torch.Tensor) for tensor in made):
                 return
-        elif _hands_back(made, given):
+        elif written is None and _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
-        if writer.log.started >= MAX_OPS:
+        if len(writer.ops) >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
         call = written or writer.write(facts, args, kwargs, before)
         outputs = self._bind_outputs(writer, call, facts, made, given, rebinds=written is None)
         name = facts.name
         module, depth = self.modules[-1], len(self.modules) - 1
         construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
-        writer.log.put(
-            call.index,
+        if self.carried is not None:
+            module, site = self._carried(module, site)
+        writer.ops[call.index] = Op(
+            index=call.index,
             name=name,
             operator=facts.operator,
             kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
@@ -123,6 +128,19 @@ class CallRecorder:
             autocast_disabled=self.autocast_disabled,
             casts=casts,
         )
+
+    def _carried(self, module: ModuleFrame, site: SitePair) -> tuple[ModuleFrame, SitePair]:
+        """The module and the line that a node of another tracer's graph tells, where it knows better."""
+        assert self.carried is not None
+        node, depth = self.carried
+        if site.site is None:
+            site = self.sites.of_trace(node.meta.get("stack_trace") or "")
+        stack = node.meta.get("nn_module_stack")
+        if stack and depth == len(self.modules):
+            path, kind = list(stack.values())[-1]
+            type_name = kind.rpartition(".")[2] if isinstance(kind, str) else kind.__name__
+            module = ModuleFrame(path, type_name, module.construct)
+        return module, site
 
     def _bind_outputs(
         self,
@@ -155,7 +173,7 @@ class CallRecorder:
             )
             specs.append(spec)
             if rebinds and (facts.mutates or not is_given):
-                origin.made_by(writer.log, spec)
+                origin.made_by(writer.ops, spec)
                 if self._written.writes and not is_given:
                     self._written.forget(tensor, origin)
         return tuple(specs)

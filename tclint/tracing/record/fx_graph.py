@@ -17,7 +17,7 @@ _TORCH_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def to_fx(graph: Graph) -> FxGraph:
-    """See `Graph.to_fx`."""
+    """See `tclint.to_fx`."""
     return _Writer(graph).write()
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 
-from tclint.graph.ops import TensorSpec
-from tclint.graph.ops.op_attributes import Packed, pack
-from tclint.graph.ops.op_log import OpLog
+from tclint.graph.ops import Op, TensorSpec
 from tclint.tracing.values.operators import Argument, OperatorFacts, json_value
 from tclint.tracing.values.origin import shared, spec_of
 
@@ -24,14 +22,23 @@ class Call:
     index: int
     inputs: tuple[TensorSpec, ...]
     input_names: tuple[str, ...]
-    attributes: Packed | Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
 
 class OpWriter:
     """Numbers operator calls in the order in which they start."""
 
     def __init__(self) -> None:
-        self.log = OpLog()
+        self.ops: list[Op | None] = []
+        """None in the place of one that still runs."""
+
+    def finished(self) -> tuple[Op, ...]:
+        """All operators of the run, which has ended."""
+        return tuple(op for op in self.ops if op is not None)
+
+    def take_back(self, index: int) -> None:
+        """Forget the operator of that index, which failed, and all that started since."""
+        del self.ops[index:]
 
     def write(
         self,
@@ -40,12 +47,13 @@ class OpWriter:
         kwargs: dict[str, Any],
         before: Mapping[int, TensorSpec] | None = None,
     ) -> Call:
-        """Number an operator call and read its arguments; `complete` has to follow.
+        """Number an operator call and read its arguments; its Op has to be put in its place when it ends.
 
         Args:
             before: by id, tensor arguments as they were before an operator that changed their shapes.
         """
-        index = self.log.start()
+        index = len(self.ops)
+        self.ops.append(None)
         names: list[str] = []
         specs: list[TensorSpec] = []
         attributes = facts.defaults.copy()
@@ -70,4 +78,4 @@ class OpWriter:
                     attributes[name] = [json_value(item) for item in value]
             elif not is_placement:
                 attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
-        return Call(index, tuple(specs), shared(tuple(names)), pack(attributes, shared))
+        return Call(index, tuple(specs), shared(tuple(names)), attributes)

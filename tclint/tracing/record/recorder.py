@@ -311,7 +311,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 output = function.decompose(*args, **kwargs)
         except Exception:
             if written is not None and self.writer is not None:
-                self.writer.log.take_back(written.index)  # the model may go on without it
+                self.writer.take_back(written.index)  # the model may go on without it
             if error is None or isinstance(error, NotImplementedError):
                 raise  # a missing kernel is no fault of the model's, what its parts refuse is
             raise error from None

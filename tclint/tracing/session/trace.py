@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
-from tclint.graph.ops.op_log import OpLog
+from tclint.graph.ops import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.kernels.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.custom_functions import watched_by
@@ -22,9 +21,11 @@ from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.higher_order import higher_order_operators
 from tclint.tracing.patches.modules import remembered_construction, tracked_calls
 from tclint.tracing.record.call_recorder import TooManyOps
+from tclint.tracing.record.fx_reader import NotReadable
 from tclint.tracing.record.op_writer import OpWriter
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.build import list_parameters
+from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.constants import MAX_REAL_INPUT
@@ -36,7 +37,7 @@ from tclint.tracing.values.sites import SiteFinder
 class Recording:
     """The operators of one run, and what the run had to assume."""
 
-    ops: OpLog
+    ops: tuple[Op, ...]
     outputs: tuple[TensorSpec, ...]
     inputs: tuple[TensorSpec, ...]
     assumptions: tuple[Assumption, ...]
@@ -67,21 +68,32 @@ def trace_model(
     """
     model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
     started = perf_counter()
-    recording = record(model, args, kwargs, sites)
-    parameters = list_parameters(model)
-    return Graph(
-        ops=recording.ops,
-        parameters=parameters,
-        inputs=recording.inputs,
-        outputs=recording.outputs,
-        assumptions=(*assumptions, *recording.assumptions),
+    adjustments: tuple[str, ...] = ()
+    try:
+        graph = graph_of(model.program, sites) if isinstance(model, Exported) else None
+    except NotReadable:
+        graph = None
+        model = model.program.module()
+    if graph is None:
+        recording = record(model, args, kwargs, sites)
+        adjustments = recording.adjustments
+        graph = Graph(
+            ops=recording.ops,
+            parameters=list_parameters(model),
+            inputs=recording.inputs,
+            outputs=recording.outputs,
+            assumptions=recording.assumptions,
+        )
+    return dataclasses.replace(
+        graph,
+        assumptions=(*assumptions, *graph.assumptions),
         root_site=root_site,
         metadata={
             "torch": torch.__version__,
-            "model": type(model).__name__,
+            "model": "ExportedProgram" if isinstance(model, Exported) else type(model).__name__,
             "training": model.training,
             "trace_s": perf_counter() - started,
-            "adjustments": list(recording.adjustments),
+            "adjustments": list(adjustments),
             **(metadata or {}),
         },
     )
@@ -160,7 +172,7 @@ def _record_once(
             returned = list(returned)  # a forward that yields runs only now
         outputs = tuple(spec_of(recorder.current(tensor)) for tensor in _tensors(returned))
     return Recording(
-        writer.log,
+        writer.finished(),
         outputs,
         tuple(named.specs),
         recorder.assumptions.listed(),

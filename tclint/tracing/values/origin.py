@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from tclint.graph.ops import Op, TensorSpec
-from tclint.graph.ops.op_log import OpLog
 from tclint.tracing.values.dtypes import DTYPE_NAMES
 
 _ATTRIBUTE = "_tclint_origin"
@@ -22,8 +21,8 @@ class Origin:
     Mostly defaults, so that making one sets nothing.
     """
 
-    log: OpLog | None = None
-    """The operators of the run in which the tensor was made."""
+    ops: Sequence[Op | None] | None = None
+    """The operators of the run in which the tensor was made; None in the place of one that still runs."""
     producer: int | None = None
     """Which of them made the tensor; None for inputs, weights and constants."""
     position: int = 0
@@ -70,12 +69,12 @@ class Origin:
         return None if self.producer is None else self.op_of(self.producer)
 
     def op_of(self, producer: int) -> Op | None:
-        """Any operator of the run; None while it runs."""
-        return None if self.log is None else self.log.get(producer)
+        """Any operator of the run; None while it runs, and where it was taken back."""
+        return self.ops[producer] if self.ops is not None and producer < len(self.ops) else None
 
-    def made_by(self, log: OpLog, spec: TensorSpec) -> None:
+    def made_by(self, ops: Sequence[Op | None], spec: TensorSpec) -> None:
         """An operator made the tensor, or wrote to it."""
-        self.log = log
+        self.ops = ops
         self.producer, self.position = spec.producer, spec.output_index
         # What was written to is the model's input no more, though the operator's output it still is.
         self.spec = spec if spec.input_name is None else None
@@ -83,11 +82,11 @@ class Origin:
 
     def forget_maker(self) -> None:
         """The tensor comes from an earlier run."""
-        self.log, self.producer, self.position, self.writes_seen = None, None, 0, 0
+        self.ops, self.producer, self.position, self.writes_seen = None, None, 0, 0
 
     def take_maker(self, other: Origin) -> None:
         """From now on the tensor is what made another one."""
-        self.log, self.producer, self.position = other.log, other.producer, other.position
+        self.ops, self.producer, self.position = other.ops, other.producer, other.position
         self.input_name = other.input_name
         self.spec = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -25,6 +26,9 @@ _OWN_FOLDER = str(Path(__file__).parents[2]) + os.sep
 _PATHS = sysconfig.get_paths()
 _LIBRARY_FOLDERS = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 _LIBRARY_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+_LINE = re.compile(r'File "([^"]*)", line (\d+)(?:, in (\S+))?')
 
 
 class SitePair(NamedTuple):
@@ -100,6 +104,14 @@ class SiteFinder:
             depth: how many of them, not counting the first, are above `frame`.
         """
         return self._walk(frame, callers, depth).pair
+
+    def of_trace(self, trace: str) -> SitePair:
+        """The innermost line of the user's in a printed stack trace."""
+        site = None
+        for path, line, function in _LINE.findall(trace):
+            if self.is_user_file(path):
+                site = Site(path, int(line), function)
+        return NOWHERE if site is None else SitePair(site, None)
 
     def _walk(self, frame: FrameType | None, callers: list[Caller | None] | None, depth: int) -> Caller:
         inner: Site | None = None

@@ -11,6 +11,7 @@ from time import perf_counter  # bound before user code can replace it
 from typing import Any
 
 from torch import nn
+from torch.export import ExportedProgram
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
@@ -29,6 +30,7 @@ from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.session.build import on_meta
+from tclint.tracing.session.exported import Exported, example_inputs
 from tclint.tracing.session.trace import trace_model
 from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
@@ -175,6 +177,8 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
         TargetError: there is no nn.Module in it.
     """
     returned = None
+    if isinstance(built, ExportedProgram):
+        return Exported(built), example_inputs(built)
     if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
         built, returned = built[0], built[1] if len(built) == 2 else built[1:]
     if not is_module(built):

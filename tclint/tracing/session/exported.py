@@ -1,0 +1,60 @@
+"""Programs that torch.export made: read as they are, without running them again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from tclint.graph.ops import Graph, Parameter
+from tclint.tracing.record.fx_reader import TensorName, graph_from_fx
+from tclint.tracing.values.dtypes import dtype_name
+from tclint.tracing.values.sites import SiteFinder
+
+
+class Exported(nn.Module):
+    """Stands for an exported program where a model is asked for."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the program returns."""
+        return self.program.module()(*args, **kwargs)
+
+
+def example_inputs(program: ExportedProgram) -> Any:
+    """What the program was exported with: positional inputs, else keywords."""
+    args, kwargs = program.example_inputs or ((), {})
+    return args if args or not kwargs else kwargs
+
+
+def graph_of(program: ExportedProgram, sites: SiteFinder) -> Graph:
+    """The program's operators.
+
+    Raises:
+        NotReadable: it holds functions or graphs of its own.
+    """
+    signature = program.graph_signature
+    weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names = {node: TensorName(parameter=name) for node, name in weights.items()}
+    names |= dict.fromkeys(signature.inputs_to_lifted_tensor_constants, TensorName())
+    graph = graph_from_fx(program.graph_module, names, sites)
+    written = len(signature.buffers_to_mutate) + len(signature.user_inputs_to_mutate)
+    parameters = [_parameter(name, tensor) for name, tensor in program.named_parameters()]
+    buffers = [_parameter(name, tensor, is_buffer=True) for name, tensor in program.named_buffers()]
+    return dataclasses.replace(graph, parameters=(*parameters, *buffers), outputs=graph.outputs[written:])
+
+
+def _parameter(name: str, tensor: torch.Tensor, *, is_buffer: bool = False) -> Parameter:
+    return Parameter(
+        name,
+        tuple(tensor.shape),
+        dtype_name(tensor.dtype),
+        trainable=not is_buffer and tensor.requires_grad,
+        is_buffer=is_buffer,
+    )
