@@ -34,10 +34,10 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.finding import Edit, Finding
 from tclint.core.rule import CRASH_CODE
-from tclint.edits.apply import apply_edits
 from tclint.edits.codemods import CODEMODS
-from tclint.edits.document import Document, NotEditable
-from tclint.edits.registry import with_fixes
+from tclint.edits.program import Program
+from tclint.edits.registry import edits_of, with_fixes
+from tclint.edits.texts import apply_edits
 from tclint.engine.fixing import fix
 from tclint.engine.report import Report
 from tclint.engine.rule_registry import all_rules
@@ -295,13 +295,10 @@ class Fuzzer:
 
     def _edits(self, text: str, findings: Sequence[Finding]) -> str | None:
         """No codemod raises, and each fix alone changes what it names and nothing else."""
-        try:
-            document = Document.of(text)
-        except NotEditable:
-            return None
+        program = Program(str(self._file), text)
         for finding in findings:
             if finding.code in CODEMODS:
-                CODEMODS[finding.code](document, finding)
+                edits_of(CODEMODS[finding.code](program, finding))
             if finding.fix is None or not finding.fix.edits:
                 continue
             new, made = apply_edits(text, [finding.fix.edits])

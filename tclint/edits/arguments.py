@@ -1,157 +1,110 @@
-"""Changes of a call's arguments and a dict's items, in the layout that they have."""
+"""Arguments of a call and items of a dict, added and taken out in the layout that they have."""
 
 from __future__ import annotations
 
-import ast
-import tokenize
-
-from tclint.edits.document import Change, Document, Token
-
-_BLANK = " \t\f"
+import libcst as cst
+import libcst.matchers as m
 
 
-def parenthesis(document: Document, call: ast.Call) -> int | None:
-    """Offset of the parenthesis that opens a call's arguments."""
-    depth = 0
-    # From the end backwards: the called expression may have parentheses of its own.
-    for token in reversed(document.tokens_in(document.end(call.func), document.end(call))):
-        if token.kind != tokenize.OP:
-            continue
-        if token.string in ")]}":
-            depth += 1
-        elif token.string in "([{":
-            depth -= 1
-            if depth == 0 and token.string == "(":
-                return token.start
-    return None
-
-
-def arguments(call: ast.Call) -> list[ast.expr | ast.keyword]:
-    """Positional and keyword arguments in the order of the text."""
-    return sorted([*call.args, *call.keywords], key=_position)
-
-
-def _position(node: ast.expr | ast.keyword) -> tuple[int, int]:
-    return node.lineno, node.col_offset
-
-
-def keyword(call: ast.Call, name: str) -> ast.keyword | None:
+def keyword(call: cst.Call, name: str) -> cst.Arg | None:
     """The argument passed by that keyword."""
-    return next((item for item in call.keywords if item.arg == name), None)
+    return next((item for item in call.args if item.keyword is not None and item.keyword.value == name), None)
 
 
-def append_argument(document: Document, call: ast.Call, code: str) -> list[Change] | None:
-    """Add an argument behind the last one; None where the call's layout does not allow it."""
-    opening = parenthesis(document, call)
-    if opening is None:
-        return None
-    given = arguments(call)
-    if given and isinstance(given[0], ast.GeneratorExp) and document.start(given[0]) == opening:
-        return None  # it would need parentheses of its own
-    return _appended(
-        document, opening, document.end(call) - 1, [document.start(item) for item in given], code
-    )
+def positional(call: cst.Call) -> list[cst.Arg]:
+    """Arguments without a keyword, `*those` included."""
+    return [item for item in call.args if item.keyword is None and item.star != "**"]
 
 
-def append_item(document: Document, display: ast.Dict, code: str) -> list[Change] | None:
-    """Add an item behind the last one of a dict display."""
-    starts = [document.start(key or value) for key, value in zip(display.keys, display.values, strict=True)]
-    return _appended(document, document.start(display), document.end(display) - 1, starts, code)
+def has_stars(call: cst.Call) -> bool:
+    """Whether arguments are passed that the call does not name."""
+    return any(item.star for item in call.args)
 
 
-def _appended(document: Document, opening: int, closing: int, starts: list[int], code: str) -> list[Change]:
-    """Add code before a closing bracket, behind items that start at these offsets."""
-    if not starts:
-        return [Change(opening + 1, opening + 1, code)]
-    tokens = document.tokens_in(opening + 1, closing)
-    significant = [token for token in tokens if token.kind != tokenize.COMMENT]
-    last = significant[-1]
-    trailing_comma = last.string == "," and last.kind == tokenize.OP
-    own_line = _indentation_of_own_line(document, starts[-1])
-    last_line = document.line_of(last.end)
-    if trailing_comma and document.line_of(closing) == last_line:
-        return [Change(last.end, last.end, f" {code}")]
-    if own_line is None or document.line_of(opening) == document.line_of(starts[-1]):
-        if trailing_comma:
-            return [Change(last.end, last.end, f" {code},")]
-        return [Change(last.end, last.end, f", {code}")]
-    comma = [] if trailing_comma else [Change(last.end, last.end, ",")]
-    if not trailing_comma and document.line_of(closing) == last_line:
-        return [Change(last.end, last.end, f",{document.newline}{own_line}{code}")]
-    # Behind a comment that belongs to the last argument.
-    at = document.line_end(last_line)
-    end = "," if trailing_comma else ""
-    return [*comma, Change(at, at, f"{document.newline}{own_line}{code}{end}")]
+def is_false(argument: cst.Arg | None) -> bool:
+    return argument is not None and m.matches(argument.value, m.Name("False"))
 
 
-def prepend_argument(document: Document, call: ast.Call, code: str) -> list[Change] | None:
-    """Add an argument before the first one."""
-    opening = parenthesis(document, call)
-    if opening is None:
-        return None
-    given = arguments(call)
-    if not given:
-        return [Change(opening + 1, opening + 1, code)]
-    if isinstance(given[0], ast.GeneratorExp) and document.start(given[0]) == opening:
-        return None  # it would need parentheses of its own
-    first = document.tokens_in(opening + 1, document.end(call))[0]
-    if first.kind == tokenize.COMMENT:
-        return None
-    own_line = _indentation_of_own_line(document, first.start)
-    if own_line is not None:
-        at = document.line_start(document.line_of(first.start))
-        return [Change(at, at, f"{own_line}{code},{document.newline}")]
-    return [Change(first.start, first.start, f"{code}, ")]
-
-
-def remove_argument(
-    document: Document, call: ast.Call, argument: ast.expr | ast.keyword
-) -> list[Change] | None:
-    """Take one argument out with its comma; None where a comment would go with it."""
-    opening = parenthesis(document, call)
-    if opening is None:
-        return None
-    closing = document.end(call) - 1
-    given = arguments(call)
-    at = next(index for index, item in enumerate(given) if item is argument)
-    if len(given) == 1:
-        start, end = opening + 1, closing
-    elif at + 1 < len(given):
-        start = _first_token(document, document.start(argument), opening).start
-        end = _first_token(document, document.start(given[at + 1]), opening).start
+def append_argument(call: cst.Call, code: str) -> cst.Call:
+    """Add an argument behind the last one."""
+    new = _argument(code)
+    if not call.args:
+        return call.with_changes(args=[new])
+    *others, last = _in_parentheses(call).args
+    before = others[-1].comma if others else None
+    opening = before.whitespace_after if isinstance(before, cst.Comma) else call.whitespace_before_args
+    trailing = last.comma if isinstance(last.comma, cst.Comma) else None
+    closing = trailing.whitespace_after if trailing is not None else last.whitespace_after_arg
+    between, closing = _between(opening, closing)
+    last = last.with_changes(comma=cst.Comma(whitespace_after=between), whitespace_after_arg=_NOTHING)
+    if trailing is not None and isinstance(closing, cst.ParenthesizedWhitespace):
+        new = new.with_changes(comma=trailing.with_changes(whitespace_after=closing))
     else:
-        comma = _comma_before(document, opening, document.start(argument))
-        if comma is None:
-            return None
-        tokens = document.tokens_in(document.end(argument), closing)
-        behind = [token for token in tokens if token.string == ")"]
-        start, end = comma.start, (behind[-1].end if behind else document.end(argument))
-    if document.has_comment(start, end):
-        return None
-    return [Change(start, end, "")]
+        new = new.with_changes(whitespace_after_arg=closing)
+    return call.with_changes(args=[*others, last, new])
 
 
-def _first_token(document: Document, start: int, opening: int) -> Token:
-    """The token that an argument begins with, parentheses around it included."""
-    tokens = document.tokens_in(opening + 1, start + 1)
-    first = tokens[-1]
-    for token in reversed(tokens[:-1]):
-        if token.string != "(":
-            break
-        first = token
-    return first
+def prepend_argument(call: cst.Call, code: str) -> cst.Call:
+    """Add an argument before the first one."""
+    new = _argument(code)
+    if call.args:
+        between, _ = _between(call.whitespace_before_args, _NOTHING)
+        new = new.with_changes(comma=cst.Comma(whitespace_after=between))
+    return call.with_changes(args=[new, *_in_parentheses(call).args])
 
 
-def _comma_before(document: Document, opening: int, start: int) -> Token | None:
-    for token in reversed(document.tokens_in(opening + 1, start)):
-        if token.kind == tokenize.OP and token.string == ",":
-            return token
-        if token.string != "(":
-            return None
-    return None
+def remove_argument(call: cst.Call, argument: cst.Arg) -> cst.Call:
+    """Take one argument out with its comma."""
+    left = [item for item in call.args if item is not argument]
+    if not left:
+        return call.with_changes(args=[], whitespace_before_args=_NOTHING)
+    if argument is call.args[-1]:
+        left[-1] = left[-1].with_changes(
+            comma=argument.comma, whitespace_after_arg=argument.whitespace_after_arg
+        )
+    return call.with_changes(args=left)
 
 
-def _indentation_of_own_line(document: Document, start: int) -> str | None:
-    """What stands before something that is first on its line; None where it is not."""
-    before = document.text[document.line_start(document.line_of(start)) : start]
-    return before if not before.strip(_BLANK) else None
+def append_item(display: cst.Dict, code: str) -> cst.Dict:
+    """Add an item behind the last one of a dict display that has some."""
+    new = cst.ensure_type(cst.parse_expression(f"{{{code}}}"), cst.Dict).elements[0]
+    *others, last = display.elements
+    before = others[-1].comma if others else None
+    opening = before.whitespace_after if isinstance(before, cst.Comma) else display.lbrace.whitespace_after
+    between, closing = _between(opening, display.rbrace.whitespace_before)
+    if isinstance(last.comma, cst.Comma) and isinstance(closing, cst.ParenthesizedWhitespace):
+        new = new.with_changes(comma=last.comma)
+    last = last.with_changes(comma=cst.Comma(whitespace_after=between))
+    rbrace = display.rbrace.with_changes(whitespace_before=closing)
+    return display.with_changes(elements=[*others, last, new], rbrace=rbrace)
+
+
+_NOTHING = cst.SimpleWhitespace("")
+
+
+def _argument(code: str) -> cst.Arg:
+    return cst.ensure_type(cst.parse_expression(f"f({code})"), cst.Call).args[0]
+
+
+def _in_parentheses(call: cst.Call) -> cst.Call:
+    """A generator that is the only argument needs parentheses of its own beside another."""
+    if m.matches(call, m.Call(args=[m.Arg(m.GeneratorExp(lpar=[]))])):
+        alone = call.args[0].value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        return call.with_changes(args=[call.args[0].with_changes(value=alone)])
+    return call
+
+
+def _between(
+    opening: cst.BaseParenthesizableWhitespace, closing: cst.BaseParenthesizableWhitespace
+) -> tuple[cst.BaseParenthesizableWhitespace, cst.BaseParenthesizableWhitespace]:
+    """The whitespace before a new last item, by that before the old one; and what is before the bracket.
+
+    Where items have lines of their own, a comment behind the old last one stays there.
+    """
+    if not isinstance(opening, cst.ParenthesizedWhitespace):
+        return cst.SimpleWhitespace(" "), closing
+    between = opening.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
+    if isinstance(closing, cst.ParenthesizedWhitespace):
+        between = between.with_changes(first_line=closing.first_line)
+        closing = closing.with_changes(first_line=cst.TrailingWhitespace())
+    return between, closing

@@ -6,10 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from libcst.codemod.visitors import AddImportsVisitor
+
 from tclint.core.finding import Edit, Finding, Fix
-from tclint.edits.codemod import Proposal
+from tclint.edits.codemod import Codemod
 from tclint.edits.codemods import CODEMODS
-from tclint.edits.document import Document, NotEditable
+from tclint.edits.program import Program
+from tclint.edits.statements import RemoveImports
+from tclint.edits.texts import edits_between
+from tclint.source.syntax.parse import NotPython
 
 _RECURSION_LIMIT = 6_000
 
@@ -21,11 +26,9 @@ def with_fixes(path: str, text: str, findings: Sequence[Finding]) -> list[Findin
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
-        document = Document.of(text)
-        return [
-            _with_fix(path, document, finding) if _wants_edits(finding) else finding for finding in findings
-        ]
-    except (NotEditable, RecursionError):
+        program = Program(path, text)
+        return [_with_fix(program, finding) if _wants_edits(finding) else finding for finding in findings]
+    except (NotPython, RecursionError):
         return list(findings)
     finally:
         sys.setrecursionlimit(limit)
@@ -35,19 +38,23 @@ def _wants_edits(finding: Finding) -> bool:
     return finding.code in CODEMODS and finding.target is None and not (finding.fix and finding.fix.edits)
 
 
-def _with_fix(path: str, document: Document, finding: Finding) -> Finding:
-    proposal = CODEMODS[finding.code](document, finding)
-    if proposal is None:
+def _with_fix(program: Program, finding: Finding) -> Finding:
+    codemod = CODEMODS[finding.code](program, finding)
+    edits = edits_of(codemod)
+    if not edits:
         return finding
-    advice = proposal.advice or (finding.fix.advice if finding.fix else "") or finding.message
-    edits = edits_of(path, document, proposal)
-    return replace(finding, fix=Fix(advice, proposal.safety, edits))
+    advice = codemod.advice or (finding.fix.advice if finding.fix else "") or finding.message
+    return replace(finding, fix=Fix(advice, codemod.safety, edits))
 
 
-def edits_of(path: str, document: Document, proposal: Proposal) -> tuple[Edit, ...]:
-    """The proposal's changes by line and column, in the order of the text."""
-    changes = sorted(proposal.changes, key=lambda change: (change.start, change.end))
-    return tuple(
-        Edit(path, document.position(change.start), document.position(change.end), change.text)
-        for change in changes
-    )
+def edits_of(codemod: Codemod) -> tuple[Edit, ...]:
+    """What a codemod changes, and the imports that it asks for or orphans."""
+    program = codemod.program
+    codemod.plan()
+    if not codemod.changes_anything or not program.can_be_written:
+        return ()
+    tree = program.module.visit(codemod)
+    for visitor in (RemoveImports, AddImportsVisitor):
+        if visitor.CONTEXT_KEY in codemod.context.scratch:
+            tree = visitor(codemod.context).transform_module(tree)
+    return edits_between(program.path, program.text, tree.code)

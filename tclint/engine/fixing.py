@@ -16,7 +16,7 @@ from tclint.core.finding import Finding
 from tclint.core.rule import UNREADABLE_CODE
 from tclint.core.text import printable
 from tclint.core.units import plural
-from tclint.edits.apply import apply_edits
+from tclint.edits.texts import apply_edits
 from tclint.engine.report import Report
 
 _ROUNDS = 50

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import Rule
+from tclint.source.syntax.outlines import always_plausible
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.syntax.outlines import Outline
 
 
 class SourceRule(Rule):
@@ -32,10 +32,9 @@ class SourceRule(Rule):
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""
         return True
 
-    def outline(self, outline: Outline) -> bool:  # noqa: ARG002
-        """Whether a file can hold a finding, where bytes let many through that do not: False keeps it from
-        being made tables of, at a tenth of their cost. In doubt True."""
-        return True
+    outline = always_plausible
+    """Whether a file (its Outline) can hold a finding, where bytes let many through that do not: False keeps
+    it from being made tables of, at a tenth of their cost. In doubt True."""
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         raise NotImplementedError

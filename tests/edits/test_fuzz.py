@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import libcst as cst
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tclint.core.finding import Edit
-from tclint.edits.codemod import safe
-from tclint.edits.document import Change
+from tclint.edits.codemod import Codemod
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,13 @@ def test_the_fuzzer_sees_what_a_fix_breaks(fuzzer: object, monkeypatch: pytest.M
         "    loss = model(images)\n"
     )
     assert fuzzer.check(program) is None  # type: ignore[attr-defined]
-    monkeypatch.setitem(fuzz_source.CODEMODS, "FMT002", lambda *_: safe(Change(0, 0, "(")))
+
+    class Breaks(Codemod):
+        def plan(self) -> None:
+            broken = cst.SimpleStatementLine([cst.Expr(cst.Name("def"))])
+            self.insert_before(self.program.block(self.program.module.body[-1])[0], broken)
+
+    monkeypatch.setitem(fuzz_source.CODEMODS, "FMT002", Breaks)
     problem = fuzzer.check(program)  # type: ignore[attr-defined]
     assert problem == "the fix of FMT002 on line 4 does not parse"
 

@@ -2,113 +2,117 @@
 
 from __future__ import annotations
 
-import ast
+import libcst as cst
+import libcst.matchers as m
+from libcst.codemod.visitors import RemoveImportsVisitor
 
-from tclint.core.finding import Finding
-from tclint.edits.arguments import arguments, remove_argument
-from tclint.edits.codemod import Proposal, codemod, safe, unsafe
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import orphaned
-from tclint.edits.statements import dedent_tail, remove
+from tclint.edits.arguments import remove_argument
+from tclint.edits.codemod import Codemod, mends
+from tclint.edits.program import SCOPES, Statement, find_all, index_of, statements_of
+from tclint.edits.statements import has_comment
 
 _OF_THE_STEP = frozenset(
     ("backward", "scale", "step", "update", "unscale_", "zero_grad", "clip_grad_norm_", "clip_grad_value_")
 )
 """Calls that compute nothing that autocast concerns."""
+_16_BIT = m.Attribute(attr=m.Name("float16") | m.Name("half") | m.Name("bfloat16"))
 
 
-@codemod("AMP006")
-def backward_behind_region(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP006")
+class BackwardBehindRegion(Codemod):
     """Dedent the tail of the autocast region from the backward call on."""
-    call = document.find(finding.location, ast.Call)
-    if call is None or not finding.related:
-        return None
-    region = finding.related[0].location
-    with_ = None
-    path: list[ast.AST] = [call]
-    for outer in document.ancestors(call):
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            return None
-        path.append(outer)
-        if isinstance(outer, ast.With) and any(
-            document.position(document.start(item.context_expr)) == (region.line, region.column)
-            for item in outer.items
-        ):
-            with_ = outer
-            break
-    if with_ is None or len(with_.items) != 1:
-        return None
-    top = path[-2]
-    first = next(index for index, item in enumerate(with_.body) if item is top)
-    tail = with_.body[first:]
-    if any(not _belongs_to_step(item) for item in tail):
-        return None
-    changes = dedent_tail(document, with_, first)
-    if changes and first == 0:
-        changes += orphaned(document, with_.items[0])
-    nested = any(isinstance(item, ast.If) for item in tail)
-    return unsafe(changes) if nested else safe(changes)
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or not self.finding.related:
+            return
+        region = self.finding.related[0].location
+        top: cst.CSTNode = call
+        for outer in self.program.ancestors(call):
+            if isinstance(outer, SCOPES):
+                return
+            if isinstance(outer, cst.With) and any(
+                self.program.start(item.item) == (region.line, region.column - 1) for item in outer.items
+            ):
+                break
+            if isinstance(outer, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+                top = outer
+        else:
+            return
+        block = statements_of(outer.body)
+        first = index_of(block, top)
+        tail = block[first:]
+        if len(outer.items) != 1 or not all(map(_belongs_to_step, tail)) or not self.dedent(outer, first):
+            return
+        if first == 0:
+            RemoveImportsVisitor.remove_unused_import_by_node(self.context, outer.items[0])
+        self.safety = "unsafe" if any(isinstance(item, cst.If) for item in tail) else "safe"
 
 
-def _belongs_to_step(statement: ast.stmt) -> bool:
+def _belongs_to_step(statement: Statement) -> bool:
     """Backward passes and what follows them: nothing that autocast would run in another precision."""
-    if isinstance(statement, ast.If):
-        return not any(isinstance(node, ast.Call) and node.args for node in ast.walk(statement.test)) and all(
-            _belongs_to_step(item) for item in (*statement.body, *statement.orelse)
+    if isinstance(statement, cst.If):
+        orelse = statement.orelse
+        others = statements_of(orelse.body) if isinstance(orelse, cst.Else) else [orelse] if orelse else []
+        return not any(call.args for call in find_all(statement.test, cst.Call)) and all(
+            map(_belongs_to_step, (*statements_of(statement.body), *others))
         )
-    if isinstance(statement, ast.Pass):
+    if isinstance(statement, cst.Pass):
         return True
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
-        return False
-    called = statement.value.func
-    if (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) not in _OF_THE_STEP:
+    if not isinstance(statement, cst.Expr) or not isinstance(statement.value, cst.Call):
         return False
     # What is passed on is not computed here: `(model(x) - y).mean().backward()` is no tail.
-    return all(
-        not isinstance(node, ast.Call)
-        or (isinstance(node.func, ast.Attribute) and node.func.attr in (*_OF_THE_STEP, "parameters", "sum"))
-        or getattr(node.func, "id", "") in _OF_THE_STEP
-        for node in ast.walk(statement.value)
+    return _called(statement.value) in _OF_THE_STEP and all(
+        _called(call) in _OF_THE_STEP
+        or (isinstance(call.func, cst.Attribute) and _called(call) in ("parameters", "sum"))
+        for call in find_all(statement.value, cst.Call)
     )
 
 
-@codemod("AMP009")
-def keep_in_float32(document: Document, finding: Finding) -> Proposal | None:
+def _called(call: cst.Call) -> str:
+    """The last name of what is called."""
+    name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return name.value if isinstance(name, cst.Name) else ""
+
+
+@mends("AMP009")
+class KeepInFloat32(Codemod):
     """Take out `.half()` or the dtype of `.to(...)`: autocast casts where that is safe."""
-    call = document.find(finding.location, ast.Call)
-    if call is None or not isinstance(call.func, ast.Attribute):
-        return None
-    given = arguments(call)
-    if call.func.attr == "to":
-        dtypes = [item for item in given if _is_16_bit(item)]
-        if len(dtypes) != 1:
-            return None
-        if len(given) > 1:
-            return unsafe(remove_argument(document, call, dtypes[0]))
-    elif call.func.attr not in ("half", "bfloat16") or given:
-        return None
-    statement = document.statement(call)
-    if isinstance(statement, ast.Expr) and statement.value is call:
-        return unsafe(remove(document, statement))
-    # Parentheses around the receiver stay with it.
-    dots = document.tokens_in(document.end(call.func.value), document.end(call))
-    dot = next((token for token in dots if token.string == "."), None)
-    if dot is None or document.has_comment(dot.start, document.end(call)):
-        return None
-    return unsafe(_link(document, dot.start, document.end(call)))
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or not isinstance(call.func, cst.Attribute):
+            return
+        if call.func.attr.value == "to":
+            dtypes = [item for item in call.args if m.matches(item.value, _16_BIT)]
+            if len(dtypes) != 1:
+                return
+            if len(call.args) > 1:
+                if not has_comment(dtypes[0]):
+                    self.change(call, lambda call: remove_argument(call, dtypes[0]))
+                return
+        elif call.func.attr.value not in ("half", "bfloat16") or call.args:
+            return
+        statement = self.program.statement(call)
+        if isinstance(statement, cst.Expr) and statement.value is call:
+            self.remove(statement)
+        elif not any(map(has_comment, (call.func.dot, *call.args))):
+            self.change(call, _receiver)
 
 
-def _link(document: Document, start: int, end: int) -> Change:
-    """Takes one link out of a chain of calls, with its line where it has one; a comment on it stays."""
-    line = document.line_of(start)
-    rest = document.text[end : document.line_end(line)]
-    if document.line_of(end) != line or document.text[document.line_start(line) : start].strip():
-        return Change(start, end, "")
-    if not rest.strip():
-        return Change(document.line_start(line), document.line_start(line + 1), "")
-    return Change(start, end + len(rest) - len(rest.lstrip()), "") if "#" in rest else Change(start, end, "")
-
-
-def _is_16_bit(argument: ast.expr | ast.keyword) -> bool:
-    value = argument.value if isinstance(argument, ast.keyword) else argument
-    return isinstance(value, ast.Attribute) and value.attr in ("float16", "half", "bfloat16")
+def _receiver(call: cst.Call) -> cst.BaseExpression:
+    """What a method is called on, in the parentheses of the call."""
+    method = cst.ensure_type(call.func, cst.Attribute)
+    line, rpar = method.dot.whitespace_before, list(call.rpar)
+    behind = rpar[0].whitespace_before if rpar else None
+    if isinstance(line, cst.ParenthesizedWhitespace) and isinstance(behind, cst.ParenthesizedWhitespace):
+        # The method has a line of its own, and so has the comment behind it.
+        left = cst.EmptyLine(line.indent, line.last_line, behind.first_line.comment)
+        rpar[0] = rpar[0].with_changes(
+            whitespace_before=behind.with_changes(
+                first_line=cst.TrailingWhitespace(),
+                empty_lines=[left, *behind.empty_lines] if left.comment else behind.empty_lines,
+            )
+        )
+    value = method.value
+    return value.with_changes(lpar=[*call.lpar, *value.lpar], rpar=[*value.rpar, *rpar])

@@ -2,99 +2,89 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 
-from tclint.core.finding import Finding
+import libcst as cst
+import libcst.matchers as m
+
 from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Proposal, codemod, unsafe
-from tclint.edits.document import Document
-from tclint.edits.imports import dotted
+from tclint.edits.codemod import Codemod, mends
+from tclint.edits.program import find_all, names_in
+from tclint.source.syntax.expressions import dotted_name
 
 _PUBLISHED = re.compile(
     r"load_url|from_url|pretrained|hf_hub|model_urls|weightsenum|register_model|download|load_model|load_weights"
 )
 """Identifiers, in lower case, of files whose models load weights that somebody has published."""
 _BIASED = re.compile(r"Conv|Linear")
+_OWN_BIAS = m.Attribute(value=m.Name("self"))
+_TEST = m.Comparison(comparisons=[m.ComparisonTarget(operator=m.Is() | m.IsNot()), m.ZeroOrMore()])
 
 
-@codemod("ARC001")
-def without_bias(document: Document, finding: Finding) -> Proposal | None:
+@mends("ARC001")
+class WithoutBias(Codemod):
     """Build the layer with bias=False."""
-    call = document.find(finding.location, ast.Call)
-    if call is None or keyword(call, "bias") is not None:
-        return None
-    if any(isinstance(item, ast.Starred) for item in call.args):
-        return None
-    if any(_PUBLISHED.search(name.lower()) for name in _identifiers(document)) or _needs_bias(document):
-        return None
-    return unsafe(append_argument(document, call, "bias=False"))
 
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or keyword(call, "bias") is not None or any(item.star == "*" for item in call.args):
+            return
+        published = any(_PUBLISHED.search(name.lower()) for name in names_in(self.program.module))
+        if not published and not self._needs_bias():
+            self.change(call, lambda call: append_argument(call, "bias=False"))
 
-def _identifiers(document: Document) -> Iterator[str]:
-    for node in document.walk(document.tree):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) | ast.arg(arg=name):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.keyword(arg=str(name)):
-                yield name
-            case _:
-                pass
-
-
-def _needs_bias(document: Document) -> bool:
-    """Some code may take the bias of the layer for a tensor: it would find None."""
-    for node in document.walk(document.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value == "bias" or ".bias" in node.value:
+    def _needs_bias(self) -> bool:
+        """Some code may take the bias of the layer for a tensor: it would find None."""
+        module = self.program.module
+        for text in find_all(module, cst.SimpleString):
+            if text.raw_value == "bias" or ".bias" in text.raw_value:
                 return True
-        elif isinstance(node, ast.Attribute) and node.attr == "bias" and isinstance(node.ctx, ast.Load):
-            if isinstance(node.value, ast.Name) and node.value.id == "self":
-                continue  # of the class itself
-            if not (_is_tested(document, node) or _is_guarded(document, node) or _is_other(document, node)):
-                return True
-    return False
+        return any(
+            not (
+                self._is_set(node) or self._is_tested(node) or self._is_guarded(node) or self._is_other(node)
+            )
+            for node in find_all(module, cst.Attribute)
+            if node.attr.value == "bias" and not m.matches(node, _OWN_BIAS)
+        )
 
+    def _is_set(self, node: cst.Attribute) -> bool:
+        return isinstance(self.program.parent(node), cst.AssignTarget | cst.Del)
 
-def _is_tested(document: Document, node: ast.Attribute) -> bool:
-    """`conv.bias is None`, or the condition itself."""
-    parent = document.parent(node)
-    if isinstance(parent, ast.Compare):
-        return isinstance(parent.ops[0], ast.Is | ast.IsNot)
-    return isinstance(parent, ast.If | ast.IfExp) and parent.test is node
+    def _is_tested(self, node: cst.Attribute) -> bool:
+        """`conv.bias is None`, or the condition itself."""
+        outer = self.program.parent(node)
+        return (outer is not None and m.matches(outer, _TEST)) or (
+            isinstance(outer, cst.If | cst.IfExp) and outer.test is node
+        )
 
-
-def _is_guarded(document: Document, node: ast.Attribute) -> bool:
-    """Under a test of that bias, or one that only layers without such a bias pass."""
-    inner: ast.AST = node
-    for outer in document.ancestors(node):
-        if isinstance(outer, ast.If) and any(inner is item for item in outer.body):
-            tests = list(ast.walk(outer.test))
-            if any(isinstance(test, ast.Attribute) and ast.dump(test) == ast.dump(node) for test in tests):
-                return True
-            names = [dotted(test).rpartition(".")[2] for test in tests]
-            names += [str(test.value) for test in tests if isinstance(test, ast.Constant)]
-            if any("Norm" in name for name in names) and not any(_BIASED.search(name) for name in names):
-                return True
-        inner = outer
-    return False
-
-
-def _is_other(document: Document, node: ast.Attribute) -> bool:
-    """`self.out.bias` where every `out` that the file assigns is made by something without Conv or Linear
-    in its name."""
-    if not isinstance(node.value, ast.Attribute) or not dotted(node.value):
+    def _is_guarded(self, node: cst.Attribute) -> bool:
+        """Under a test of that bias, or one that only layers without such a bias pass."""
+        inner: cst.CSTNode = node
+        for outer in self.program.ancestors(node):
+            if isinstance(outer, cst.If) and inner is outer.body:
+                if any(node.deep_equals(test) for test in find_all(outer.test, cst.Attribute)):
+                    return True
+                names = names_in(outer.test)
+                names.update(text.raw_value for text in find_all(outer.test, cst.SimpleString))
+                if any("Norm" in name for name in names) and not any(map(_BIASED.search, names)):
+                    return True
+            inner = outer
         return False
-    made = [
-        item.value
-        for item in document.walk(document.tree)
-        if isinstance(item, ast.Assign)
-        and any(isinstance(to, ast.Attribute) and to.attr == node.value.attr for to in item.targets)
-    ]
-    return bool(made) and all(
-        isinstance(value, ast.Call) and dotted(value.func) and not _BIASED.search(dotted(value.func))
-        for value in made
-    )
+
+    def _is_other(self, node: cst.Attribute) -> bool:
+        """`self.out.bias` where every `out` that the file assigns is made by something without Conv or
+        Linear in its name."""
+        if not isinstance(node.value, cst.Attribute) or not dotted_name(node.value):
+            return False
+        layer = m.AssignTarget(target=m.Attribute(attr=m.Name(node.value.attr.value)))
+        made = [
+            item.value
+            for item in find_all(self.program.module, cst.Assign)
+            if any(m.matches(target, layer) for target in item.targets)
+        ]
+        return bool(made) and all(
+            isinstance(value, cst.Call)
+            and dotted_name(value.func)
+            and not _BIASED.search(dotted_name(value.func))
+            for value in made
+        )

@@ -2,109 +2,129 @@
 
 from __future__ import annotations
 
-import ast
+from typing import ClassVar
 
-from tclint.core.finding import Finding
-from tclint.edits.arguments import append_argument, keyword, remove_argument
-from tclint.edits.codemod import Proposal, codemod, unsafe
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import dotted
+import libcst as cst
+import libcst.matchers as m
+
+from tclint.edits.arguments import append_argument, has_stars, is_false, keyword, remove_argument
+from tclint.edits.codemod import Codemod, mends
+from tclint.source.syntax.expressions import dotted_name
 
 
-@codemod("RUN007")
-def pin_memory(document: Document, finding: Finding) -> Proposal | None:
+class _WithArgument(Codemod):
+    """Pass one more argument, or another value for it."""
+
+    name: ClassVar[str]
+    value: ClassVar[str] = "True"
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or has_stars(call):
+            return
+        given = keyword(call, self.name)
+        if given is None:
+            self.change(call, lambda call: append_argument(call, f"{self.name}={self.value}"))
+        elif m.matches(given.value, _CONSTANT) and self.program.code(given.value) != self.value:
+            self.rewrite(given.value, self.value)
+
+
+_CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer()
+
+
+@mends("RUN007")
+class PinMemory(_WithArgument):
     """Pin the loader's batches."""
-    return _with_argument(document, finding, "pin_memory", "True")
+
+    name = "pin_memory"
 
 
-@codemod("RUN010")
-def drop_last(document: Document, finding: Finding) -> Proposal | None:
+@mends("RUN010")
+class DropLast(_WithArgument):
     """Drop the odd last batch."""
-    return _with_argument(document, finding, "drop_last", "True")
+
+    name = "drop_last"
 
 
-@codemod("RUN012")
-def fused_optimizer(document: Document, finding: Finding) -> Proposal | None:
+@mends("RUN012")
+class FusedOptimizer(_WithArgument):
     """Use the fused kernel of the optimizer."""
-    call = document.find(finding.location, ast.Call)
-    if call is not None and keyword(call, "foreach") is not None:
-        return None
-    return _with_argument(document, finding, "fused", "True")
+
+    name = "fused"
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is not None and keyword(call, "foreach") is None:
+            super().plan()
 
 
-@codemod("ARC017")
-def no_attention_weights(document: Document, finding: Finding) -> Proposal | None:
+@mends("ARC017")
+class NoAttentionWeights(_WithArgument):
     """Do not compute the weights that nobody reads."""
-    return _with_argument(document, finding, "need_weights", "False")
+
+    name, value = "need_weights", "False"
 
 
-@codemod("DIM008")
-def pad_to_multiple(document: Document, finding: Finding) -> Proposal | None:
+@mends("DIM008")
+class PadToMultiple(_WithArgument):
     """Pad sequences to a multiple of 8."""
-    return _with_argument(document, finding, "pad_to_multiple_of", "8")
+
+    name, value = "pad_to_multiple_of", "8"
 
 
-@codemod("RUN008")
-def copy_asynchronously(document: Document, finding: Finding) -> Proposal | None:
+@mends("RUN008")
+class CopyAsynchronously(_WithArgument):
     """Copy from pinned memory without waiting."""
-    proposal = _with_argument(document, finding, "non_blocking", "True")
-    pinned = any("pin" in str(key).lower() and value for key, value in finding.evidence.items())
-    return proposal._replace(safety="safe") if proposal is not None and pinned else proposal
+
+    name = "non_blocking"
+
+    def plan(self) -> None:
+        if any("pin" in str(key).lower() and value for key, value in self.finding.evidence.items()):
+            self.safety = "safe"
+        super().plan()
 
 
-def _with_argument(document: Document, finding: Finding, name: str, value: str) -> Proposal | None:
-    call = document.find(finding.location, ast.Call)
-    if call is None or any(item.arg is None for item in call.keywords):
-        return None
-    if any(isinstance(item, ast.Starred) for item in call.args):
-        return None
-    given = keyword(call, name)
-    if given is None:
-        return unsafe(append_argument(document, call, f"{name}={value}"))
-    if isinstance(given.value, ast.Constant) and str(given.value.value) != value:
-        return unsafe(Change(document.start(given.value), document.end(given.value), value))
-    return None
-
-
-@codemod("RUN011")
-def gradients_to_none(document: Document, finding: Finding) -> Proposal | None:
+@mends("RUN011")
+class GradientsToNone(Codemod):
     """Take out set_to_none=False; the default frees the gradients instead of filling them with zeros."""
-    call = document.find(finding.location, ast.Call)
-    if call is None:
-        return None
-    given: ast.expr | ast.keyword | None = keyword(call, "set_to_none")
-    value = given.value if isinstance(given, ast.keyword) else None
-    if given is None and len(call.args) == 1 and not call.keywords:
-        given = value = call.args[0]
-    if given is None or not isinstance(value, ast.Constant) or value.value is not False:
-        return None
-    return unsafe(remove_argument(document, call, given))
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None:
+            return
+        given = keyword(call, "set_to_none")
+        if given is None and m.matches(call, m.Call(args=[m.Arg(keyword=None, star="")])):
+            given = call.args[0]
+        if given is not None and is_false(given):
+            unwanted = given
+            self.change(call, lambda call: remove_argument(call, unwanted))
 
 
-@codemod("RUN015")
-def create_on_device(document: Document, finding: Finding) -> Proposal | None:
+@mends("RUN015")
+class CreateOnDevice(Codemod):
     """`torch.rand(8).to(device)` becomes `torch.rand(8, device=device)`."""
-    call = document.find(finding.location, ast.Call)
-    if call is None or not isinstance(call.func, ast.Attribute) or call.keywords:
-        return None
-    inner = call.func.value
-    if not isinstance(inner, ast.Call) or keyword(inner, "device") is not None:
-        return None
-    if call.func.attr == "cuda" and not call.args:
-        device = f"{document.quote}cuda{document.quote}"
-    elif call.func.attr == "to" and len(call.args) == 1 and _is_device(call.args[0]):
-        device = document.source(call.args[0])
-    else:
-        return None
-    start, end = document.end(inner), document.end(call)
-    # A line of its own, or a comment, says that the author set the copy apart.
-    if document.line_of(start) != document.line_of(end) or document.text[start] != ".":
-        return None
-    added = append_argument(document, inner, f"device={device}")
-    return None if added is None else unsafe([*added, Change(start, end, "")])
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
+            return
+        method = cst.ensure_type(call.func, cst.Attribute)
+        made = cst.ensure_type(method.value, cst.Call)
+        if keyword(made, "device") is not None:
+            return
+        if method.attr.value == "cuda" and not call.args:
+            device = f"{self.program.quote}cuda{self.program.quote}"
+        elif method.attr.value == "to" and len(call.args) == 1 and _is_device(call.args[0].value):
+            device = self.program.code(call.args[0].value)
+        else:
+            return
+        # A line of its own, or a comment, says that the author set the copy apart.
+        if "\n" not in self.program.code(call.with_changes(func=method.with_changes(value=cst.Name("x")))):
+            self.change(call, lambda _: append_argument(made, f"device={device}"))
 
 
-def _is_device(argument: ast.expr) -> bool:
-    if isinstance(argument, ast.Constant):
-        return isinstance(argument.value, str)
-    return dotted(argument).endswith("device")
+_COPY_OF_CALL = m.Call(func=m.Attribute(value=m.Call(lpar=[]), attr=m.Name("to") | m.Name("cuda")))
+
+
+def _is_device(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.SimpleString) or dotted_name(value).endswith("device")

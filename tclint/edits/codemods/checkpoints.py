@@ -2,102 +2,88 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Callable
 
-from tclint.core.finding import Finding
+import libcst as cst
+import libcst.matchers as m
+
 from tclint.edits.arguments import append_argument, append_item
-from tclint.edits.codemod import Proposal, codemod, unsafe
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import dotted
-from tclint.edits.statements import indentation, insert_after, is_first_on_line, is_last_on_line
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from tclint.edits.codemod import Codemod, mends
+from tclint.edits.program import find_all
+from tclint.source.syntax.expressions import dotted_name
 
 
-@codemod("AMP018")
-def save_and_load_scaler(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP018")
+class SaveAndLoadScaler(Codemod):
     """Both or nothing: a state that is saved and never loaded is of no use."""
-    if len(finding.related) < 2:
-        return None
-    made = document.find(finding.related[0].location, ast.Call)
-    state = document.find(finding.related[1].location, ast.Call)
-    assignment = document.statement(made) if made is not None else None
-    if made is None or state is None or not isinstance(assignment, ast.Assign):
-        return None
-    scaler = dotted(assignment.targets[0])
-    if assignment.value is not made or len(assignment.targets) != 1 or not scaler:
-        return None
-    optimizer = dotted(state.func).rpartition(".")[0]
-    saved = _saved(document, state, scaler)
-    if saved is None:
-        return None
-    key, changes = saved
-    loads = [
-        node
-        for node in document.walk(document.tree)
-        if isinstance(node, ast.Call) and dotted(node.func).endswith(".load_state_dict")
-    ]
-    mine = [load for load in loads if dotted(load.func).rpartition(".")[0] == optimizer]
-    if len(mine) != 1:
-        return None
-    loaded = _loaded(document, mine[0], scaler, key)
-    if loaded is None or not all(_reaches(document, assignment, scaler, use) for use in (state, mine[0])):
-        return None
-    return unsafe([*changes, loaded])
 
+    def plan(self) -> None:
+        if len(self.finding.related) < 2:
+            return
+        made, state = (self.program.find(item.location, cst.Call) for item in self.finding.related[:2])
+        assignment = self.program.statement(made) if made is not None else None
+        if state is None or not isinstance(assignment, cst.Assign) or assignment.value is not made:
+            return
+        scaler = dotted_name(assignment.targets[0].target)
+        optimizer = dotted_name(state.func).rpartition(".")[0]
+        loads = [
+            call
+            for call in find_all(self.program.module, cst.Call)
+            if dotted_name(call.func) == f"{optimizer}.load_state_dict"
+        ]
+        if not scaler or len(assignment.targets) != 1 or len(loads) != 1:
+            return
+        key, save = self._saving(state, scaler)
+        loading = self._loading(loads[0], scaler, key) if key else None
+        if loading and all(self._reaches(assignment, scaler, use) for use in (state, loads[0])):
+            save()
+            self.insert_after(*loading)
 
-def _saved(document: Document, state: ast.Call, scaler: str) -> tuple[str, list[Change]] | None:
-    """The key of the optimizer's state, and the changes that put the scaler's beside it."""
-    parent = document.parent(state)
-    if isinstance(parent, ast.Dict):
-        at = next(index for index, item in enumerate(parent.values) if item is state)
-        key = parent.keys[at]
-        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+    def _saving(self, state: cst.Call, scaler: str) -> tuple[str, Callable[[], None]]:
+        """The key of the optimizer's state, '' if unknown, and what puts the scaler's beside it."""
+        item = self.program.parent(state)
+        holder = self.program.parent(item) if item is not None else None
+        quote = self.program.quote
+        if isinstance(holder, cst.Dict) and isinstance(item, cst.DictElement):
+            code = f"{quote}scaler{quote}: {scaler}.state_dict()"
+            key = item.key.raw_value if isinstance(item.key, cst.SimpleString) else ""
+            return key, lambda: self.change(holder, lambda display: append_item(display, code))
+        if isinstance(holder, cst.Call) and isinstance(item, cst.Arg) and item.keyword is not None:
+            code = f"scaler={scaler}.state_dict()"
+            return item.keyword.value, lambda: self.change(holder, lambda call: append_argument(call, code))
+        return "", lambda: None
+
+    def _loading(self, load: cst.Call, scaler: str, key: str) -> tuple[cst.Expr, str] | None:
+        """Behind which statement the scaler's state is loaded, where the checkpoint has one, and how."""
+        statement = self.program.parent(load)
+        if not isinstance(statement, cst.Expr) or self.program.own_line(statement) is None or not load.args:
             return None
-        quote = document.quote
-        added = append_item(document, parent, f"{quote}scaler{quote}: {scaler}.state_dict()")
-        return (key.value, added) if added else None
-    call = document.parent(parent) if isinstance(parent, ast.keyword) else None
-    if isinstance(parent, ast.keyword) and parent.arg and isinstance(call, ast.Call):
-        added = append_argument(document, call, f"scaler={scaler}.state_dict()")
-        return (parent.arg, added) if added else None
-    return None
+        given, quote = load.args[0].value, self.program.quote
+        if not m.matches(given, _ITEM) or not isinstance(given, cst.Subscript):
+            return None
+        checkpoint = dotted_name(given.value)
+        written = find_all(given.slice[0], cst.SimpleString)[0]
+        if written.raw_value != key or not checkpoint:
+            return None
+        return statement, (
+            f"if {quote}scaler{quote} in {checkpoint}:\n"
+            f"{self.program.module.default_indent}"
+            f"{scaler}.load_state_dict({checkpoint}[{quote}scaler{quote}])"
+        )
+
+    def _reaches(self, made: cst.Assign, scaler: str, use: cst.CSTNode) -> bool:
+        """The name means the scaler at the use, and the scaler is made by then."""
+        maker, user = self.program.function(made), self.program.function(use)
+        if "." in scaler:
+            return scaler.startswith("self.") and self._class_around(made) is self._class_around(use)
+        if maker is user:
+            return self.program.start(made) < self.program.start(use)
+        return isinstance(maker, cst.Module | cst.FunctionDef) and maker in self.program.ancestors(user)
+
+    def _class_around(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return next(
+            (outer for outer in self.program.ancestors(node) if isinstance(outer, cst.ClassDef)), None
+        )
 
 
-def _loaded(document: Document, load: ast.Call, scaler: str, key: str) -> Change | None:
-    """The scaler's state loaded behind the optimizer's, where the checkpoint has one."""
-    statement = document.statement(load)
-    given = load.args[0] if load.args else None
-    if not isinstance(statement, ast.Expr) or statement.value is not load:
-        return None
-    if not isinstance(given, ast.Subscript) or not isinstance(given.slice, ast.Constant):
-        return None
-    checkpoint = dotted(given.value)
-    if given.slice.value != key or not checkpoint:
-        return None
-    if not is_first_on_line(document, statement) or not is_last_on_line(document, statement):
-        return None
-    quote = document.quote
-    deeper = "\t" if any(line.startswith("\t") for line in document.text.splitlines()) else "    "
-    outer = indentation(document, statement)
-    code = (
-        f"if {quote}scaler{quote} in {checkpoint}:{document.newline}"
-        f"{outer}{deeper}{scaler}.load_state_dict({checkpoint}[{quote}scaler{quote}])"
-    )
-    return insert_after(document, statement, code)
-
-
-def _reaches(document: Document, made: ast.Assign, scaler: str, use: ast.AST) -> bool:
-    """The name means the scaler at the use, and the scaler is made by then."""
-    maker, user = document.function(made), document.function(use)
-    if "." in scaler:
-        return scaler.startswith("self.") and _class_around(document, made) is _class_around(document, use)
-    if maker is user:
-        return document.start(made) < document.start(use)
-    return isinstance(maker, (ast.Module, *_FUNCTIONS)) and any(
-        outer is maker for outer in document.ancestors(user)
-    )
-
-
-def _class_around(document: Document, node: ast.AST) -> ast.AST | None:
-    return next((outer for outer in document.ancestors(node) if isinstance(outer, ast.ClassDef)), None)
+_ITEM = m.Subscript(slice=[m.SubscriptElement(m.Index(m.SimpleString()))])

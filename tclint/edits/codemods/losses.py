@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
-from tclint.core.finding import Finding
-from tclint.edits.arguments import keyword
-from tclint.edits.codemod import Proposal, codemod, unsafe
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import bindings, dotted, is_bound_otherwise
-from tclint.edits.statements import remove
+import libcst as cst
+import libcst.matchers as m
+from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
+
+from tclint.edits.arguments import has_stars, keyword, positional
+from tclint.edits.codemod import Codemod, mends
+from tclint.edits.program import names_in
+from tclint.edits.statements import has_comment
+from tclint.source.syntax.expressions import dotted_name
 
 _SIGMOIDS = frozenset(("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"))
+_SIGMOID_MODULES = frozenset(("torch.nn.Sigmoid", "torch.nn.modules.activation.Sigmoid"))
 _SOFTMAXES = frozenset(("torch.softmax", "torch.nn.functional.softmax"))
 _INSTEAD = {
     "binary_cross_entropy": "binary_cross_entropy_with_logits",
@@ -24,221 +26,162 @@ _INSTEAD = {
 _BINARY = ("binary_cross_entropy", "BCELoss")
 _KEEP = ("squeeze", "view", "reshape", "flatten", "unsqueeze", "float", "to", "cuda", "contiguous")
 """Methods that may stand between the probabilities and the loss: they do the same to logits."""
+_SIMPLE = m.Name() | m.Attribute() | m.Call() | m.Subscript()
+_MOVED = m.Call(func=m.Attribute(attr=m.Name("cuda") | m.Name("to")))
 
 
-class _Removal(NamedTuple):
-    """A call that turns logits into probabilities, and what it is called with."""
-
-    call: ast.Call
-    logits: ast.expr
-
-
-@codemod("AMP007", "ARC012")
-def loss_of_logits(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP007", "ARC012")
+class LossOfLogits(Codemod):
     """`binary_cross_entropy(sigmoid(x), y)` becomes `binary_cross_entropy_with_logits(x, y)`, as functions
     and as modules; so does the likelihood of the logarithm of a softmax."""
-    call = document.find(finding.location, ast.Call)
-    if call is None or not call.args or isinstance(call.args[0], ast.Starred):
-        return None
-    written = _qualified(document, call.func)
-    if written.startswith("torch.nn.functional."):
-        named: ast.expr | None = call.func
-    else:
-        named = _class_of(document, call.func)
-        written = _qualified(document, named) if named is not None else ""
-    last = written.rpartition(".")[2]
-    if named is None or last not in _INSTEAD or not written.startswith("torch.nn."):
-        return None
-    renamed = _renamed(document, named, _INSTEAD[last])
-    passed = _without_probabilities(document, call, call.args[0], binary=last in _BINARY)
-    return unsafe([*renamed, *passed]) if renamed and passed else None
 
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or not call.args or call.args[0].star or call.args[0].keyword is not None:
+            return
+        is_function = self.program.qualified(call.func).startswith("torch.nn.functional.")
+        named = call.func if is_function else self._class_of(call.func)
+        written = self.program.qualified(named) if named is not None else ""
+        last = written.rpartition(".")[2]
+        if named is None or last not in _INSTEAD or not written.startswith("torch.nn."):
+            return
+        hand_over = self._logits_for(call, last in _BINARY)
+        if hand_over is None:
+            return
+        new = _INSTEAD[last]
+        if isinstance(named, cst.Attribute):
+            self.rewrite(named.attr, new)
+        elif isinstance(named, cst.Name) and named.value == last and new not in names_in(self.program.module):
+            module = written.rpartition(".")[0]
+            self.rewrite(named, new)
+            AddImportsVisitor.add_needed_import(self.context, module, new)
+            RemoveImportsVisitor.remove_unused_import(self.context, module, last)
+        else:
+            return
+        hand_over()
 
-def _qualified(document: Document, node: ast.AST) -> str:
-    """'torch.nn.functional.nll_loss' of `F.nll_loss`; '' where the root is not an import or is rebound."""
-    name = dotted(node)
-    root, _, rest = name.partition(".")
-    found = [binding for binding in bindings(document) if binding.name == root]
-    if not name or not found or is_bound_otherwise(document, root):
-        return ""
-    qualified = {binding.qualified for binding in found}
-    if len(qualified) != 1:
-        return ""
-    return ".".join(part for part in (qualified.pop(), rest) if part)
-
-
-def _class_of(document: Document, function: ast.expr) -> ast.expr | None:
-    """The class that makes a loss module; None unless one assignment makes it and one call uses it."""
-    if isinstance(function, ast.Call):
-        return function.func  # nn.BCELoss()(x, y)
-    name = dotted(function)
-    if not name:
-        return None
-    uses = [
-        node
-        for node in document.walk(document.tree)
-        if isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and dotted(node) == name
-    ]
-    made = [
-        node
-        for node in document.walk(document.tree)
-        if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
-    ]
-    if len(uses) != 1 or uses[0] is not function or len(made) != 1 or len(made[0].targets) != 1:
-        return None
-    value = made[0].value
-    while (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("cuda", "to")
-    ):
-        value = value.func.value
-    return value.func if isinstance(value, ast.Call) else None
-
-
-def _renamed(document: Document, node: ast.expr, new: str) -> list[Change]:
-    """Another name behind the last dot; a bare name is renamed in its import as well."""
-    end = document.end(node)
-    if isinstance(node, ast.Attribute):
-        return [Change(end - len(node.attr), end, new)]
-    if not isinstance(node, ast.Name):
-        return []
-    found = [binding for binding in bindings(document) if binding.name == node.id]
-    uses = [use for use in document.walk(document.tree) if isinstance(use, ast.Name) and use.id == node.id]
-    taken = any(isinstance(use, ast.Name) and use.id == new for use in document.walk(document.tree))
-    if len(found) != 1 or found[0].alias.asname or len(uses) != 1 or taken:
-        return []
-    alias = found[0].alias
-    return [
-        Change(document.start(alias), document.end(alias), new),
-        Change(document.start(node), end, new),
-    ]
-
-
-def _without_probabilities(
-    document: Document, call: ast.Call, passed: ast.expr, *, binary: bool
-) -> list[Change]:
-    """Hand over logits, in the call or in the one assignment that its argument comes from."""
-    removal = _find(document, passed, binary=binary)
-    if removal is not None:
-        return _removed(document, removal)
-    if not isinstance(passed, ast.Name):
-        return []
-    function = document.function(call)
-    stores = list(_names(document, function, passed.id, ast.Store))
-    if len(stores) != 1 or document.start(stores[0]) > document.start(call):
-        return []
-    statement = document.statement(stores[0])
-    if not isinstance(statement, ast.Assign) or statement.targets != [stores[0]]:
-        return []
-    block = document.block(statement)
-    if not any(item is outer for item in block for outer in (call, *document.ancestors(call))):
-        return []
-    removal = _find(document, statement.value, binary=binary)
-    if removal is None:
-        return []
-    logits = removal.logits
-    unchanged = (
-        statement.value is removal.call
-        and isinstance(logits, ast.Name)
-        and logits.id != passed.id
-        and not any(
-            document.start(statement) < document.start(store) < document.start(call)
-            for store in _names(document, function, logits.id, ast.Store)
-        )
-    )
-    direct = Change(document.start(passed), document.end(passed), document.source(logits))
-    if len(list(_names(document, function, passed.id, ast.Load))) > 1:
-        # The probabilities are used elsewhere: pass what they were made of, where that is still the same.
-        return [direct] if unchanged else []
-    line_end = document.line_end(document.line_of(document.end(statement)))
-    if unchanged and not document.has_comment(document.start(statement), line_end) and len(block) > 1:
-        return [direct, remove(document, statement)]
-    return _removed(document, removal)
-
-
-def _names(
-    document: Document, function: ast.AST, name: str, context: type[ast.expr_context]
-) -> Iterator[ast.Name]:
-    for node in document.walk(function):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, context):
-            yield node
-
-
-def _find(document: Document, value: ast.expr, *, binary: bool) -> _Removal | None:
-    """What makes probabilities of logits in a value, below methods that only reshape or move."""
-    while True:
-        found = _sigmoid(document, value) if binary else _log_softmax(document, value)
-        if found is not None:
-            return found
-        if not (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Attribute)
-            and value.func.attr in _KEEP
-            and not _qualified(document, value.func)
-        ):
+    def _class_of(self, function: cst.BaseExpression) -> cst.BaseExpression | None:
+        """The class that makes a loss module; None unless one assignment makes it and one call uses it."""
+        if isinstance(function, cst.Call):
+            return function.func  # nn.BCELoss()(x, y)
+        name = dotted_name(function)
+        made = self.program.assigned(name) if name else []
+        if len(made) != 1 or len(made[0].targets) != 1:
             return None
-        value = value.func.value
+        if self.program.loads(self.program.module, name) != [function]:
+            return None
+        value = made[0].value
+        while m.matches(value, _MOVED):
+            value = cst.ensure_type(cst.ensure_type(value, cst.Call).func, cst.Attribute).value
+        return value.func if isinstance(value, cst.Call) else None
 
+    def _logits_for(self, call: cst.Call, binary: bool) -> Callable[[], None] | None:
+        """How to hand over logits, in the call or in the one assignment that its argument comes from."""
+        passed = call.args[0].value
+        made = self._probabilities(passed, binary)
+        if made is not None:
+            return self._replaced(*made)
+        if not isinstance(passed, cst.Name):
+            return None
+        function = self.program.function(call)
+        stores = self.program.stores(function, passed.value)
+        statement = self.program.statement(stores[0]) if len(stores) == 1 else None
+        if not isinstance(statement, cst.Assign) or [to.target for to in statement.targets] != stores:
+            return None
+        later = self.program.behind(statement)
+        if not any(outer in later for outer in self.program.ancestors(call)):
+            return None
+        made = self._probabilities(statement.value, binary)
+        if made is None:
+            return None
+        _, logits = made
+        at = (self.program.start(statement), self.program.start(call))
+        unchanged = (
+            statement.value is made[0]
+            and isinstance(logits, cst.Name)
+            and logits.value != passed.value
+            and not any(
+                at[0] < self.program.start(store) < at[1]
+                for store in self.program.stores(function, logits.value)
+            )
+        )
+        if len(self.program.loads(function, passed.value)) > 1:
+            # The probabilities are used elsewhere: pass what they were made of, where that is still the same.
+            return (lambda: self.change(passed, lambda _: logits)) if unchanged else None
+        line = self.program.own_line(statement)
+        if unchanged and isinstance(line, cst.SimpleStatementLine) and not has_comment(line):
 
-def _sigmoid(document: Document, value: ast.expr) -> _Removal | None:
-    if not isinstance(value, ast.Call) or value.keywords:
+            def both() -> None:
+                self.change(passed, lambda _: logits)
+                self.remove(statement)
+
+            return both
+        return self._replaced(*made)
+
+    def _probabilities(
+        self, value: cst.BaseExpression, binary: bool
+    ) -> tuple[cst.Call, cst.BaseExpression] | None:
+        """What makes probabilities of logits in a value, below methods that only reshape or move, and the
+        logits."""
+        while isinstance(value, cst.Call):
+            logits = self._of_sigmoid(value) if binary else self._of_log_softmax(value)
+            if logits is not None:
+                return value, logits
+            function = value.func
+            if not isinstance(function, cst.Attribute) or function.attr.value not in _KEEP:
+                return None
+            if self.program.qualified(function):
+                return None
+            value = function.value
         return None
-    if len(value.args) == 1 and not isinstance(value.args[0], ast.Starred):
-        module = isinstance(value.func, ast.Call) and not value.func.args and not value.func.keywords
-        if _qualified(document, value.func) in _SIGMOIDS or (
-            module and isinstance(value.func, ast.Call) and _is_sigmoid_module(document, value.func)
-        ):
-            return _Removal(value, value.args[0])
-        return None
-    method = isinstance(value.func, ast.Attribute) and value.func.attr == "sigmoid" and not value.args
-    if method and isinstance(value.func, ast.Attribute) and not _qualified(document, value.func):
-        return _Removal(value, value.func.value)
-    return None
 
+    def _of_sigmoid(self, call: cst.Call) -> cst.BaseExpression | None:
+        if any(item.star or item.keyword for item in call.args):
+            return None
+        if len(call.args) == 1:
+            made = call.func.func if isinstance(call.func, cst.Call) and not call.func.args else None
+            if self.program.qualified(call.func) in _SIGMOIDS or (
+                made is not None and self.program.qualified(made) in _SIGMOID_MODULES
+            ):
+                return call.args[0].value
+        return self._receiver(call, "sigmoid") if not call.args else None
 
-def _is_sigmoid_module(document: Document, made: ast.Call) -> bool:
-    return _qualified(document, made.func) in ("torch.nn.Sigmoid", "torch.nn.modules.activation.Sigmoid")
+    def _receiver(self, call: cst.Call, method: str) -> cst.BaseExpression | None:
+        """What a method is called on: not the module of a function of that name."""
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == method:
+            return None if self.program.qualified(call.func) else call.func.value
+        return None
 
+    def _of_log_softmax(self, call: cst.Call) -> cst.BaseExpression | None:
+        """`torch.log(torch.softmax(x, 1))` and its methods; another dim is not the one that the loss sums."""
+        if any(item.star or item.keyword for item in call.args):
+            return None
+        if self.program.qualified(call.func) == "torch.log" and len(call.args) == 1:
+            inner: cst.BaseExpression | None = call.args[0].value
+        else:
+            inner = self._receiver(call, "log") if not call.args else None
+        if not isinstance(inner, cst.Call) or has_stars(inner):
+            return None
+        given, dim = [item.value for item in positional(inner)], keyword(inner, "dim")
+        named = [item for item in inner.args if item.keyword is not None]
+        if self.program.qualified(inner.func) not in _SOFTMAXES:
+            receiver = self._receiver(inner, "softmax")
+            given = [receiver, *given] if receiver is not None else []
+        if dim is not None:
+            given.append(dim.value)
+        if len(given) != 2 or len(named) != int(dim is not None) or not m.matches(given[1], m.Integer("1")):
+            return None
+        return given[0]
 
-def _log_softmax(document: Document, value: ast.expr) -> _Removal | None:
-    """`torch.log(torch.softmax(x, 1))` and its methods; another dim is not the one that the loss sums."""
-    if not isinstance(value, ast.Call) or value.keywords:
-        return None
-    inner: ast.expr | None = None
-    if _qualified(document, value.func) == "torch.log" and len(value.args) == 1:
-        inner = value.args[0]
-    elif isinstance(value.func, ast.Attribute) and value.func.attr == "log" and not value.args:
-        inner = value.func.value
-    if not isinstance(inner, ast.Call):
-        return None
-    if _qualified(document, inner.func) in _SOFTMAXES:
-        logits, rest = (inner.args[0], inner.args[1:]) if inner.args else (None, [])
-    elif isinstance(inner.func, ast.Attribute) and inner.func.attr == "softmax":
-        logits, rest = inner.func.value, inner.args
-    else:
-        return None
-    dim = keyword(inner, "dim")
-    given = [*rest, *([dim.value] if dim is not None else [])]
-    if logits is None or isinstance(logits, ast.Starred) or len(inner.keywords) != int(dim is not None):
-        return None
-    if len(given) != 1 or not isinstance(given[0], ast.Constant) or given[0].value != 1:
-        return None
-    return _Removal(value, logits)
-
-
-def _removed(document: Document, removal: _Removal) -> list[Change]:
-    """The logits alone, in parentheses where something else binds to them."""
-    start, end = document.start(removal.call), document.end(removal.call)
-    first, last = document.start(removal.logits), document.end(removal.logits)
-    if document.has_comment(start, first) or document.has_comment(last, end):
-        return []
-    parent = document.parent(removal.call)
-    alone = isinstance(parent, ast.Assign) or (
-        isinstance(parent, ast.Call) and any(item is removal.call for item in parent.args)
-    )
-    simple = isinstance(removal.logits, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    bare = simple or (alone and not isinstance(removal.logits, ast.NamedExpr))
-    return [Change(start, first, "" if bare else "("), Change(last, end, "" if bare else ")")]
+    def _replaced(self, made: cst.Call, logits: cst.BaseExpression) -> Callable[[], None] | None:
+        """Logits in the place of probabilities, in parentheses where something else binds to them."""
+        without = made.deep_replace(logits, cst.Name("x"))
+        if isinstance(without, cst.CSTNode) and has_comment(without):
+            return None
+        outer = self.program.parent(made)
+        if isinstance(outer, cst.Arg) and not isinstance(logits, cst.NamedExpr):
+            logits = logits.with_changes(lpar=(), rpar=())
+        elif not (isinstance(outer, cst.Assign) or logits.lpar or m.matches(logits, _SIMPLE)):
+            logits = logits.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        bare = logits
+        return lambda: self.change(made, lambda _: bare)

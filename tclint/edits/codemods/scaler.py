@@ -2,91 +2,76 @@
 
 from __future__ import annotations
 
-import ast
+import libcst as cst
+import libcst.matchers as m
 
-from tclint.core.finding import Finding
-from tclint.edits.codemod import Proposal, codemod, unsafe
-from tclint.edits.codemods.scaling import clips_in, scaled, uses
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import dotted, torch_name
-from tclint.edits.statements import insert_after, insert_before, is_first_on_line
-
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_PLAIN = (ast.With, ast.If)
+from tclint.edits.arguments import keyword
+from tclint.edits.codemod import mends
+from tclint.edits.codemods.scaling import ScalingCodemod, clips_in
+from tclint.edits.program import CONSTANT, LOOPS
+from tclint.source.syntax.expressions import dotted_name
 
 
-@codemod("AMP001")
-def scale_losses(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP001")
+class ScaleLosses(ScalingCodemod):
     """Make a scaler before the training loop; scale the loss, step and update through it.
 
     Only where forward, backward and step stand in one function, in loops that begin there: a scaler has to
     live as long as the training.
     """
-    call = document.find(finding.location, ast.Call)
-    torch = torch_name(document)
-    if call is None or torch is None or not isinstance(call.func, ast.Attribute):
-        return None
-    if "scaler" in document.text or call.func.attr != "backward":
-        return None
-    function = document.function(call)
-    loops = [outer for outer in document.ancestors(call) if isinstance(outer, _LOOPS)]
-    loops = [loop for loop in loops if document.function(loop) is function]
-    if not loops or not _lives_long(function, len(loops)):
-        return None
-    backwards = [use.call for use in uses(document, function, "backward")]
-    steps = [use for use in uses(document, function, "step") if "opt" in use.receiver.lower()]
-    # All of the function is one step: one optimizer, one place where it steps.
-    if len(backwards) != 1 or backwards[0] is not call or len(steps) != 1 or call.args or call.keywords:
-        return None
-    step = steps[0]
-    statement = document.statement(step.call)
-    if not isinstance(statement, ast.Expr) or statement.value is not step.call or step.call.args:
-        return None
-    if loops[-1] not in list(document.ancestors(step.call)) or step.call.keywords:
-        return None
-    outermost = loops[-1]
-    if not is_first_on_line(document, outermost) or document.start(step.call) < document.start(call):
-        return None
-    enabled = _enabled(document, finding, function)
-    if enabled is None:
-        return None
-    quote = document.quote
-    changes = [
-        insert_before(document, outermost, f"scaler = {torch}.amp.GradScaler({quote}cuda{quote}{enabled})"),
-        *scaled(document, call, "scaler"),
-        Change(document.start(step.call), document.end(step.call), f"scaler.step({step.receiver})"),
-        insert_after(document, statement, "scaler.update()"),
-    ]
-    block = document.block(statement)
-    at = next(index for index, item in enumerate(block) if item is statement)
-    clipping = [item for item in block[:at] if clips_in(document, item)]
-    if clips_in(document, outermost) != sum(clips_in(document, item) for item in clipping):
-        return None
-    if clipping:
-        if document.start(clipping[0]) < document.start(call):
-            return None
-        changes.append(insert_before(document, clipping[0], f"scaler.unscale_({step.receiver})"))
-    return unsafe(changes, "Scale the loss with one torch.amp.GradScaler, made before the training loop.")
 
+    advice = "Scale the loss with one torch.amp.GradScaler, made before the training loop."
 
-def _lives_long(function: ast.AST, depth: int) -> bool:
-    """The outermost loop is the whole training: the module's, or one of epochs."""
-    return isinstance(function, ast.Module) or depth > 1
+    def plan(self) -> None:
+        call, program = self.find(cst.Call), self.program
+        if call is None or program.torch is None or "scaler" in program.text or call.args:
+            return
+        function = program.function(call)
+        loops = [
+            outer
+            for outer in program.ancestors(call)
+            if isinstance(outer, LOOPS) and program.function(outer) is function
+        ]
+        # The outermost loop is the whole training: the module's, or one of epochs.
+        if not loops or not (isinstance(function, cst.Module) or len(loops) > 1):
+            return
+        outermost = loops[-1]
+        backwards = [use.call for use in self.uses(function, "backward")]
+        steps = [use for use in self.uses(function, "step") if "opt" in use.receiver.lower()]
+        # All of the function is one step: one optimizer, one place where it steps.
+        if backwards != [call] or len(steps) != 1:
+            return
+        step = steps[0]
+        statement = program.parent(step.call)
+        if not isinstance(statement, cst.Expr) or step.call.args or self.is_before(step.call, call):
+            return
+        enabled = self._enabled(function)
+        if outermost not in program.ancestors(step.call) or enabled is None:
+            return
+        clipping = [item for item in program.before(statement) if clips_in(item)]
+        if clips_in(outermost) != sum(map(clips_in, clipping)):
+            return
+        if clipping and self.is_before(clipping[0], call):
+            return
+        device = f"{program.quote}cuda{program.quote}"
+        self.insert_before(outermost, f"scaler = {program.torch}.amp.GradScaler({device}{enabled})")
+        self.scale(call, "scaler")
+        if clipping:
+            self.insert_before(clipping[0], f"scaler.unscale_({step.receiver})")
+        self.rewrite(step.call, f"scaler.step({step.receiver})")
+        self.insert_after(statement, "scaler.update()")
 
-
-def _enabled(document: Document, finding: Finding, function: ast.AST) -> str | None:
-    """The scaler's `enabled` argument, as autocast has it; None where it is not a plain name."""
-    for related in finding.related:
-        with_ = document.find(related.location, ast.Call)
-        if with_ is None:
-            continue
-        given = next((item for item in with_.keywords if item.arg == "enabled"), None)
-        if given is None:
-            return "" if finding.evidence.get("enabled") == "always" else None
-        name = dotted(given.value)
-        if isinstance(given.value, ast.Constant):
-            return ""
-        if not name or document.function(with_) is not function:
-            return None
-        return f", enabled={name}"
-    return "" if finding.evidence.get("enabled") == "always" else None
+    def _enabled(self, function: cst.CSTNode) -> str | None:
+        """The scaler's `enabled` argument, as autocast has it; None where it is not a plain name."""
+        for related in self.finding.related:
+            region = self.program.find(related.location, cst.Call)
+            if region is None:
+                continue
+            given = keyword(region, "enabled")
+            if given is None:
+                break
+            if m.matches(given.value, CONSTANT):
+                return ""
+            name = dotted_name(given.value)
+            return f", enabled={name}" if name and self.program.function(region) is function else None
+        return "" if self.finding.evidence.get("enabled") == "always" else None

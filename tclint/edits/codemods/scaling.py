@@ -2,385 +2,345 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from tclint.core.finding import Finding
-from tclint.edits.codemod import Proposal, codemod, safe, unsafe
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import dotted
-from tclint.edits.statements import (
-    indentation,
-    insert_after,
-    insert_before,
-    is_first_on_line,
-    remove,
-    with_comment,
-)
+import libcst as cst
+import libcst.matchers as m
+
+from tclint.edits.arguments import append_argument, keyword
+from tclint.edits.codemod import Codemod, mends
+from tclint.edits.program import CONSTANT, LOOPS, Statement, find_all, index_of, names_in
+from tclint.source.syntax.expressions import dotted_name
 
 _CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip"))
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_OF_THE_STEP = m.Attribute(attr=m.Name("backward") | m.Name("step") | m.Name("update"))
 
 
 class Use(NamedTuple):
     """`receiver.method(argument, ...)`, with a plain dotted receiver."""
 
-    call: ast.Call
+    call: cst.Call
     receiver: str
     argument: str
     """The first argument where that is a dotted name; ''."""
 
 
-def uses(document: Document, function: ast.AST, method: str) -> Iterator[Use]:
-    """Calls of a method in a function's own code, in the order of the text."""
-    body = getattr(function, "body", [])
-    for statement in body if isinstance(body, list) else [body]:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        for node in document.walk(statement, into_functions=False):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == method
-            ):
-                receiver = dotted(node.func.value)
-                if receiver:
-                    yield Use(node, receiver, dotted(node.args[0]) if node.args else "")
+class ScalingCodemod(Codemod):
+    """What the codemods around a gradient scaler ask about a training step."""
 
+    def uses(self, function: cst.CSTNode, method: str) -> list[Use]:
+        """Calls of a method in a function's own code, in the order of the text."""
+        found = []
+        for call in m.findall(function, m.Call(func=m.Attribute(attr=m.Name(method)))):
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
+                receiver = dotted_name(call.func.value)
+                if receiver and self.program.function(call) is function:
+                    argument = dotted_name(call.args[0].value) if call.args else ""
+                    found.append(Use(call, receiver, argument))
+        return found
 
-def _scaler_step(document: Document, function: ast.AST, finding: Finding) -> Use | None:
-    """The scaler's step that the finding names."""
-    line, text = finding.evidence.get("step_line"), finding.evidence.get("step")
-    found = [
-        use
-        for use in uses(document, function, "step")
-        if use.argument
-        and (
-            use.call.lineno == line
-            if line is not None
-            else use.call.lineno > finding.location.line and document.source(use.call) == text
+    def steps_of(self, function: cst.CSTNode, scaler: str) -> list[Use]:
+        return [use for use in self.uses(function, "step") if use.receiver == scaler and use.argument]
+
+    def scaler_step(self, function: cst.CSTNode) -> Use | None:
+        """The scaler's step that the finding names."""
+        line, text = self.finding.evidence.get("step_line"), self.finding.evidence.get("step")
+        found = [
+            use
+            for use in self.uses(function, "step")
+            if use.argument
+            and (
+                self.program.line_number(use.call) == line
+                if line is not None
+                else self.program.line_number(use.call) > self.finding.location.line
+                and self.program.code(use.call) == text
+            )
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def is_before(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        return self.program.start(one) < self.program.start(other)
+
+    def runs_before(self, earlier: cst.CSTNode, later: cst.CSTNode) -> bool:
+        """Whether no test, handler or inner loop stands around the earlier one alone."""
+        around_later = set(self.program.ancestors(later))
+        return not any(
+            isinstance(outer, cst.If | cst.IfExp | cst.Try | cst.TryStar | cst.Match)
+            and outer not in around_later
+            for outer in self.program.ancestors(earlier)
         )
-    ]
-    return found[0] if len(found) == 1 else None
+
+    def is_looped_over(self, call: cst.Call, optimizer: str) -> bool:
+        """`for optimizer in optimizers:` stands around the call."""
+        return any(
+            isinstance(loop, cst.For) and optimizer in names_in(loop.target)
+            for loop in self.program.ancestors(call)
+        )
+
+    def scale(self, backward: cst.Call, scaler: str) -> None:
+        """`scaler.scale(...)` around what a method is called on."""
+        assert isinstance(backward.func, cst.Attribute)
+        self.change(backward.func.value, lambda loss: _scaled(loss, scaler))
 
 
-def _steps_of(document: Document, function: ast.AST, scaler: str) -> list[Use]:
-    return [use for use in uses(document, function, "step") if use.receiver == scaler and use.argument]
+def _scaled(loss: cst.BaseExpression, scaler: str) -> cst.BaseExpression:
+    scale = cst.ensure_type(cst.parse_expression(f"{scaler}.scale()"), cst.Call)
+    if loss.lpar:  # they become the call's
+        loss = loss.with_changes(lpar=loss.lpar[1:], rpar=loss.rpar[:-1])
+    return scale.with_changes(args=[cst.Arg(loss)])
 
 
-@codemod("AMP020")
-def unscale_before_reading(document: Document, finding: Finding) -> Proposal | None:
-    """Insert `scaler.unscale_(optimizer)` before gradients are looked at."""
-    proposal = unscale_first(document, finding)
-    return proposal._replace(safety="unsafe") if proposal is not None else None
-
-
-@codemod("AMP003")
-def unscale_first(document: Document, finding: Finding) -> Proposal | None:
-    """Insert `scaler.unscale_(optimizer)` before the first look at the gradients of a step."""
-    node = document.find(finding.location, ast.Call) or document.find(finding.location, ast.stmt)
-    if node is None:
-        return None
-    function = document.function(node)
-    step = _scaler_step(document, function, finding)
-    statement = document.statement(node)
-    step_statement = document.statement(step.call) if step is not None else None
-    if step is None or statement is None or step_statement is None:
-        return None
-    code = f"{step.receiver}.unscale_({step.argument})"
-    block = document.block(step_statement)
-    path = _path_into(document, statement, block)
-    if not path:
-        return _under_same_test(document, statement, step_statement, code)
-    # A loop over parameters clips one after the other: unscale once, before it.
-    loops = [outer for outer in path if isinstance(outer, _LOOPS)]
-    target = loops[0] if loops else path[-1]
-    top = path[0]
-    first = _first_clip(document, block, top)
-    if first is not top or clips_in(document, top) > 1:
-        target = first
-    if _unscaled_already(document, function, step, target):
-        return None
-    misplaced = _misplaced(document, function, step, block, target, step_statement)
-    if misplaced is None:
-        return None
-    moved = len(misplaced) == 1 and is_first_on_line(document, target)
-    if moved:
-        code = with_comment(document, misplaced[0])
-    optimizers = {use.argument for use in _steps_of(document, function, step.receiver)}
-    nested = any(isinstance(outer, (*_LOOPS, ast.Try, ast.With)) for outer in path[:-1])
-    changes = [
-        insert_before(document, target, code),
-        *(remove(document, item, with_comments=moved) for item in misplaced),
-    ]
-    return safe(changes) if len(optimizers) == 1 and not nested else unsafe(changes)
-
-
-def _unscaled_already(document: Document, function: ast.AST, step: Use, target: ast.stmt) -> bool:
-    """`unscale_` has run for this optimizer since the last update: once more would raise."""
-    end = document.start(target)
-    updates = [document.start(use.call) for use in uses(document, function, "update")]
-    since = max((start for start in updates if start < end), default=-1)
-    return any(
-        since < document.start(use.call) < end and _runs_before(document, use.call, target)
-        for use in uses(document, function, "unscale_")
-        if (use.receiver, use.argument) == (step.receiver, step.argument)
-    )
-
-
-def _misplaced(
-    document: Document,
-    function: ast.AST,
-    step: Use,
-    block: list[ast.stmt],
-    target: ast.stmt,
-    step_statement: ast.stmt,
-) -> list[ast.stmt] | None:
-    """Statements that unscale too late; None where one is not a statement of the block."""
-    found: list[ast.stmt] = []
-    for use in uses(document, function, "unscale_"):
-        if (use.receiver, use.argument) != (step.receiver, step.argument):
-            continue
-        start = document.start(use.call)
-        if not document.start(target) <= start < document.start(step_statement):
-            continue
-        statement = document.statement(use.call)
-        if not isinstance(statement, ast.Expr) or not any(item is statement for item in block):
-            return None
-        found.append(statement)
-    return found
-
-
-def _under_same_test(document: Document, clip: ast.stmt, step: ast.stmt, code: str) -> Proposal | None:
-    """The step stands under `if scaler is not None:`, the clipping does not: unscale under the same test."""
-    guard = document.parent(step)
-    if not isinstance(guard, ast.If) or not any(step is item for item in guard.body):
-        return None
-    block = document.block(guard)
-    path = _path_into(document, clip, block)
-    test = guard.test.left if isinstance(guard.test, ast.Compare) else guard.test
-    plain = bool(dotted(test)) and (
-        not isinstance(guard.test, ast.Compare)
-        or (len(guard.test.comparators) == 1 and isinstance(guard.test.comparators[0], ast.Constant))
-    )
-    if len(path) != 1 or not plain or document.start(clip) > document.start(guard):
-        return None
-    if not all(is_first_on_line(document, item) for item in (clip, guard, step)):
-        return None
-    outer = indentation(document, clip)
-    inner = indentation(document, step)
-    if not inner.startswith(outer):
-        return None
-    lines = f"if {document.source(guard.test)}:{document.newline}{inner}{code}"
-    return unsafe(insert_before(document, _first_clip(document, block, clip), lines))
-
-
-def _path_into(document: Document, statement: ast.stmt, block: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements from the one of the block down to `statement`; empty where it is not in the block."""
-    path = [statement]
-    for outer in document.ancestors(statement):
-        if any(path[0] is item for item in block):
-            return path
-        if isinstance(outer, ast.stmt):
-            path.insert(0, outer)
-    return path if any(path[0] is item for item in block) else []
-
-
-def clips_in(document: Document, statement: ast.AST) -> int:
+def clips_in(node: cst.CSTNode) -> int:
     """How many calls below a node clip gradients."""
-    return sum(_is_clip(node) for node in document.walk(statement))
+    return sum(map(_is_clip, find_all(node, cst.Call)))
 
 
-def _is_clip(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = dotted(node.func)
+def _is_clip(call: cst.Call) -> bool:
+    name = dotted_name(call.func)
     last = name.rpartition(".")[2]
     return last in _CLIPS or (last in _CUTS and ".grad" in name)
 
 
-def _first_clip(document: Document, block: list[ast.stmt], top: ast.stmt) -> ast.stmt:
+@mends("AMP003")
+class UnscaleFirst(ScalingCodemod):
+    """Insert `scaler.unscale_(optimizer)` before the first look at the gradients of a step."""
+
+    def plan(self) -> None:
+        statement = self.program.statement_at(self.finding.location)
+        if statement is None:
+            return
+        function = self.program.function(statement)
+        step = self.scaler_step(function)
+        step_statement = self.program.statement(step.call) if step is not None else None
+        if step is None or step_statement is None:
+            return
+        code = f"{step.receiver}.unscale_({step.argument})"
+        block = self.program.block(step_statement)
+        path = self._path_into(statement, block)
+        if not path:
+            self._under_same_test(statement, step_statement, code)
+            return
+        # A loop over parameters clips one after the other: unscale once, before it.
+        target = next((outer for outer in path if isinstance(outer, LOOPS)), path[-1])
+        top = path[0]
+        first = _first_clip(block, top)
+        if first is not top or clips_in(top) > 1:
+            target = first
+        misplaced = self._misplaced(function, step, block, target, step_statement)
+        if misplaced is None or self._is_unscaled(function, step, target):
+            return
+        optimizers = {use.argument for use in self.steps_of(function, step.receiver)}
+        nested = any(isinstance(outer, (*LOOPS, cst.Try, cst.TryStar, cst.With)) for outer in path[:-1])
+        self.safety = "safe" if len(optimizers) == 1 and not nested else "unsafe"
+        if len(misplaced) == 1 and self.program.own_line(target) is not None:
+            self.insert_before(target, self.move(misplaced[0]))
+            return
+        self.insert_before(target, code)
+        for late in misplaced:
+            self.remove(late)
+
+    def _path_into(self, statement: Statement, block: list[Statement]) -> list[Statement]:
+        """Statements from the one of the block down to `statement`; empty where it is not in the block."""
+        path: list[Statement] = []
+        for outer in (statement, *self.program.ancestors(statement)):
+            if isinstance(outer, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+                path.insert(0, outer)
+                if any(outer is item for item in block):
+                    return path
+        return []
+
+    def _is_unscaled(self, function: cst.CSTNode, step: Use, target: Statement) -> bool:
+        """`unscale_` has run for this optimizer since the last update: once more would raise."""
+        updates = [use.call for use in self.uses(function, "update") if self.is_before(use.call, target)]
+        return any(
+            self.is_before(use.call, target)
+            and not any(self.is_before(use.call, update) for update in updates)
+            and self.runs_before(use.call, target)
+            for use in self.uses(function, "unscale_")
+            if (use.receiver, use.argument) == (step.receiver, step.argument)
+        )
+
+    def _misplaced(
+        self,
+        function: cst.CSTNode,
+        step: Use,
+        block: list[Statement],
+        target: Statement,
+        step_statement: Statement,
+    ) -> list[cst.Expr] | None:
+        """Statements that unscale too late; None where one is not a statement of the block."""
+        found: list[cst.Expr] = []
+        for use in self.uses(function, "unscale_"):
+            late = not self.is_before(use.call, target) and self.is_before(use.call, step_statement)
+            if not late or (use.receiver, use.argument) != (step.receiver, step.argument):
+                continue
+            statement = self.program.statement(use.call)
+            if not isinstance(statement, cst.Expr) or not any(item is statement for item in block):
+                return None
+            found.append(statement)
+        return found
+
+    def _under_same_test(self, clip: Statement, step: Statement, code: str) -> None:
+        """The step stands under `if scaler is not None:`, the clipping does not: unscale under the same
+        test."""
+        guard = self.program.enclosing(step)
+        if not isinstance(guard, cst.If) or not isinstance(guard.body, cst.IndentedBlock):
+            return
+        block = self.program.block(guard)
+        plain = m.Comparison(comparisons=[m.ComparisonTarget(comparator=CONSTANT)])
+        test = guard.test.left if isinstance(guard.test, cst.Comparison) else guard.test
+        if not dotted_name(test) or not (test is guard.test or m.matches(guard.test, plain)):
+            return
+        if len(self._path_into(clip, block)) != 1 or not self.is_before(clip, guard):
+            return
+        if any(self.program.own_line(item) is None for item in (clip, step)):
+            return
+        self.insert_before(
+            _first_clip(block, clip),
+            f"if {self.program.code(guard.test)}:\n{self.program.module.default_indent}{code}",
+        )
+
+
+def _first_clip(block: list[Statement], top: Statement) -> Statement:
     """The first statement of the block that clips gradients of the same step."""
     first = top
-    position = next(index for index, item in enumerate(block) if item is top)
-    for statement in reversed(block[:position]):
-        if any(
-            isinstance(node, ast.Attribute) and node.attr in ("backward", "step", "update")
-            for node in document.walk(statement)
-        ):
+    for statement in reversed(block[: index_of(block, top)]):
+        if m.findall(statement, _OF_THE_STEP):
             break
-        if clips_in(document, statement):
+        if clips_in(statement):
             first = statement
     return first
 
 
-@codemod("AMP004")
-def update_after_step(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP020")
+class UnscaleBeforeReading(UnscaleFirst):
+    """Insert `scaler.unscale_(optimizer)` before gradients are looked at."""
+
+    def plan(self) -> None:
+        super().plan()
+        self.safety = "unsafe"
+
+
+@mends("AMP004")
+class UpdateAfterStep(ScalingCodemod):
     """Insert `scaler.update()` behind the last step of the block."""
-    call = document.find(finding.location, ast.Call)
-    if call is None or not isinstance(call.func, ast.Attribute) or not call.args:
-        return None
-    scaler, optimizer = dotted(call.func.value), dotted(call.args[0])
-    statement = document.statement(call)
-    function = document.function(call)
-    # An update that runs too rarely has to be moved; where to is the author's choice.
-    if (
-        not scaler
-        or statement is None
-        or any(use.receiver == scaler for use in uses(document, function, "update"))
-    ):
-        return None
-    if any(optimizer in _targets(loop) for loop in document.ancestors(call) if isinstance(loop, ast.For)):
-        return None
-    block = document.block(statement)
-    steps = _steps_of(document, function, scaler)
-    statements = [document.statement(use.call) for use in steps]
-    here = [item for item in block if any(item is other for other in statements)]
-    change = insert_after(document, here[-1], f"{scaler}.update()")
-    return safe(change) if len(here) == len(steps) else unsafe(change)
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None or not isinstance(call.func, cst.Attribute) or not call.args:
+            return
+        scaler, optimizer = dotted_name(call.func.value), dotted_name(call.args[0].value)
+        statement = self.program.statement(call)
+        function = self.program.function(call)
+        if not scaler or statement is None or self.is_looped_over(call, optimizer):
+            return
+        # An update that runs too rarely has to be moved; where to is the author's choice.
+        if any(use.receiver == scaler for use in self.uses(function, "update")):
+            return
+        steps = [self.program.statement(use.call) for use in self.steps_of(function, scaler)]
+        here = [item for item in self.program.block(statement) if item in steps]
+        self.insert_after(here[-1], f"{scaler}.update()")
+        self.safety = "safe" if len(here) == len(steps) else "unsafe"
 
 
-def _targets(loop: ast.For) -> set[str]:
-    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-
-
-@codemod("AMP005")
-def step_through_scaler(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP005")
+class StepThroughScaler(ScalingCodemod):
     """Replace `optimizer.step()` by `scaler.step(optimizer)`, with one update behind the last step."""
-    call = document.find(finding.location, ast.Call)
-    statement = document.statement(call) if call is not None else None
-    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
-        return None
-    optimizer = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    function = document.function(call)
-    scalers = {use.receiver for use in uses(document, function, "scale")}
-    if not optimizer or call.args or call.keywords or len(scalers) != 1:
-        return None
-    scaler = scalers.pop()
-    if any(use.argument == optimizer for use in _steps_of(document, function, scaler)):
-        # It is stepped twice; a second step through the scaler before the update would raise.
-        return None
-    changes = [Change(document.start(call), document.end(call), f"{scaler}.step({optimizer})")]
-    updates = [use for use in uses(document, function, "update") if use.receiver == scaler]
-    if any(document.start(use.call) < document.start(call) for use in updates):
-        return None
-    # Where only one branch scales, the other still needs the plain step.
-    if not all(_runs_before(document, use.call, call) for use in uses(document, function, "scale")):
-        return None
-    block = document.block(statement)
-    if any(optimizer in _targets(loop) for loop in document.ancestors(call) if isinstance(loop, ast.For)):
-        return None
-    if not updates:
-        last = _last_step(block, statement, scaler)
-        changes.append(insert_after(document, last, f"{scaler}.update()"))
-    return safe(changes)
+
+    safety = "safe"
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        statement = self.program.statement(call) if call is not None else None
+        if call is None or not isinstance(statement, cst.Expr) or statement.value is not call or call.args:
+            return
+        optimizer = dotted_name(call.func).rpartition(".")[0]
+        function = self.program.function(call)
+        scales = self.uses(function, "scale")
+        if not optimizer or len({use.receiver for use in scales}) != 1:
+            return
+        scaler = scales[0].receiver
+        if any(use.argument == optimizer for use in self.steps_of(function, scaler)):
+            # It is stepped twice; a second step through the scaler before the update would raise.
+            return
+        updates = [use for use in self.uses(function, "update") if use.receiver == scaler]
+        if any(self.is_before(use.call, call) for use in updates) or self.is_looped_over(call, optimizer):
+            return
+        # Where only one branch scales, the other still needs the plain step.
+        if not all(self.runs_before(use.call, call) for use in scales):
+            return
+        self.rewrite(call, f"{scaler}.step({optimizer})")
+        if not updates:
+            steps = [item for item in self.program.behind(statement) if _is_step(item, scaler)]
+            self.insert_after(steps[-1] if steps else statement, f"{scaler}.update()")
 
 
-def _runs_before(document: Document, earlier: ast.AST, later: ast.AST) -> bool:
-    """Whether no test, handler or inner loop stands around the earlier one alone."""
-    around_later = {id(outer) for outer in document.ancestors(later)}
-    return not any(
-        isinstance(outer, ast.If | ast.IfExp | ast.Try | ast.Match) and id(outer) not in around_later
-        for outer in document.ancestors(earlier)
-    )
+def _is_step(statement: Statement, scaler: str) -> bool:
+    """Whether a statement is a step of an optimizer."""
+    if not isinstance(statement, cst.Expr) or not isinstance(statement.value, cst.Call):
+        return False
+    name, _, method = dotted_name(statement.value.func).rpartition(".")
+    return method == "step" and (name == scaler or "opt" in name.lower())
 
 
-def _last_step(block: list[ast.stmt], statement: ast.stmt, scaler: str) -> ast.stmt:
-    """The last statement of the block that is a step of an optimizer."""
-    last = statement
-    position = next(index for index, item in enumerate(block) if item is statement)
-    for item in block[position + 1 :]:
-        value = item.value if isinstance(item, ast.Expr) else None
-        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-            continue
-        name = dotted(value.func.value)
-        if value.func.attr == "step" and (name == scaler or "opt" in name.lower()):
-            last = item
-    return last
-
-
-@codemod("AMP013")
-def scale_the_loss(document: Document, finding: Finding) -> Proposal | None:
+@mends("AMP013")
+class ScaleTheLoss(ScalingCodemod):
     """Write `scaler.scale(loss).backward()`, for every loss of the step."""
-    call = document.find(finding.location, ast.Call)
-    if call is None:
-        return None
-    function = document.function(call)
-    step = _scaler_step(document, function, finding)
-    if step is None:
-        return None
-    plain = [
-        node
-        for node in document.walk(function)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "backward"
-        and document.function(node) is function
-    ]
-    end = document.start(step.call)
-    earlier = [
-        document.start(use.call)
-        for use in uses(document, function, "step")
-        if use.argument and document.start(use.call) < document.start(call)
-    ]
-    start = max(earlier, default=-1)
-    changes: list[Change] = []
-    for backward in plain:
-        if not start < document.start(backward) < end:
-            continue
-        if backward.args or any(item.arg in (None, "gradient") for item in backward.keywords):
-            return None
-        changes += scaled(document, backward, step.receiver)
-        assert isinstance(backward.func, ast.Attribute)
-        changes += _discarded(document, function, step.receiver, dotted(backward.func.value))
-    return safe(changes)
 
+    safety = "safe"
 
-def _discarded(document: Document, function: ast.AST, scaler: str, loss: str) -> list[Change]:
-    """Takes out `scaler.scale(loss)` as a statement: it scales nothing."""
-    found = []
-    for use in uses(document, function, "scale"):
-        statement = document.statement(use.call)
-        if (
-            isinstance(statement, ast.Expr)
-            and statement.value is use.call
-            and (use.receiver, use.argument) == (scaler, loss)
-        ):
-            found.append(remove(document, statement))
-    return found
-
-
-def scaled(document: Document, call: ast.Call, scaler: str) -> list[Change]:
-    """`scaler.scale(...)` around what a method is called on."""
-    assert isinstance(call.func, ast.Attribute)
-    start, end = document.start(call), document.end(call.func.value)
-    dot = end
-    while document.text[dot] != ".":
-        dot += 1
-    if start < document.start(call.func.value):  # parentheses of its own
-        return [Change(start, start, f"{scaler}.scale")]
-    return [Change(start, start, f"{scaler}.scale("), Change(end, end, ")")]
-
-
-@codemod("AMP008")
-def disable_scaler(document: Document, finding: Finding) -> Proposal | None:
-    """Make the scaler with enabled=False: its calls then do nothing."""
-    from tclint.edits.arguments import append_argument, keyword
-
-    places = [finding.location, *(related.location for related in finding.related)]
-    for place in places:
-        call = document.find(place, ast.Call)
-        if call is None or not dotted(call.func).endswith("GradScaler"):
-            continue
-        given = keyword(call, "enabled")
-        if given is not None:
-            return unsafe(Change(document.start(given.value), document.end(given.value), "False"))
-        if any(item.arg is None for item in call.keywords) or len(call.args) > 4:
-            return None
-        return unsafe(
-            append_argument(document, call, "enabled=False"),
-            "Make the scaler with enabled=False, or take it out: bfloat16 needs no loss scaling.",
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        function = self.program.function(call) if call is not None else None
+        step = self.scaler_step(function) if function is not None else None
+        if call is None or function is None or step is None:
+            return
+        start = max(
+            (
+                self.program.start(use.call)
+                for use in self.uses(function, "step")
+                if use.argument and self.is_before(use.call, call)
+            ),
+            default=(0, 0),
         )
-    return None
+        losses = [
+            backward
+            for backward in m.findall(function, m.Call(func=m.Attribute(attr=m.Name("backward"))))
+            if isinstance(backward, cst.Call) and self.program.function(backward) is function
+            if start < self.program.start(backward) < self.program.start(step.call)
+        ]
+        named = m.Arg(keyword=m.Name(value=m.MatchIfTrue(lambda name: name != "gradient")))
+        if not all(m.matches(item, named) for backward in losses for item in backward.args):
+            return
+        for backward in losses:
+            assert isinstance(backward.func, cst.Attribute)
+            self.scale(backward, step.receiver)
+            self._remove_discarded(function, step.receiver, dotted_name(backward.func.value))
+
+    def _remove_discarded(self, function: cst.CSTNode, scaler: str, loss: str) -> None:
+        """Take out `scaler.scale(loss)` as a statement: it scales nothing."""
+        for use in self.uses(function, "scale"):
+            statement = self.program.parent(use.call)
+            if isinstance(statement, cst.Expr) and (use.receiver, use.argument) == (scaler, loss):
+                self.remove(statement)
+
+
+@mends("AMP008")
+class DisableScaler(Codemod):
+    """Make the scaler with enabled=False: its calls then do nothing."""
+
+    def plan(self) -> None:
+        for place in (self.finding.location, *(related.location for related in self.finding.related)):
+            call = self.program.find(place, cst.Call)
+            if call is None or not dotted_name(call.func).endswith("GradScaler"):
+                continue
+            given = keyword(call, "enabled")
+            if given is not None:
+                self.rewrite(given.value, "False")
+            elif not any(item.star == "**" for item in call.args) and len(call.args) < 5:
+                self.advice = (
+                    "Make the scaler with enabled=False, or take it out: bfloat16 needs no loss scaling."
+                )
+                self.change(call, lambda call: append_argument(call, "enabled=False"))
+            return

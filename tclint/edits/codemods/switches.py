@@ -2,114 +2,148 @@
 
 from __future__ import annotations
 
-import ast
+import libcst as cst
+import libcst.matchers as m
+from libcst.codemod.visitors import GatherImportsVisitor, RemoveImportsVisitor
 
-from tclint.core.finding import Finding
-from tclint.edits.codemod import Proposal, codemod, safe, unsafe
-from tclint.edits.document import Change, Document
-from tclint.edits.imports import after_imports, bindings, dotted, orphaned, torch_name
-from tclint.edits.statements import dedent_tail, remove
+from tclint.edits.codemod import Codemod, mends
+from tclint.edits.program import Line, find_all
+from tclint.source.syntax.expressions import dotted_name
+
+_IMPORT = m.SimpleStatementLine(body=[m.Import() | m.ImportFrom()])
+_DOCSTRING = m.SimpleStatementLine(body=[m.Expr(m.SimpleString() | m.ConcatenatedString())])
+_GUARDED = m.IndentedBlock(body=[m.ZeroOrMore(_IMPORT | m.SimpleStatementLine([m.Assign() | m.Pass()]))])
+_GUARD = m.Try(body=_GUARDED) | m.If(body=_GUARDED)
+"""`try: import x` and `if ...: import x` among the imports."""
 
 
-@codemod("PRC001")
-def allow_tf32(document: Document, _: Finding) -> Proposal | None:
+class _BehindImports(Codemod):
+    """Sets a switch behind the imports at the top of the module, set off by blank lines."""
+
+    def set(self, code: str) -> None:
+        last: cst.SimpleStatementLine | None = None
+        following: Line | None = None
+        for line in self.program.module.body:
+            assert isinstance(line, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+            if m.matches(line, _IMPORT):
+                last, following = cst.ensure_type(line, cst.SimpleStatementLine), None
+                continue
+            following = following or line
+            if not m.matches(line, _GUARD) and (last is not None or not m.matches(line, _DOCSTRING)):
+                break
+        if last is None:
+            return
+        blank = [cst.EmptyLine(indent=False)]
+        self.insert_after(last.body[0], self.parsed(code).with_changes(leading_lines=blank))
+        if following is not None and not following.leading_lines:
+            self.change(following, lambda line: line.with_changes(leading_lines=blank))
+
+
+@mends("PRC001")
+class AllowTf32(_BehindImports):
     """Set the precision of float32 matrix products behind the imports."""
-    torch = torch_name(document)
-    if torch is None:
-        return None
-    quote = document.quote
-    return unsafe(after_imports(document, [f"{torch}.set_float32_matmul_precision({quote}high{quote})"]))
+
+    def plan(self) -> None:
+        quote, torch = self.program.quote, self.program.torch
+        if torch is not None:
+            self.set(f"{torch}.set_float32_matmul_precision({quote}high{quote})")
 
 
-@codemod("RUN001")
-def benchmark_cudnn(document: Document, _: Finding) -> Proposal | None:
+@mends("RUN001")
+class BenchmarkCudnn(_BehindImports):
     """Let cuDNN measure its algorithms; set behind the imports."""
-    torch = torch_name(document)
-    if torch is None:
-        return None
-    cudnn = next(
-        (item.name for item in bindings(document) if item.qualified == "torch.backends.cudnn"),
-        f"{torch}.backends.cudnn",
-    )
-    return unsafe(after_imports(document, [f"{cudnn}.benchmark = True"]))
+
+    def plan(self) -> None:
+        imports = GatherImportsVisitor(self.context)
+        self.program.module.visit(imports)
+        names = dict(imports.alias_mapping.get("torch.backends", ()))
+        if "cudnn" in imports.object_mapping.get("torch.backends", ()):
+            names["cudnn"] = "cudnn"
+        cudnn = names.get("cudnn") or imports.module_aliases.get("torch.backends.cudnn")
+        if cudnn is None and self.program.torch is not None:
+            cudnn = f"{self.program.torch}.backends.cudnn"
+        if cudnn is not None:
+            self.set(f"{cudnn}.benchmark = True")
 
 
-@codemod("RUN002")
-def switch_benchmark_on(document: Document, finding: Finding) -> Proposal | None:
+@mends("RUN002")
+class SwitchBenchmarkOn(Codemod):
     """False becomes True."""
-    statement = document.find(finding.location, ast.Assign)
-    if statement is None:
-        return None
-    if not isinstance(statement.value, ast.Constant) or statement.value.value is not False:
-        return None
-    if not all(dotted(target).endswith("cudnn.benchmark") for target in statement.targets):
-        return None
-    return unsafe(Change(document.start(statement.value), document.end(statement.value), "True"))
+
+    def plan(self) -> None:
+        statement = self.find(cst.Assign)
+        if statement is None or not m.matches(statement.value, m.Name("False")):
+            return
+        if all(dotted_name(to.target).endswith("cudnn.benchmark") for to in statement.targets):
+            self.rewrite(statement.value, "True")
 
 
-@codemod("PRC005")
-def correct_precision(document: Document, finding: Finding) -> Proposal | None:
+@mends("PRC005")
+class CorrectPrecision(Codemod):
     """Write the value that torch accepts, where it is clear which one is meant."""
-    meant, value = finding.evidence.get("replacement"), finding.evidence.get("value")
-    root: ast.AST | None = None
-    for kind in (ast.Call, ast.stmt, ast.Constant):
-        root = root or document.find(finding.location, kind)
-    if root is None or not isinstance(meant, str):
-        return None
-    wrong = [node for node in ast.walk(root) if isinstance(node, ast.Constant) and node.value == value]
-    if len(wrong) != 1:
-        return None
-    text = document.source(wrong[0])
-    # Prefixes and escapes have other offsets than the value.
-    if text[1:-1] != value:
-        return None
-    start = document.start(wrong[0])
-    return safe(Change(start + 1, start + len(text) - 1, meant))
 
+    safety = "safe"
 
-@codemod("RUN005")
-def remove_debugging(document: Document, finding: Finding) -> Proposal | None:
-    """Take out what switches a debugging aid on: a statement, or a with block around others."""
-    call = document.find(finding.location, ast.Call)
-    statement = document.statement(call) if call is not None else None
-    if call is None or statement is None:
-        return None
-    last = dotted(call.func).rpartition(".")[2]
-    if isinstance(statement, ast.With) and last in ("detect_anomaly", "set_detect_anomaly", "emit_nvtx"):
-        if len(statement.items) != 1 or statement.items[0].context_expr is not call:
-            return None
-        changes = dedent_tail(document, statement, 0)
-        return unsafe([*changes, *orphaned(document, call)]) if changes else None
-    if not isinstance(statement, ast.Expr) or statement.value is not call or last != "set_detect_anomaly":
-        return None
-    return unsafe([remove(document, statement), *orphaned(document, statement)])
-
-
-@codemod("PRC004")
-def one_tf32_api(document: Document, finding: Finding) -> Proposal | None:
-    """Take the older switch out: the newer one, which is set after it, is what counts."""
-    newer = document.find(finding.location, ast.stmt)
-    if not isinstance(newer, ast.Assign) or not finding.related:
-        return None
-    place = finding.related[0].location
-    node = document.find(place, ast.stmt) or document.find(place, ast.Call)
-    older = document.statement(node) if node is not None else None
-    if isinstance(older, ast.Assign):
-        if len(older.targets) != 1:
-            return None
-        written = dotted(older.targets[0])
-        # The older switch of cuDNN is for convolutions and recurrent layers at once.
-        parts = any(
-            dotted(target).endswith((".conv.fp32_precision", ".rnn.fp32_precision"))
-            for target in newer.targets
+    def plan(self) -> None:
+        meant, value = self.finding.evidence.get("replacement"), self.finding.evidence.get("value")
+        root = (
+            self.find(cst.Call)
+            or self.program.statement_at(self.finding.location)
+            or self.find(cst.SimpleString)
         )
-        if not written.endswith(".allow_tf32") or (parts and "matmul" not in written):
-            return None
-    elif not isinstance(older, ast.Expr) or not isinstance(older.value, ast.Call):
-        return None
-    # Under a test it is somebody's choice.
-    if isinstance(document.parent(older), ast.If | ast.Try | ast.For | ast.While | ast.With):
-        return None
-    return unsafe(
-        remove(document, older), "Set TF32 through one API only: the older switch before this one goes."
-    )
+        if root is None or not isinstance(meant, str):
+            return
+        wrong = [text for text in find_all(root, cst.SimpleString) if text.evaluated_value == value]
+        if len(wrong) == 1:
+            self.rewrite(wrong[0], f"{wrong[0].prefix}{wrong[0].quote}{meant}{wrong[0].quote}")
+
+
+@mends("RUN005")
+class RemoveDebugging(Codemod):
+    """Take out what switches a debugging aid on: a statement, or a with block around others."""
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is None:
+            return
+        statement = self.program.statement(call)
+        last = dotted_name(call.func).rpartition(".")[2]
+        if isinstance(statement, cst.With) and last in ("detect_anomaly", "set_detect_anomaly", "emit_nvtx"):
+            if [item.item for item in statement.items] != [call] or not self.dedent(statement, 0):
+                return
+        elif isinstance(statement, cst.Expr) and statement.value is call and last == "set_detect_anomaly":
+            self.remove(statement)
+        else:
+            return
+        RemoveImportsVisitor.remove_unused_import_by_node(self.context, call)
+
+
+@mends("PRC004")
+class OneTf32Api(Codemod):
+    """Take the older switch out: the newer one, which is set after it, is what counts."""
+
+    advice = "Set TF32 through one API only: the older switch before this one goes."
+
+    def plan(self) -> None:
+        newer = self.find(cst.Assign)
+        if newer is None or not self.finding.related:
+            return
+        older = self.program.statement_at(self.finding.related[0].location)
+        if isinstance(older, cst.Assign):
+            if len(older.targets) != 1:
+                return
+            written = dotted_name(older.targets[0].target)
+            # The older switch of cuDNN is for convolutions and recurrent layers at once.
+            parts = any(
+                dotted_name(to.target).endswith((".conv.fp32_precision", ".rnn.fp32_precision"))
+                for to in newer.targets
+            )
+            if not written.endswith(".allow_tf32") or (parts and "matmul" not in written):
+                return
+        elif not m.matches(older or cst.Pass(), m.Expr(m.Call())):
+            return
+        # Under a test it is somebody's choice.
+        if isinstance(older, cst.BaseSmallStatement) and isinstance(
+            self.program.enclosing(older), cst.Module | cst.FunctionDef | cst.ClassDef
+        ):
+            self.remove(older)

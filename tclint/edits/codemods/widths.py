@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import ast
+import libcst as cst
+import libcst.matchers as m
 
-from tclint.core.finding import Finding
-from tclint.edits.codemod import Proposal, codemod, unsafe
-from tclint.edits.document import Change, Document
+from tclint.edits.codemod import Codemod, mends
 
 _MULTIPLE = 256
 
 
-@codemod("DIM014")
-def round_width(document: Document, finding: Finding) -> Proposal | None:
+@mends("DIM014")
+class RoundWidth(Codemod):
     """`int(8 * dim / 3)` becomes `256 * ((int(8 * dim / 3) + 255) // 256)`."""
-    node = document.find(finding.location, ast.stmt) or document.find(finding.location, ast.Call)
-    statement = document.statement(node) if node is not None else None
-    if not isinstance(statement, ast.Assign | ast.AnnAssign):
-        return None
-    value = statement.value
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id != "int":
-        return None
-    start, end = document.start(value), document.end(value)
-    return unsafe(
-        [
-            Change(start, start, f"{_MULTIPLE} * (("),
-            Change(end, end, f" + {_MULTIPLE - 1}) // {_MULTIPLE})"),
-        ]
-    )
+
+    def plan(self) -> None:
+        statement = self.program.statement_at(self.finding.location)
+        value = statement.value if isinstance(statement, cst.Assign | cst.AnnAssign) else None
+        if value is not None and m.matches(value, m.Call(func=m.Name("int"))):
+            width = self.program.code(value)
+            self.rewrite(value, f"{_MULTIPLE} * (({width} + {_MULTIPLE - 1}) // {_MULTIPLE})")

@@ -19,15 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.core.version import __version__
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax import tables as tables_module
-from tclint.source.syntax.outlines import asked, plausible
+from tclint.source.syntax.outlines import AsksOutline, asked, plausible
 from tclint.source.syntax.parse import NotPython, Parsed, parse, what_is_broken
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
@@ -38,6 +37,7 @@ _DIGEST_BYTES = 16
 _USED_SECONDS = 24 * 3600
 """Uses are noted once a day: noting each would cost a write per file."""
 _CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py", "positions.py")
+_Rule = TypeVar("_Rule", bound=AsksOutline)
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 
@@ -85,7 +85,7 @@ class TablesCache:
             self._store(name, kept)
         return NotPython(*kept) if kept else None
 
-    def plausible(self, rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
+    def plausible(self, rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
         """As `outlines.plausible`, from the cache where it holds the answer of these rules."""
         maker = _outline_maker(tuple(type(rule).__module__ for rule in rules)) if asked(rules) else None
         if maker is None:

@@ -12,9 +12,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias, TypeVar
-
-from tclint.source.source_rule import SourceRule
+from typing import Protocol, TypeAlias, TypeVar
 
 _LEAVES = frozenset(
     {*(str, bytes, bool, int, float, complex, type(None), type(...)), ast.Load, ast.Store, ast.Del}
@@ -58,12 +56,28 @@ class Outline:
         )
 
 
-def asked(rules: Sequence[SourceRule]) -> bool:
+class AsksOutline(Protocol):
+    """What is needed of a rule here: what an outline tells it."""
+
+    @property
+    def code(self) -> str: ...
+    def outline(self, outline: Outline, /) -> bool: ...
+
+
+_Rule = TypeVar("_Rule", bound=AsksOutline)
+
+
+def always_plausible(_rule: object, _outline: Outline) -> bool:
+    """The `outline` of rules that do not ask."""
+    return True
+
+
+def asked(rules: Sequence[AsksOutline]) -> bool:
     """Whether outlines decide on the file: no rule wants its tables in any case."""
-    return bool(rules) and all(type(rule).outline is not SourceRule.outline for rule in rules)
+    return bool(rules) and all(type(rule).outline is not always_plausible for rule in rules)
 
 
-def plausible(rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
+def plausible(rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
     """The rules that can find something in a file, which is only looked at if no rule wants it anyway."""
     if not asked(rules):
         return list(rules)

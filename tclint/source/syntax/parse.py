@@ -130,16 +130,29 @@ def parse(text: str) -> Parsed:
     Raises:
         NotPython: the text is no Python 3 that libcst can read.
     """
-    import libcst as cst
-
     from tclint.source.syntax.walk import walk
+
+    module = parse_tree(text)
+    try:
+        tables, nodes = walk(module)
+    except RecursionError:
+        raise NotPython(_TOO_DEEP) from None
+    return Parsed(text, tables, lambda: spans_of(module, nodes))
+
+
+def parse_tree(text: str) -> cst.Module:
+    """The libcst tree of a text.
+
+    Raises:
+        NotPython: as `parse`.
+    """
+    import libcst as cst
 
     try:
         if _may_be_deep(text):
             _refuse_depth(text)
-            module = _with_stack(lambda: cst.parse_module(text))
-        else:
-            module = cst.parse_module(text)
+            return _with_stack(lambda: cst.parse_module(text))
+        return cst.parse_module(text)
     except NotPython:
         raise
     except cst.ParserSyntaxError as error:
@@ -149,11 +162,6 @@ def parse(text: str) -> Parsed:
     except Exception as error:
         # libcst's parser is native: what it reports besides syntax errors has no common base.
         raise NotPython(f"it cannot be parsed ({type(error).__name__}: {_first_line(error)})") from None
-    try:
-        tables, nodes = walk(module)
-    except RecursionError:
-        raise NotPython(_TOO_DEEP) from None
-    return Parsed(text, tables, lambda: spans_of(module, nodes))
 
 
 def _may_be_deep(text: str) -> bool:

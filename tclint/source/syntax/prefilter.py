@@ -5,11 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from tclint.source.source_rule import SourceRule
+from typing import Protocol, TypeVar
 
 MAX_SOURCE_BYTES = 1_000_000
 """Larger Python files are generated or hold data; parsing one would take seconds."""
+
+
+class Triggered(Protocol):
+    """What is needed of a rule here: what a file must hold for it."""
+
+    @property
+    def triggers(self) -> tuple[str, ...]: ...
+    @property
+    def requires(self) -> tuple[str, ...]: ...
+    @property
+    def pattern(self) -> re.Pattern[bytes] | None: ...
+
+
+_Rule = TypeVar("_Rule", bound=Triggered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +33,7 @@ class Prefilter:
     """Per distinct need: any of the first tokens, all of the second, and a match of the pattern."""
 
     @classmethod
-    def of(cls, rules: Iterable[SourceRule]) -> Prefilter:
+    def of(cls, rules: Iterable[Triggered]) -> Prefilter:
         needs = (
             (
                 tuple(trigger.encode() for trigger in rule.triggers),
@@ -36,7 +49,7 @@ class Prefilter:
         return any(_holds(data, *need) for need in self.needs)
 
 
-def applicable(rules: Sequence[SourceRule], data: bytes) -> list[SourceRule]:
+def applicable(rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
     """The rules that could find something in the file."""
     return [rule for rule in rules if Prefilter.of((rule,)).passes(data)]
 

@@ -1,0 +1,243 @@
+"""One parsed file and what libcst's metadata says of it: where nodes are, and what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TypeAlias, TypeVar
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import (
+    ExpressionContext,
+    ExpressionContextProvider,
+    MetadataWrapper,
+    ParentNodeProvider,
+    PositionProvider,
+    QualifiedNameSource,
+    ScopeProvider,
+)
+
+from tclint.core.finding import Location
+from tclint.source.syntax.expressions import dotted_name
+from tclint.source.syntax.parse import parse_tree
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+Statement: TypeAlias = cst.BaseSmallStatement | cst.BaseCompoundStatement
+Line: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+"""What a block is a sequence of."""
+
+SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
+LOOPS = (cst.For, cst.While)
+CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer() | m.Float() | m.SimpleString()
+
+
+class Program:
+    """A file's text, its tree and the metadata that all its codemods share."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path, self.text = path, text
+        # The parser makes no node twice, so the wrapper need not copy the tree.
+        self.wrapper = MetadataWrapper(parse_tree(text), unsafe_skip_copy=True)
+        self.module = self.wrapper.module
+
+    # -- where nodes are
+
+    def start(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Line from 1 and column from 0 of a node, without parentheses around it."""
+        at = self.wrapper.resolve(PositionProvider)[node].start
+        return at.line, at.column
+
+    def contains(self, node: cst.CSTNode, position: tuple[int, int]) -> bool:
+        """Whether a position is in the text of a node."""
+        end = self.wrapper.resolve(PositionProvider)[node].end
+        return self.start(node) <= position < (end.line, end.column)
+
+    def line_number(self, node: cst.CSTNode) -> int:
+        return self.start(node)[0]
+
+    @cached_property
+    def _by_position(self) -> dict[tuple[int, int], list[tuple[cst.CSTNode, tuple[int, int]]]]:
+        """Nodes and their ends by their start, inner ones first."""
+        found: dict[tuple[int, int], list[tuple[cst.CSTNode, tuple[int, int]]]] = {}
+        for node, span in self.wrapper.resolve(PositionProvider).items():
+            end = (span.end.line, span.end.column)
+            found.setdefault((span.start.line, span.start.column), []).append((node, end))
+        return found
+
+    def find(self, location: Location, kind: type[Node]) -> Node | None:
+        """The node of a kind that stands exactly at a location; the outermost where no end is given."""
+        return next((node for node in self._at(location) if isinstance(node, kind)), None)
+
+    def statement_at(self, location: Location) -> Statement | None:
+        """The statement that stands at a location, or has a call there."""
+        at = (node for node in self._at(location) if isinstance(node, cst.BaseSmallStatement | cst.Call))
+        node = next(at, None)
+        return self.statement(node) if node is not None else None
+
+    def _at(self, location: Location) -> Iterator[cst.CSTNode]:
+        """Nodes that stand exactly at a location, outer ones first; of any length where no end is given."""
+        end = None
+        if location.end_line is not None and location.end_column is not None:
+            end = (location.end_line, location.end_column - 1)
+        at = self._by_position.get((location.line, location.column - 1), ())
+        return (node for node, its_end in reversed(at) if end in (None, its_end))
+
+    # -- what stands around them
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self.wrapper.resolve(ParentNodeProvider).get(node)
+
+    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """The nodes around it, innermost first."""
+        parent = self.parent(node)
+        while parent is not None:
+            yield parent
+            parent = self.parent(parent)
+
+    def statement(self, node: cst.CSTNode) -> Statement | None:
+        """The innermost statement that contains a node, or is it; of a small one not its line."""
+        for outer in (node, *self.ancestors(node)):
+            if isinstance(outer, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+                return outer
+        return None
+
+    def function(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The function, lambda or class that a node belongs to; the module outside of any."""
+        return next((outer for outer in self.ancestors(node) if isinstance(outer, SCOPES)), self.module)
+
+    def enclosing(self, statement: Statement) -> cst.CSTNode | None:
+        """The compound statement, clause or module whose block a statement is in."""
+        outer = self.parent(statement)
+        if isinstance(outer, cst.SimpleStatementLine):
+            outer = self.parent(outer)
+        return outer if isinstance(outer, cst.Module | None) else self.parent(outer)
+
+    def block(self, statement: Statement) -> list[Statement]:
+        """The run of statements that a statement is one of."""
+        outer = self.parent(statement)
+        if isinstance(outer, cst.SimpleStatementLine):
+            outer = self.parent(outer)
+        return statements_of(outer) if isinstance(outer, cst.BaseSuite | cst.Module) else [statement]
+
+    def before(self, statement: Statement) -> list[Statement]:
+        """The statements of its block before one."""
+        block = self.block(statement)
+        return block[: index_of(block, statement)]
+
+    def behind(self, statement: Statement) -> list[Statement]:
+        """The statements of its block behind one."""
+        block = self.block(statement)
+        return block[index_of(block, statement) + 1 :]
+
+    def own_line(self, statement: Statement) -> Line | None:
+        """The line of a small statement that shares it with no other; a compound statement itself."""
+        if isinstance(statement, cst.BaseCompoundStatement):
+            return statement
+        line = self.parent(statement)
+        return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+
+    # -- what the text is like
+
+    @cached_property
+    def can_be_written(self) -> bool:
+        """Whether the tree writes the very text: libcst loses form feeds right before a statement."""
+        return self.module.code == self.text
+
+    def code(self, node: cst.CSTNode) -> str:
+        """A node's text, parentheses around it included."""
+        return self.module.code_for_node(node)
+
+    @cached_property
+    def quote(self) -> str:
+        """The quotation mark that most of the text's strings use."""
+        marks = [string.quote[0] for string in find_all(self.module, cst.SimpleString)]
+        return "'" if marks.count("'") > marks.count('"') else '"'
+
+    @cached_property
+    def torch(self) -> str | None:
+        """What the module body calls torch; None where it does not import it at its top level."""
+        for alias in find_all(self.module, cst.ImportAlias):
+            statement = self.parent(alias)
+            if isinstance(statement, cst.Import) and self.enclosing(statement) is self.module:
+                if alias.evaluated_name == "torch":
+                    return alias.evaluated_alias or "torch"
+                if alias.evaluated_name.startswith("torch.") and alias.asname is None:
+                    return "torch"
+        return None
+
+    def qualified(self, node: cst.CSTNode) -> str:
+        """'torch.nn.functional.nll_loss' of `F.nll_loss`; '' of what is no import, or may be another."""
+        scope = self.wrapper.resolve(ScopeProvider).get(node)
+        # libcst takes `torch.sigmoid(x).squeeze` for a name as well.
+        names = scope.get_qualified_names_for(node) if scope is not None and dotted_name(node) else set()
+        if len(names) != 1:
+            return ""
+        (found,) = names
+        return found.name if found.source is QualifiedNameSource.IMPORT else ""
+
+    def loads(self, root: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
+        """Where a dotted name is read at and below a node."""
+        return self._mentions(root, name, ExpressionContext.LOAD)
+
+    def stores(self, root: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
+        """Where a dotted name is bound at and below a node."""
+        return self._mentions(root, name, ExpressionContext.STORE)
+
+    def stored_in(self, root: cst.CSTNode) -> list[str]:
+        """The dotted names bound at and below a node, once for every place."""
+        contexts = self.wrapper.resolve(ExpressionContextProvider)
+        return [
+            dotted_name(node)
+            for node in m.findall(root, m.Name() | m.Attribute())
+            if contexts.get(node) is ExpressionContext.STORE
+        ]
+
+    def _mentions(self, root: cst.CSTNode, name: str, context: ExpressionContext) -> list[cst.BaseExpression]:
+        contexts = self.wrapper.resolve(ExpressionContextProvider)
+        return [
+            node
+            for node in m.findall(root, m.Name() | m.Attribute())
+            if isinstance(node, cst.BaseExpression) and dotted_name(node) == name
+            if contexts.get(node) is context and not self._is_keyword(node)
+        ]
+
+    def is_in_import(self, node: cst.CSTNode) -> bool:
+        return any(isinstance(outer, cst.Import | cst.ImportFrom) for outer in self.ancestors(node))
+
+    def _is_keyword(self, node: cst.CSTNode) -> bool:
+        outer = self.parent(node)
+        return isinstance(outer, cst.Arg) and outer.keyword is node
+
+    def assigned(self, name: str) -> list[cst.Assign]:
+        """Every assignment in the file to a dotted name."""
+        return [
+            made
+            for made in find_all(self.module, cst.Assign)
+            if any(dotted_name(to.target) == name for to in made.targets)
+        ]
+
+
+def find_all(root: cst.CSTNode, kind: type[Node]) -> list[Node]:
+    """The nodes of a kind at and below one, in the order of the text."""
+    return [node for node in m.findall(root, getattr(m, kind.__name__)()) if isinstance(node, kind)]
+
+
+def names_in(root: cst.CSTNode) -> set[str]:
+    """Identifiers at and below a node."""
+    return {node.value for node in find_all(root, cst.Name)}
+
+
+def statements_of(block: cst.BaseSuite | cst.Module) -> list[Statement]:
+    """A block's statements, those that share a line one by one."""
+    found: list[Statement] = []
+    for item in block.body:
+        if isinstance(item, cst.SimpleStatementLine):
+            found.extend(item.body)
+        elif isinstance(item, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            found.append(item)
+    return found
+
+
+def index_of(block: list[Statement], statement: cst.CSTNode) -> int:
+    return next(index for index, item in enumerate(block) if item is statement)
