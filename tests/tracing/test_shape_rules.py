@@ -28,12 +28,12 @@ def test_a_number_before_a_tensor(function: Any, number: Any) -> None:
 
 def test_other_libraries_operators_have_their_own_shapes() -> None:
     library = torch.library.Library("tclint_tests", "FRAGMENT")
-    library.define("softmax(Tensor x, int n) -> Tensor")
-    library.impl("softmax", lambda x, n: x.new_empty((n,)), "CompositeExplicitAutograd")
+    library.define("_sparse_mm(Tensor x, Tensor y) -> Tensor")
+    library.impl("_sparse_mm", lambda x, y: x.new_empty((5,)), "CompositeExplicitAutograd")
 
     class Own(torch.nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            made: Tensor = torch.ops.tclint_tests.softmax(super().forward(x), 5)
+            made: Tensor = torch.ops.tclint_tests._sparse_mm(super().forward(x), self.weight)
             return made
 
     assert tclint.trace(lambda: Own(4, 4)).outputs[0].shape == (5,)

@@ -1,4 +1,4 @@
-"""Runs an operator on meta tensors: remembered results first, then shape rules, then torch's meta kernel."""
+"""Runs an operator on meta tensors: shape rules first, then remembered results, then torch's meta kernel."""
 
 from __future__ import annotations
 
@@ -20,10 +20,6 @@ _CPU = torch.device("cpu")
 _MAX_ZERO_ELEMENTS = 1 << 24
 
 _LIKE = frozenset({"empty_like", "full_like", "ones_like", "zeros_like"})
-
-_SLOW_RULES = frozenset({"cat", "scaled_dot_product_attention"})
-"""Their rules and the checks of their arguments take 20 and 45 us, a memory of earlier calls 8 and 3; the
-other rules take as long as a memory, 3 to 9 us (torch 2.13, 2 cores)."""
 
 
 def empty_meta(metadata: Metadata) -> torch.Tensor:
@@ -63,12 +59,10 @@ class MetaKernels:
         """
         if facts.returns_view or facts.mutates:
             return None, None
-        name = facts.full_name
-        if name not in _SLOW_RULES:
-            metadata = known_metadata(facts, args, kwargs)
-            if metadata is not None:
-                check_arguments(name, args, kwargs)
-                return None, empty_meta(metadata)
+        metadata = _known_metadata(facts, args, kwargs)
+        if metadata is not None:
+            check_arguments(facts.full_name, args, kwargs)
+            return None, empty_meta(metadata)
         key = _key(function, args, kwargs)
         try:
             remembered = self._memory.get(key)
@@ -80,7 +74,6 @@ class MetaKernels:
         self,
         key: Any,
         function: Any,
-        facts: OperatorFacts,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         tensors: list[torch.Tensor],
@@ -90,12 +83,6 @@ class MetaKernels:
         Raises:
             Exception: whatever torch raises for arguments that do not fit.
         """
-        if facts.full_name in _SLOW_RULES:
-            metadata = known_metadata(facts, args, kwargs)
-            if metadata is not None:
-                if key is not None:
-                    self._memory[key] = metadata
-                return empty_meta(metadata)
         output = function(*args, **kwargs)
         remembered = None if key is None else _as_remembered(output, tensors)
         if remembered is not None:
@@ -103,7 +90,7 @@ class MetaKernels:
         return output
 
 
-def known_metadata(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Metadata | None:
+def _known_metadata(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Metadata | None:
     """What a shape rule says of a call; None where there is none, or it is not certain."""
     # Operators of other libraries may have the names of PyTorch's.
     rule = RULES.get(facts.full_name) if facts.operator.startswith("aten::") else None

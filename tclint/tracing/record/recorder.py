@@ -255,7 +255,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if output is None:
             check_arguments(facts.full_name, args, kwargs)
             try:
-                output = self._kernels.run(key, function, facts, args, kwargs, tensors)
+                output = self._kernels.run(key, function, args, kwargs, tensors)
             except (NotImplementedError, RuntimeError) as error:
                 if is_composite(function):
                     # Data-dependent sizes inside it may meet a guess.
