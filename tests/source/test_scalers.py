@@ -234,6 +234,8 @@ def may_log():
         ("may_clip()", "may_log()", 0),
         (f"if args.clip:\n        {UNSCALE}\n        continue", UNSCALE, 0),
         (f"if args.clip:\n        {UNSCALE}\n        return", UNSCALE, 0),
+        (f"if args.clip:\n        if args.log:\n            {UNSCALE}\n            continue", UNSCALE, 0),
+        (f"for hook in hooks:\n        if hook.last:\n            {UNSCALE}\n            break", UNSCALE, 1),
         (f"if args.clip:\n        {UNSCALE}\n        yield batch", UNSCALE, 1),
     ],
 )
@@ -249,6 +251,18 @@ def test_unscaling_twice_is_reported_where_one_run_does_both(first: str, second:
     )
     made = "scaler = torch.amp.GradScaler('cuda')\n" + HELPERS
     assert len(findings(UnscaleMisuse, made, loop)) == found
+
+
+def test_unscaling_twice_in_a_function_without_a_loop_is_reported() -> None:
+    program = (
+        "def step(loss, optimizer, scaler):\n"
+        "    scaler.scale(loss).backward()\n"
+        f"    with watch:\n        {UNSCALE}\n"
+        f"    with torch.no_grad():\n        {UNSCALE}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert [finding.location.line for finding in findings(UnscaleMisuse, program)] == [7]
 
 
 def test_a_loss_that_a_function_scales_is_scaled() -> None:
@@ -290,3 +304,63 @@ def test_clipping_is_followed_into_another_file(tmp_path: Path, body: str, found
         "    scaler.update()\n"
     )
     assert len(lint([str(train)], [ClipBeforeUnscale()], Settings()).findings) == found
+
+
+SCALED_STEP = "scaler.scale(loss).backward()\n{indent}scaler.step(optimizer)\n{indent}scaler.update()"
+PLAIN_STEP = "loss.backward()\n{indent}optimizer.step()"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "test", "scaled", "plain", "found"),
+    [
+        ("True", "args.fp16", SCALED_STEP, PLAIN_STEP, 0),
+        ("True", "device.type == 'cuda'", SCALED_STEP, PLAIN_STEP, 0),
+        # What is float16 in both branches needs the scaler in both.
+        ("True", "args.adversarial", SCALED_STEP, PLAIN_STEP, 1),
+        ("args.amp", "args.adversarial", SCALED_STEP, PLAIN_STEP, 0),
+        ("True", "args.adversarial", SCALED_STEP, "loss.backward()", 0),
+        ("True", "args.adversarial", "engine.keep(scaler)", PLAIN_STEP, 0),
+    ],
+)
+def test_the_branch_without_a_scaler_is_reported_only_if_it_is_float16_too(
+    enabled: str, test: str, scaled: str, plain: str, found: int
+) -> None:
+    loop = (
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        f"    with torch.autocast('cuda', enabled={enabled}):\n"
+        "        loss = model(batch)\n"
+        f"    if {test}:\n"
+        f"        {scaled.format(indent=' ' * 8)}\n"
+        "    else:\n"
+        f"        {plain.format(indent=' ' * 8)}\n"
+    )
+    assert len(findings(Fp16AutocastNoScaler, loop)) == found
+
+
+def test_a_plain_step_beside_a_scaled_one_is_reported() -> None:
+    loop = (
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        "    with torch.autocast('cuda'):\n"
+        "        loss, critic = model(batch)\n"
+        f"    {SCALED_STEP.format(indent=' ' * 4)}\n"
+        "    critic.backward()\n"
+        "    optimizer_of_critic.step()\n"
+    )
+    assert [finding.evidence["loss"] for finding in findings(Fp16AutocastNoScaler, loop)] == ["critic"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "found"), [("", 1), ("    scaler = torch.amp.GradScaler(enabled=False)", 0)]
+)
+def test_a_function_that_makes_its_own_scaler_uses_that_one(inner: str, found: int) -> None:
+    body = "\n".join(f"    {line}" for line in UNSCALED_TWICE.format(name="scaler").splitlines())
+    parameter = "" if inner else ", scaler"
+    program = (
+        f"def epoch(loader, optimizer{parameter}):\n{inner}\n{body}\n"
+        "def train(loader, optimizer):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        f"    epoch(loader, optimizer{parameter})\n"
+    )
+    assert len(findings(UnscaleMisuse, program)) == found
