@@ -364,3 +364,74 @@ def test_a_function_that_makes_its_own_scaler_uses_that_one(inner: str, found: i
         f"    epoch(loader, optimizer{parameter})\n"
     )
     assert len(findings(UnscaleMisuse, program)) == found
+
+
+@pytest.mark.parametrize(
+    ("second", "is_scaled"),
+    [
+        ("scaler.scale(second).backward()", True),
+        ("torch.autograd.backward(scaler.scale(second))", True),
+        ("loss = scaler.scale(second)\n    loss.backward()", True),
+        ("loss = scaler.scale(second)\n    loss += penalty\n    loss.backward()", True),
+        ("loss = second\n    loss += scaler.scale(penalty)\n    loss.backward()", True),
+        ("loss = scaler.scale(second)\n    loss = second\n    loss.backward()", False),
+        ("loss = second\n    if args.amp:\n        loss = scaler.scale(second)\n    loss.backward()", True),
+        ("scaler.scale(second).sum().backward()", True),
+        ("sum([scaler.scale(second), penalty]).backward()", True),
+        ("torch.stack([scaler.scale(second), penalty]).mean().backward()", True),
+        ("weigh(scaler.scale(second)).backward()", False),
+        ("run_backward(scaler.scale(second))", True),
+        ("run_backward(loss=scaler.scale(second))", True),
+        ("run_backward(scaler.scale(second), 1, 2)", True),
+        ("run_backward(second, scaler.scale(second))", False),
+        ("second.backward()", False),
+    ],
+)
+def test_which_backward_passes_are_scaled(second: str, is_scaled: bool) -> None:
+    program = (
+        "def run_backward(loss, *rest):\n"
+        "    loss.backward()\n"
+        "def step(first, second, penalty, optimizer, scaler):\n"
+        "    scaler.scale(first).backward()\n"
+        "    scaler.unscale_(optimizer)\n"
+        f"    {second}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert len(findings(UnscaleMisuse, program)) == is_scaled
+
+
+@pytest.mark.parametrize(
+    ("edit", "found"),
+    [
+        ("p.grad.clamp_(-1, 1)", 1),
+        ("p.grad.data.clamp_(-1, 1)", 1),
+        ("p.grad = p.grad.clamp(-1, 1)", 1),
+        ("p.grad = p.grad.to(torch.float32)", 0),
+        ("p.grad.add_(torch.randn_like(p))", 1),
+        ("p.grad.add_(other.grad)", 0),
+        ("p.grad.copy_(torch.randn_like(p))", 0),
+        ("p.grad += args.weight_decay * p.data", 1),
+        ("p.grad += other.grad", 0),
+        ("p.grad *= 0.5", 0),
+        ("p.grad = p.grad / 2", 0),
+        # What divides gradients by hand may be what unscales them.
+        ("p.grad /= scale\n        p.grad.clamp_(-1, 1)", 0),
+        ("p.grad.div_(scale)\n        p.grad.clamp_(-1, 1)", 0),
+        ("p.grad = p.grad / scale\n        p.grad.clamp_(-1, 1)", 0),
+        ("p.grad = p.grad.float()\n        p.grad.clamp_(-1, 1)", 1),
+        ("p.grad = p.grad + offset\n        p.grad.clamp_(-1, 1)", 1),
+        ("p.grad = 2 * gradient\n        p.grad.clamp_(-1, 1)", 1),
+    ],
+)
+def test_which_changes_of_gradients_depend_on_their_scale(edit: str, found: int) -> None:
+    loop = (
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        "    scaler.scale(model(batch)).backward()\n"
+        "    for p in model.parameters():\n"
+        f"        {edit}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert len(findings(ClipBeforeUnscale, loop)) == found
