@@ -223,6 +223,13 @@ def test_a_missing_rules_path_is_one_sentence(tmp_path: Path) -> None:
         all_rules((str(tmp_path / "nowhere"),))
 
 
+def test_a_rules_file_that_is_no_module_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "rules.txt"
+    file.write_text(LOCAL_RULE.format(code="ZZZ001", name="mine"))
+    with pytest.raises(UsageError, match=r"rules\.txt' cannot be imported"):
+        all_rules((str(file),))
+
+
 TWO_SIDES = f"""\
 from tclint.plugin import GraphRule, SourceRule
 
@@ -266,5 +273,5 @@ def test_a_rule_may_have_a_side_for_each_pass(tmp_path: Path) -> None:
 def test_sides_share_code_and_name(tmp_path: Path, code: str, name: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(TWO_SIDES.format(code=code, name=name))
-    with pytest.raises(UsageError, match="both claim"):
+    with pytest.raises(UsageError, match=r"mine\.Traced and \S+mine\.Read both claim"):
         all_rules((str(file),))

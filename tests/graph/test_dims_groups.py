@@ -363,3 +363,76 @@ def test_no_layer_shrinks_because_another_grows() -> None:
     resized = dims.resize({a: 20, c: 16})
     widths = {p.name: p.shape[0] for p in resized.parameters if p.name.endswith("weight")}
     assert widths == {"a.weight": 20, "b.weight": 20, "c.weight": 16, "d.weight": 24}
+
+
+IMAGE_OPS = {
+    "floor pooling": lambda x: torch.nn.functional.max_pool2d(x, 3, 2),
+    "ceil pooling": lambda x: torch.nn.functional.max_pool2d(x, 2, 2, ceil_mode=True),
+    "padded ceil pooling": lambda x: torch.nn.functional.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "sparse ceil pooling": lambda x: torch.nn.functional.avg_pool2d(x, 2, 3, 1, ceil_mode=True),
+    "dilated ceil pooling": lambda x: torch.nn.functional.max_pool2d(x, 3, 3, 1, 2, ceil_mode=True),
+    "dilated strided convolution": lambda x: torch.nn.functional.conv2d(
+        x, torch.zeros(4, 3, 3, 3), stride=2, padding=1, dilation=2
+    ),
+    "every third row": lambda x: x[:, :, ::3],
+    "every third row but the first": lambda x: x[:, :, 1::3],
+    "windows": lambda x: x.unfold(2, 4, 3),
+    "interpolation": lambda x: torch.nn.functional.interpolate(x, scale_factor=(1.5, 1.0)),
+}
+
+
+@pytest.mark.parametrize("operation", IMAGE_OPS)
+def test_image_sizes_follow_as_torch_computes_them(operation: str) -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return IMAGE_OPS[operation](x)
+
+    dims = CoupledDims(trace_callable(Net, torch.zeros(2, 3, 16, 12)))
+    height = dims.group_of_input(0, 0, 2)
+    assert height is not None
+    for rows in range(7, 24):
+        expected = IMAGE_OPS[operation](torch.zeros(2, 3, rows, 12)).shape
+        assert dims.resize({height: rows}).outputs[0].shape == tuple(expected), rows
+
+
+def test_a_width_that_does_not_divide_is_refused() -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both = nn.Linear(8, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            value, gate = self.both(x).chunk(2, -1)
+            return value * gate
+
+    dims = CoupledDims(trace_callable(Gated, torch.zeros(2, 8)))
+    width = dims.group_of_parameter("both.weight", 0)
+    assert width is not None
+    assert dims.resize({width: 18}).outputs[0].shape == (2, 9)
+    with pytest.raises(DimsUnresolved, match="none of which alone makes it 17"):
+        dims.resize({width: 17})
+
+
+def test_an_image_size_whose_half_does_not_divide_is_refused() -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.max_pool2d(x, 2).reshape(2, 3, 2, -1, 6).sum(2)
+
+    dims = CoupledDims(trace_callable(Pooled, torch.zeros(2, 3, 16, 12)))
+    height = dims.group_of_input(0, 0, 2)
+    assert height is not None
+    assert dims.resize({height: 20}).outputs[0].shape == (2, 3, 5, 6)
+    with pytest.raises(DimsUnresolved, match="9 is not divisible by 2"):
+        dims.resize({height: 18})

@@ -234,6 +234,8 @@ def may_log():
         ("may_clip()", "may_log()", 0),
         (f"if args.clip:\n        {UNSCALE}\n        continue", UNSCALE, 0),
         (f"if args.clip:\n        {UNSCALE}\n        return", UNSCALE, 0),
+        (f"if args.clip:\n        if args.log:\n            {UNSCALE}\n            continue", UNSCALE, 0),
+        (f"for hook in hooks:\n        if hook.last:\n            {UNSCALE}\n            break", UNSCALE, 1),
         (f"if args.clip:\n        {UNSCALE}\n        yield batch", UNSCALE, 1),
     ],
 )
@@ -249,6 +251,18 @@ def test_unscaling_twice_is_reported_where_one_run_does_both(first: str, second:
     )
     made = "scaler = torch.amp.GradScaler('cuda')\n" + HELPERS
     assert len(findings(UnscaleMisuse, made, loop)) == found
+
+
+def test_unscaling_twice_in_a_function_without_a_loop_is_reported() -> None:
+    program = (
+        "def step(loss, optimizer, scaler):\n"
+        "    scaler.scale(loss).backward()\n"
+        f"    with watch:\n        {UNSCALE}\n"
+        f"    with torch.no_grad():\n        {UNSCALE}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert [finding.location.line for finding in findings(UnscaleMisuse, program)] == [7]
 
 
 def test_a_loss_that_a_function_scales_is_scaled() -> None:
@@ -290,3 +304,134 @@ def test_clipping_is_followed_into_another_file(tmp_path: Path, body: str, found
         "    scaler.update()\n"
     )
     assert len(lint([str(train)], [ClipBeforeUnscale()], Settings()).findings) == found
+
+
+SCALED_STEP = "scaler.scale(loss).backward()\n{indent}scaler.step(optimizer)\n{indent}scaler.update()"
+PLAIN_STEP = "loss.backward()\n{indent}optimizer.step()"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "test", "scaled", "plain", "found"),
+    [
+        ("True", "args.fp16", SCALED_STEP, PLAIN_STEP, 0),
+        ("True", "device.type == 'cuda'", SCALED_STEP, PLAIN_STEP, 0),
+        # What is float16 in both branches needs the scaler in both.
+        ("True", "args.adversarial", SCALED_STEP, PLAIN_STEP, 1),
+        ("args.amp", "args.adversarial", SCALED_STEP, PLAIN_STEP, 0),
+        ("True", "args.adversarial", SCALED_STEP, "loss.backward()", 0),
+        ("True", "args.adversarial", "engine.keep(scaler)", PLAIN_STEP, 0),
+    ],
+)
+def test_the_branch_without_a_scaler_is_reported_only_if_it_is_float16_too(
+    enabled: str, test: str, scaled: str, plain: str, found: int
+) -> None:
+    loop = (
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        f"    with torch.autocast('cuda', enabled={enabled}):\n"
+        "        loss = model(batch)\n"
+        f"    if {test}:\n"
+        f"        {scaled.format(indent=' ' * 8)}\n"
+        "    else:\n"
+        f"        {plain.format(indent=' ' * 8)}\n"
+    )
+    assert len(findings(Fp16AutocastNoScaler, loop)) == found
+
+
+def test_a_plain_step_beside_a_scaled_one_is_reported() -> None:
+    loop = (
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        "    with torch.autocast('cuda'):\n"
+        "        loss, critic = model(batch)\n"
+        f"    {SCALED_STEP.format(indent=' ' * 4)}\n"
+        "    critic.backward()\n"
+        "    optimizer_of_critic.step()\n"
+    )
+    assert [finding.evidence["loss"] for finding in findings(Fp16AutocastNoScaler, loop)] == ["critic"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "found"), [("", 1), ("    scaler = torch.amp.GradScaler(enabled=False)", 0)]
+)
+def test_a_function_that_makes_its_own_scaler_uses_that_one(inner: str, found: int) -> None:
+    body = "\n".join(f"    {line}" for line in UNSCALED_TWICE.format(name="scaler").splitlines())
+    parameter = "" if inner else ", scaler"
+    program = (
+        f"def epoch(loader, optimizer{parameter}):\n{inner}\n{body}\n"
+        "def train(loader, optimizer):\n"
+        "    scaler = torch.amp.GradScaler('cuda')\n"
+        f"    epoch(loader, optimizer{parameter})\n"
+    )
+    assert len(findings(UnscaleMisuse, program)) == found
+
+
+@pytest.mark.parametrize(
+    ("second", "is_scaled"),
+    [
+        ("scaler.scale(second).backward()", True),
+        ("torch.autograd.backward(scaler.scale(second))", True),
+        ("loss = scaler.scale(second)\n    loss.backward()", True),
+        ("loss = scaler.scale(second)\n    loss += penalty\n    loss.backward()", True),
+        ("loss = second\n    loss += scaler.scale(penalty)\n    loss.backward()", True),
+        ("loss = scaler.scale(second)\n    loss = second\n    loss.backward()", False),
+        ("loss = second\n    if args.amp:\n        loss = scaler.scale(second)\n    loss.backward()", True),
+        ("scaler.scale(second).sum().backward()", True),
+        ("sum([scaler.scale(second), penalty]).backward()", True),
+        ("torch.stack([scaler.scale(second), penalty]).mean().backward()", True),
+        ("weigh(scaler.scale(second)).backward()", False),
+        ("run_backward(scaler.scale(second))", True),
+        ("run_backward(loss=scaler.scale(second))", True),
+        ("run_backward(scaler.scale(second), 1, 2)", True),
+        ("run_backward(second, scaler.scale(second))", False),
+        ("second.backward()", False),
+    ],
+)
+def test_which_backward_passes_are_scaled(second: str, is_scaled: bool) -> None:
+    program = (
+        "def run_backward(loss, *rest):\n"
+        "    loss.backward()\n"
+        "def step(first, second, penalty, optimizer, scaler):\n"
+        "    scaler.scale(first).backward()\n"
+        "    scaler.unscale_(optimizer)\n"
+        f"    {second}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert len(findings(UnscaleMisuse, program)) == is_scaled
+
+
+@pytest.mark.parametrize(
+    ("edit", "found"),
+    [
+        ("p.grad.clamp_(-1, 1)", 1),
+        ("p.grad.data.clamp_(-1, 1)", 1),
+        ("p.grad = p.grad.clamp(-1, 1)", 1),
+        ("p.grad = p.grad.to(torch.float32)", 0),
+        ("p.grad.add_(torch.randn_like(p))", 1),
+        ("p.grad.add_(other.grad)", 0),
+        ("p.grad.copy_(torch.randn_like(p))", 0),
+        ("p.grad += args.weight_decay * p.data", 1),
+        ("p.grad += other.grad", 0),
+        ("p.grad *= 0.5", 0),
+        ("p.grad = p.grad / 2", 0),
+        # What divides gradients by hand may be what unscales them.
+        ("p.grad /= scale\n        p.grad.clamp_(-1, 1)", 0),
+        ("p.grad.div_(scale)\n        p.grad.clamp_(-1, 1)", 0),
+        ("p.grad = p.grad / scale\n        p.grad.clamp_(-1, 1)", 0),
+        ("p.grad = p.grad.float()\n        p.grad.clamp_(-1, 1)", 1),
+        ("p.grad = p.grad + offset\n        p.grad.clamp_(-1, 1)", 1),
+        ("p.grad = 2 * gradient\n        p.grad.clamp_(-1, 1)", 1),
+    ],
+)
+def test_which_changes_of_gradients_depend_on_their_scale(edit: str, found: int) -> None:
+    loop = (
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "for batch in loader:\n"
+        "    scaler.scale(model(batch)).backward()\n"
+        "    for p in model.parameters():\n"
+        f"        {edit}\n"
+        "    scaler.step(optimizer)\n"
+        "    scaler.update()\n"
+    )
+    assert len(findings(ClipBeforeUnscale, loop)) == found
