@@ -27,8 +27,8 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, Rule, apply_rule
-from tclint.edits.texts import apply_edits
 from tclint.edits.registry import with_fixes
+from tclint.edits.texts import apply_edits
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.source_pass import lint_text
 from tclint.source.source_rule import SourceRule
