@@ -75,14 +75,14 @@ class ApexAmp(SourceRule):
                 if qualified and all(
                     name.startswith(_APEX) and not name.startswith(_WITHOUT_SUCCESSOR) for name in qualified
                 ):
-                    uses.append((event.call.site, qualified[0]))
+                    uses.append((event.call.node_id, qualified[0]))
         if not uses:
             return
         uses.sort()
-        site, first = uses[0]
+        node_id, first = uses[0]
         used = sorted({name for _, name in uses})
         yield self.finding(
-            context.location(site),
+            context.location(node_id),
             f"{first} is superseded: torch.amp does mixed precision since torch 1.6; apex.amp is no longer "
             "developed.",
             related=tuple(context.related(place, name) for place, name in uses[:8]),

@@ -60,7 +60,7 @@ class AutocastDeviceMismatch(SourceRule):
                 if isinstance(event, CallEvent) and _is_generic(context, function, event.call):
                     problem = self._argument(context, function, event.call)
                     if problem is not None:
-                        yield self._report(context, function, event.call.site, *problem)
+                        yield self._report(context, function, event.call.node_id, *problem)
             for region in context.amp.autocasts.regions(function):
                 if (
                     region.autocast.devices != ("cpu",)
@@ -73,9 +73,9 @@ class AutocastDeviceMismatch(SourceRule):
                     yield self._report(
                         context,
                         function,
-                        region.autocast.site,
+                        region.autocast.node_id,
                         "is for the CPU, but the code in it runs on a GPU "
-                        f"(`{context.excerpt(moved.site, 40)}`): it stays in float32 there",
+                        f"(`{context.excerpt(moved.node_id, 40)}`): it stays in float32 there",
                         "warning",
                     )
 
@@ -122,16 +122,16 @@ class AutocastDeviceMismatch(SourceRule):
         return None
 
     def _report(
-        self, context: SourceContext, function: Function, site: int, problem: str, level: str
+        self, context: SourceContext, function: Function, node_id: int, problem: str, level: str
     ) -> Finding:
         return self.finding(
-            context.location(site),
-            f"`{context.excerpt(site, 60)}` {problem}.",
-            related=(context.related(site, "autocast"),),
-            evidence={"call": context.excerpt(site), "function": function.qualified_name},
+            context.location(node_id),
+            f"`{context.excerpt(node_id, 60)}` {problem}.",
+            related=(context.related(node_id, "autocast"),),
+            evidence={"call": context.excerpt(node_id), "function": function.qualified_name},
             fix=Fix('Pass the device\'s type as a string: "cuda", or `device.type`.'),
             level="error" if level == "error" else "warning",
-            identity=f"{function.qualified_name}:{context.excerpt(site)}",
+            identity=f"{function.qualified_name}:{context.excerpt(node_id)}",
         )
 
 

@@ -62,12 +62,12 @@ class AutocastFp32Dtype(SourceRule):
                     if autocast.dtype not in ("float32", "float64") or autocast.enabled is False:
                         continue
                     yield self.finding(
-                        context.location(event.call.site),
+                        context.location(event.call.node_id),
                         f"Autocast to {autocast.dtype} is not supported: torch warns and leaves it off.",
-                        related=(context.related(event.call.site, "autocast"),),
-                        evidence={"autocast": context.excerpt(event.call.site), "dtype": autocast.dtype},
+                        related=(context.related(event.call.node_id, "autocast"),),
+                        evidence={"autocast": context.excerpt(event.call.node_id), "dtype": autocast.dtype},
                         fix=Fix("Write enabled=False where float32 is meant, else float16 or bfloat16."),
-                        identity=f"{function.qualified_name}:{context.excerpt(event.call.site)}",
+                        identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                     )
                     break
 

@@ -79,19 +79,19 @@ class BackwardUnderAutocast(SourceRule):
                     region = _called_under(context, function, tests, _CALLS_FOLLOWED)
                 if region is None:
                     continue
-                start = context.location(region.site)
+                start = context.location(region.node_id)
                 what = render(event.call.function)
                 how = "decorator" if region.block == 0 else "region"
                 when = "" if region.autocast.enabled else ", where it is enabled"
                 yield self.finding(
-                    context.location(event.call.site),
+                    context.location(event.call.node_id),
                     f"`{what}()` runs inside the autocast {how} of line {start.line}{when}; leave the region "
                     "before going backward.",
-                    related=(context.related(region.site, f"the autocast {how} begins here"),),
+                    related=(context.related(region.node_id, f"the autocast {how} begins here"),),
                     evidence={
-                        "call": context.excerpt(event.call.site),
+                        "call": context.excerpt(event.call.node_id),
                         "function": function.qualified_name,
-                        "autocast": context.excerpt(region.autocast.site),
+                        "autocast": context.excerpt(region.autocast.node_id),
                         "autocast_line": start.line,
                         "enabled": {True: "always", None: "decided at run time"}[
                             region.autocast.enabled or None

@@ -78,7 +78,7 @@ class BceUnderAutocast(SourceRule):
                 if region is None or not region.on_cuda or _off_by_default(context, region):
                     continue
                 for where, function_of_call, call in self._raising(context, function, event.call, 3):
-                    place = call.site if where is context else -event.call.site
+                    place = call.node_id if where is context else -event.call.node_id
                     if place not in seen:
                         seen.add(place)
                         yield self._report(context, where, function_of_call, call, region, event.call)
@@ -127,24 +127,24 @@ class BceUnderAutocast(SourceRule):
         region: Region,
         inside: Call,
     ) -> Finding:
-        line = context.location(region.site).line
-        through = "" if inside.site == call.site else f" through `{render(inside.function)}(...)`"
+        line = context.location(region.node_id).line
+        through = "" if inside.node_id == call.node_id else f" through `{render(inside.function)}(...)`"
         when = "" if region.autocast.enabled else ", where it is enabled"
-        related = [context.related(region.site, "autocast is on from here")]
+        related = [context.related(region.node_id, "autocast is on from here")]
         if where is not context:
             related.append(
-                where.related(call.site, f"`{where.excerpt(call.site)}` in {function.qualified_name}")
+                where.related(call.node_id, f"`{where.excerpt(call.node_id)}` in {function.qualified_name}")
             )
         return self.finding(
             # What another file does is reported where this one calls it.
-            context.location(call.site if where is context else inside.site),
+            context.location(call.node_id if where is context else inside.node_id),
             f"`{render(call.function)}` runs under the autocast of line {line}{through}{when}: on CUDA it "
             "raises RuntimeError (unsafe to autocast).",
             related=tuple(related),
             evidence={
-                "call": where.excerpt(call.site),
+                "call": where.excerpt(call.node_id),
                 "function": function.qualified_name,
-                "autocast": context.excerpt(region.autocast.site),
+                "autocast": context.excerpt(region.autocast.node_id),
                 "autocast_line": line,
                 "enabled": "always" if region.autocast.enabled else "decided at run time",
             },
@@ -152,7 +152,7 @@ class BceUnderAutocast(SourceRule):
                 "Use binary_cross_entropy_with_logits (or BCEWithLogitsLoss) on the logits and drop the "
                 'sigmoid; or compute the loss in float32 under `torch.autocast("cuda", enabled=False)`.'
             ),
-            identity=f"{function.qualified_name}:{where.excerpt(call.site)}",
+            identity=f"{function.qualified_name}:{where.excerpt(call.node_id)}",
         )
 
 

@@ -70,23 +70,23 @@ class Bf16OnPreAmpere(SourceRule):
             for region in context.amp.autocasts.regions(function):
                 autocast = region.autocast
                 if autocast.dtype == "bfloat16" and autocast.enabled is not False and region.on_cuda:
-                    uses.setdefault(autocast.site, "autocast")
+                    uses.setdefault(autocast.node_id, "autocast")
         for cast in context.casts.model_casts:
             if cast.dtype == "bfloat16":
-                uses.setdefault(cast.site, "cast")
-        for site, kind in sorted(uses.items()):
+                uses.setdefault(cast.node_id, "cast")
+        for node_id, kind in sorted(uses.items()):
             what = "bfloat16 autocast" if kind == "autocast" else "a bfloat16 model"
             yield self.finding(
-                context.location(site),
+                context.location(node_id),
                 f"{what[0].upper()}{what[1:]} does not use the Tensor Cores of {listed}: they compute in "
                 "float16 only (bfloat16 needs compute capability 8.0).",
-                related=(context.related(site, what),),
-                evidence={"use": context.excerpt(site), "gpus": list(gpus), "dtype": "bfloat16"},
+                related=(context.related(node_id, what),),
+                evidence={"use": context.excerpt(node_id), "gpus": list(gpus), "dtype": "bfloat16"},
                 fix=Fix(
                     "Use float16 with torch.amp.GradScaler on these GPUs; choose the dtype by "
                     "`torch.cuda.is_bf16_supported(including_emulation=False)`."
                 ),
-                identity=context.excerpt(site),
+                identity=context.excerpt(node_id),
             )
 
 

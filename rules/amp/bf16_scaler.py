@@ -90,19 +90,19 @@ class ScalerWithBf16(SourceRule):
                 conditions = conditions_of(flow.function, scaled.block)
                 if any(_by_dtype(context, flow.function, condition.text) for condition in conditions):
                     continue
-                line = context.location(region.site).line
+                line = context.location(region.node_id).line
                 yield self.finding(
-                    context.location(scaled.call.site),
+                    context.location(scaled.call.node_id),
                     f"`{render(scaled.loss)}` comes from the bfloat16 autocast of line {line}; bfloat16 has "
                     f"float32's range and needs no loss scaling, `{name}` only costs time.",
                     related=(
-                        context.related(region.site, "bfloat16 autocast"),
-                        context.related(made[0].site, "the scaler is made here"),
+                        context.related(region.node_id, "bfloat16 autocast"),
+                        context.related(made[0].node_id, "the scaler is made here"),
                     ),
                     evidence={
                         "loss": render(scaled.loss),
-                        "autocast": context.excerpt(region.autocast.site),
-                        "scaler": context.excerpt(made[0].site),
+                        "autocast": context.excerpt(region.autocast.node_id),
+                        "scaler": context.excerpt(made[0].node_id),
                         "enabled": "always" if made[0].enabled else "decided at run time",
                     },
                     fix=Fix(

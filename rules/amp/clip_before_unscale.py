@@ -74,9 +74,9 @@ class ClipBeforeUnscale(SourceRule):
         for view in context.scaling.views:
             for clip in view.of("clip", "cut"):
                 step = self._step_of(context, view, clip)
-                if step is None or clip.site in seen:
+                if step is None or clip.node_id in seen:
                     continue
-                seen.add(clip.site)
+                seen.add(clip.node_id)
                 backward = next(iter(view.before(clip, "scaled_backward")), None)
                 yield self._report(context, view, clip, step, backward)
 
@@ -114,19 +114,19 @@ class ClipBeforeUnscale(SourceRule):
     def _report(self, context: SourceContext, view: View, clip: Op, step: Op, backward: Op | None) -> Finding:
         since = ""
         what = "changed" if clip.kind == "cut" else "clipped"
-        related = [context.related(step.site, f"`{step.scaler}` unscales only here")]
+        related = [context.related(step.node_id, f"`{step.scaler}` unscales only here")]
         if backward is not None:
-            since = f" since line {context.location(backward.site).line}"
-            related.insert(0, context.related(backward.site, "gradients are scaled from here on"))
+            since = f" since line {context.location(backward.node_id).line}"
+            related.insert(0, context.related(backward.node_id, "gradients are scaled from here on"))
         return self.finding(
-            context.location(clip.site),
+            context.location(clip.node_id),
             f"Gradients are {what} here while multiplied by the loss scale{since}: no "
             f"`{step.scaler}.unscale_({step.optimizer})` comes before; the limit then holds for the scaled "
             "gradients, which are up to 65536 times larger or more.",
             related=tuple(related),
             evidence=scaler_evidence(context, view, clip=clip, step=step, backward=backward),
             fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before clipping."),
-            identity=f"{view.function.qualified_name}:{context.excerpt(clip.site)}",
+            identity=f"{view.function.qualified_name}:{context.excerpt(clip.node_id)}",
         )
 
 

@@ -64,7 +64,7 @@ class CompileBackwardAutocast(SourceRule):
                 if not isinstance(event, Assignment) or not isinstance(event.value, Call):
                     continue
                 if "torch.compile" in context.resolver.called(function, event.value):
-                    compiled.update((target, event.value.site) for target in event.targets)
+                    compiled.update((target, event.value.node_id) for target in event.targets)
         for flow in context.flows:
             for backward in (*flow.scaled, *flow.backwards):
                 regions = sorted(backward.origin.regions)[:1] if backward.origin.regions else []
@@ -79,8 +79,8 @@ class CompileBackwardAutocast(SourceRule):
                     f"`{inside}` is compiled and runs under autocast, its backward pass outside: compiled "
                     "code runs the backward pass under the forward's autocast all the same.",
                     related=(
-                        context.related(region.site, "autocast"),
-                        context.related(backward.call.site, "backward outside"),
+                        context.related(region.node_id, "autocast"),
+                        context.related(backward.call.node_id, "backward outside"),
                     ),
                     evidence={"model": inside, "compile": context.excerpt(compiled[inside])},
                     fix=Fix('Set `torch._functorch.config.backward_pass_autocast = "off"` before compiling.'),

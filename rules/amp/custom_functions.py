@@ -79,10 +79,10 @@ class CustomFunctionNoCustomFwd(SourceRule):
                 continue
             call, line = used
             yield self.finding(
-                context.location(owner.site),
+                context.location(owner.node_id),
                 f"`{owner.name}.forward` calls `{render(foreign.function)}` and runs under the autocast of "
                 f"line {line} without custom_fwd: its inputs may be float16.",
-                related=(context.related(call.site, "it runs under autocast here"),),
+                related=(context.related(call.node_id, "it runs under autocast here"),),
                 evidence={"function": owner.qualified_name, "calls": render(foreign.function)},
                 fix=Fix(
                     "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=...) and "
@@ -113,7 +113,7 @@ class CustomFunctionNoCustomFwd(SourceRule):
                 ):
                     region = context.amp.autocasts.effective(function, event.block)
                     if region is not None:
-                        return event.call, context.location(region.site).line
+                        return event.call, context.location(region.node_id).line
         return None
 
 

@@ -87,41 +87,41 @@ class DeprecatedCudaAmp(SourceRule):
         for function in context.tables.functions:
             chosen = set(_chosen_by_version(function))
             uses = list(_uses(context, function))
-            for name, site, block in uses:
-                if site in chosen:
+            for name, node_id, block in uses:
+                if node_id in chosen:
                     continue
-                old = self._deprecated(context, function, name, block, site)
+                old = self._deprecated(context, function, name, block, node_id)
                 if old is not None and not _else_new(context, function, old, block, uses):
-                    found.setdefault(site, (name, old, function))
+                    found.setdefault(node_id, (name, old, function))
         if not found or not context.torch_may_be((2, 4)):
             return
         replacements = context.names.deprecated_amp
-        for site, (name, old, function) in sorted(found.items()):
+        for node_id, (name, old, function) in sorted(found.items()):
             new = replacements[old]
             meaning = "" if name == old else f" ({old})"
             imported = self._import_site(context, function, name)
             where = (
                 context.related(imported, "imported here")
                 if imported is not None
-                else context.related(site, f"{old} of torch")
+                else context.related(node_id, f"{old} of torch")
             )
             yield self.finding(
-                context.location(site),
+                context.location(node_id),
                 f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new}`.",
                 related=(where,),
                 evidence={"name": old, "replacement": new, "written": name},
                 fix=Fix(f"Write `{new}`, imported from torch.amp."),
-                identity=f"{function.qualified_name}:{context.excerpt(site)}",
+                identity=f"{function.qualified_name}:{context.excerpt(node_id)}",
             )
 
     def _deprecated(
-        self, context: SourceContext, function: Function, name: str, block: int, site: int
+        self, context: SourceContext, function: Function, name: str, block: int, node_id: int
     ) -> str | None:
         known = context.names.deprecated_amp
         qualified = context.resolver.qualified(function, name)
         if not qualified or not all(candidate in known for candidate in qualified):
             return None
-        if self._guarded(function, block) or self._after_return(function, block, site):
+        if self._guarded(function, block) or self._after_return(function, block, node_id):
             return None
         for scope in context.resolver.scopes(function):
             for item in scope.imports:
@@ -138,18 +138,19 @@ class DeprecatedCudaAmp(SourceRule):
             _VERSION_TEST.search(condition.text.lower()) for condition in conditions_of(function, block)
         )
 
-    def _after_return(self, function: Function, block: int, site: int) -> bool:
+    def _after_return(self, function: Function, block: int, node_id: int) -> bool:
         """`if hasattr(torch.amp, "GradScaler"): return ...` stands before: what is left is the old torch."""
         return any(
-            _VERSION_TEST.search(condition.text.lower()) for condition in guards_before(function, block, site)
+            _VERSION_TEST.search(condition.text.lower())
+            for condition in guards_before(function, block, node_id)
         )
 
     def _import_site(self, context: SourceContext, function: Function, name: str) -> int | None:
         root = name.partition(".")[0]
         for scope in context.resolver.scopes(function):
             for item in scope.imports:
-                if item.name == root and item.site >= 0:
-                    return item.site
+                if item.name == root and item.node_id >= 0:
+                    return item.node_id
         return None
 
 
@@ -157,23 +158,23 @@ RULES: tuple[type[Rule], ...] = (DeprecatedCudaAmp,)
 
 
 def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int, int]]:
-    """(name, site, block) of names that are called, handed to a call, assigned or used as a decorator."""
+    """(name, node id, block) of names that are called, handed to a call, assigned or used as a decorator."""
     for event in function.events:
         if isinstance(event, CallEvent):
-            yield from _named(event.call.function, event.call.site, event.block)
+            yield from _named(event.call.function, event.call.node_id, event.block)
             for argument in event.call.arguments:
-                yield from _named(argument.value, event.call.site, event.block)
+                yield from _named(argument.value, event.call.node_id, event.block)
         elif isinstance(event, Assignment):
             kinds = {function.blocks[index].kind for index in function.enclosing(event.block)}
             if "try" not in kinds:  # `try: autocast = torch.cuda.amp.autocast` has another in its except
                 for value in _chosen_values(context, function, event.value):
-                    yield from _named(value, event.site, event.block)
+                    yield from _named(value, event.node_id, event.block)
     if function.kind in ("module", "class", "function"):
         for child in context.tables.functions:
             if child.parent == function.index:
                 for decorator in child.decorators:
                     if isinstance(decorator, Name):
-                        yield decorator.dotted, child.site, 0
+                        yield decorator.dotted, child.node_id, 0
 
 
 def _chosen_values(context: SourceContext, function: Function, value: Expression) -> tuple[Expression, ...]:
@@ -221,10 +222,10 @@ def _else_new(
     return False
 
 
-def _named(expression: Expression, site: int, block: int) -> Iterator[tuple[str, int, int]]:
+def _named(expression: Expression, node_id: int, block: int) -> Iterator[tuple[str, int, int]]:
     name = dotted(expression)
     if name:
-        yield name, site, block
+        yield name, node_id, block
 
 
 def _about_version(condition: Expression) -> bool:
@@ -243,7 +244,7 @@ def _chosen_by_version(function: Function) -> Iterator[int]:
     while waiting:
         expression, chosen = waiting.pop()
         if isinstance(expression, Call) and chosen:
-            yield expression.site
+            yield expression.node_id
         if isinstance(expression, Choice) and _about_version(expression.condition):
             chosen = True
         waiting.extend((part, chosen) for part in parts_of(expression))

@@ -73,14 +73,14 @@ class Fp32IslandMissingFloat(SourceRule):
                     continue
                 call, name = found
                 yield self.finding(
-                    context.location(call.site),
+                    context.location(call.node_id),
                     f"`{name}` comes from {outer.autocast.dtype} autocast and goes into "
                     f"`{render(call.function)}` where autocast is off: it is still {outer.autocast.dtype}.",
                     related=(
-                        context.related(outer.site, "autocast is on from here"),
-                        context.related(region.site, "and off from here"),
+                        context.related(outer.node_id, "autocast is on from here"),
+                        context.related(region.node_id, "and off from here"),
                     ),
-                    evidence={"tensor": name, "call": context.excerpt(call.site)},
+                    evidence={"tensor": name, "call": context.excerpt(call.node_id)},
                     fix=Fix(f"Pass `{name}.float()`."),
                     identity=f"{function.qualified_name}:{name}",
                 )

@@ -93,14 +93,14 @@ class HalfModelWithAutocast(SourceRule):
         # Where the casting function itself trains, only what it does after the cast counts.
         same = [item for item in used if item[1].places[0].function == cast.function]
         for _, op in same or used:
-            if not same or op.places[0].site > cast.site:
+            if not same or op.places[0].node_id > cast.node_id:
                 what = "step" if op.kind == "scaler_step" else "unscale_"
                 return self.finding(
                     context.location(cast.written),
                     f"`{cast.name}` is float16 from here on; `{op.scaler}.{what}({op.optimizer})` raises "
                     "ValueError (Attempting to unscale FP16 gradients) on float16 parameters.",
                     related=(
-                        context.related(op.site, "the scaler unscales here"),
+                        context.related(op.node_id, "the scaler unscales here"),
                         context.related(optimizer, "the optimizer of the float16 parameters"),
                     ),
                     evidence={
@@ -124,21 +124,21 @@ class HalfModelWithAutocast(SourceRule):
             for event, called, region in _calls_under_autocast(context, function):
                 if called.rpartition(".")[2] != last or region.autocast.dtype == "float32":
                     continue
-                if function.index == cast.function and event.call.site < cast.site:
+                if function.index == cast.function and event.call.node_id < cast.node_id:
                     continue
-                line = context.location(region.site).line
+                line = context.location(region.node_id).line
                 return self.finding(
                     context.location(cast.written),
                     f"`{cast.name}` is cast to {cast.dtype} as a whole and runs under the autocast of line "
                     f"{line}, which wants float32 weights: the optimizer then updates {cast.dtype} weights.",
                     related=(
-                        context.related(region.site, "autocast is on from here"),
+                        context.related(region.node_id, "autocast is on from here"),
                         context.related(optimizer, f"the optimizer of the {cast.dtype} parameters"),
                     ),
                     evidence={
                         "model": cast.name,
                         "cast": context.excerpt(cast.written),
-                        "autocast": context.excerpt(region.autocast.site),
+                        "autocast": context.excerpt(region.autocast.node_id),
                         "optimizer": context.excerpt(optimizer),
                     },
                     fix=Fix("Leave the model in float32; autocast casts what gains from it."),
@@ -162,15 +162,15 @@ class HalfModelWithAutocast(SourceRule):
                     continue
                 inputs = (half_input(function, argument.value, event) for argument in event.call.arguments)
                 for given in [found for found in inputs if found is not None][:1]:
-                    line = context.location(region.site).line
+                    line = context.location(region.node_id).line
                     yield self.finding(
-                        context.location(given.site),
+                        context.location(given.node_id),
                         f"`{render(given)}` casts the input of `{name}` under the autocast of line {line}, "
                         "which casts by itself what gains from it; ops that want float32 get rounded values.",
-                        related=(context.related(region.site, "autocast is on from here"),),
+                        related=(context.related(region.node_id, "autocast is on from here"),),
                         evidence={
                             "input": render(given),
-                            "autocast": context.excerpt(region.autocast.site),
+                            "autocast": context.excerpt(region.autocast.node_id),
                             "function": function.qualified_name,
                         },
                         fix=Fix("Pass the input in float32."),

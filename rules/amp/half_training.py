@@ -90,7 +90,7 @@ class HalfTrainNoScaler(SourceRule):
                 continue
             same = [op for _, op in backwards if op.places[0].function == cast.function]
             # Where its own call stands counts: the call may be followed into a helper further up.
-            if same and all(op.places[0].site < cast.site for op in same):
+            if same and all(op.places[0].node_id < cast.node_id for op in same):
                 continue
             backward = same[-1] if same else backwards[0][1]
             yield self.finding(
@@ -100,7 +100,7 @@ class HalfTrainNoScaler(SourceRule):
                 "zero, small updates are lost.",
                 related=(
                     context.related(optimizer, "the optimizer of the float16 parameters"),
-                    context.related(backward.site, "the loss goes backward unscaled"),
+                    context.related(backward.node_id, "the loss goes backward unscaled"),
                 ),
                 evidence={
                     "model": cast.name,

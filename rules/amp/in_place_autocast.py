@@ -74,13 +74,14 @@ class InPlaceUnderAutocast(SourceRule):
                     continue
                 what = "out=" if by_out else "in-place"
                 yield self.finding(
-                    context.location(event.call.site),
-                    f"Autocast does not touch {what} ops: `{context.excerpt(event.call.site, 60)}` runs in "
+                    context.location(event.call.node_id),
+                    f"Autocast does not touch {what} ops: `{context.excerpt(event.call.node_id, 60)}` "
+                    "runs in "
                     "the dtype of its tensors.",
-                    related=(context.related(region.site, "autocast is on from here"),),
-                    evidence={"call": context.excerpt(event.call.site), "kind": what},
+                    related=(context.related(region.node_id, "autocast is on from here"),),
+                    evidence={"call": context.excerpt(event.call.node_id), "kind": what},
                     fix=Fix("Use the op that returns a new tensor."),
-                    identity=f"{function.qualified_name}:{context.excerpt(event.call.site)}",
+                    identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                 )
 
 

@@ -77,10 +77,14 @@ class LossScaleConfig(SourceRule):
                 if isinstance(value, bool) or not isinstance(value, int | float) or not wrong(value):
                     continue
                 yield self.finding(
-                    context.location(made.site),
+                    context.location(made.node_id),
                     f"{parameter}={value:g} {why}.",
-                    related=(context.related(made.site, f"{parameter} is {value:g}"),),
-                    evidence={"parameter": parameter, "value": value, "scaler": context.excerpt(made.site)},
+                    related=(context.related(made.node_id, f"{parameter} is {value:g}"),),
+                    evidence={
+                        "parameter": parameter,
+                        "value": value,
+                        "scaler": context.excerpt(made.node_id),
+                    },
                     fix=Fix(f"Leave {parameter} at its default."),
                     level="error" if raises else None,
                     identity=f"{function.qualified_name}:{parameter}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
-from tclint.source.names.conditions import apart
+from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Argument, CallEvent, dotted, method_of, render
 from tclint.source.training.across_files import flows_across_files
@@ -101,8 +101,8 @@ class Fp16AutocastNoScaler(SourceRule):
                 (backward, region)
                 for backward in flow.backwards
                 if (region := _float16_origin(backward)) is not None
-                and not _handled_apart(context, flow, backward)
-                and not context.scaling.is_near(backward.call.site, region.autocast.enabled is True)
+                and not _handled_exclusively(context, flow, backward)
+                and not context.scaling.is_near(backward.call.node_id, region.autocast.enabled is True)
             ]
             if lossy and not self._optimizer_scales(context, flow):
                 yield self._report(context, flow, lossy)
@@ -119,7 +119,7 @@ class Fp16AutocastNoScaler(SourceRule):
     def _report(self, context: SourceContext, flow: Flow, lossy: list[tuple[Backward, Region]]) -> Finding:
         backward, region = lossy[0]
         autocast = region.autocast
-        start = context.location(region.site)
+        start = context.location(region.node_id)
         where = f"on line {start.line}"
         if region.elsewhere:
             path, _, line = region.elsewhere.rpartition(":")
@@ -128,18 +128,18 @@ class Fp16AutocastNoScaler(SourceRule):
         why = "dtype=float16" if autocast.dtype_given else "its default dtype on CUDA is float16"
         when = "" if autocast.enabled else " (where it is enabled)"
         others = tuple(
-            context.related(other.call.site, f"`{render(other.loss)}` is not scaled here either")
+            context.related(other.call.node_id, f"`{render(other.loss)}` is not scaled here either")
             for other, _ in lossy[1:]
         )
         return self.finding(
-            context.location(backward.call.site),
+            context.location(backward.call.node_id),
             f"`{loss}` comes from float16 autocast {where}{when} and goes backward unscaled: "
             "gradients below 2^-24 become zero.",
-            related=(context.related(region.site, f"float16 autocast: {why}"), *others),
+            related=(context.related(region.node_id, f"float16 autocast: {why}"), *others),
             evidence={
                 "loss": loss,
                 "function": flow.function.qualified_name,
-                "autocast": context.excerpt(autocast.site),
+                "autocast": context.excerpt(autocast.node_id),
                 "autocast_line": start.line,
                 "dtype": "float16",
                 "dtype_from": "argument" if autocast.dtype_given else "default",
@@ -180,10 +180,10 @@ def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
     return backward.call.arguments[1:] if is_function else backward.call.arguments
 
 
-def _handled_apart(context: SourceContext, flow: Flow, backward: Backward) -> bool:
+def _handled_exclusively(context: SourceContext, flow: Flow, backward: Backward) -> bool:
     """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
     for event in flow.function.events:
-        if isinstance(event, CallEvent) and apart(flow.function, event.block, backward.block):
+        if isinstance(event, CallEvent) and mutually_exclusive(flow.function, event.block, backward.block):
             receiver, method = method_of(event.call)
             if (
                 method == "scale"

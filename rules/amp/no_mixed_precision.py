@@ -86,10 +86,10 @@ class NoMixedPrecision(SourceRule):
                 steps = view.after(backward, "step")
                 if steps and view.loops(backward):
                     yield self.finding(
-                        context.location(backward.site),
+                        context.location(backward.node_id),
                         "This loop trains in float32 on a GPU: nothing here uses mixed precision.",
-                        related=(context.related(steps[0].site, "the optimizer's step"),),
-                        evidence={"backward": context.excerpt(backward.site), "autocast": None},
+                        related=(context.related(steps[0].node_id, "the optimizer's step"),),
+                        evidence={"backward": context.excerpt(backward.node_id), "autocast": None},
                         fix=Fix(
                             "Compute the loss under torch.autocast and scale it with torch.amp.GradScaler; "
                             "lint the model itself to see what it gains."

@@ -63,7 +63,7 @@ class ScaledGradientInspection(SourceRule):
             for read in view.of("read"):
                 step = next(iter(view.after(read, "scaler_step")), None)
                 backward = next(iter(view.before(read, "scaled_backward")), None)
-                if step is None or backward is None or read.site in seen:
+                if step is None or backward is None or read.node_id in seen:
                     continue
                 if context.scaling.is_off(view, step) or view.decided_by_precision(read, step):
                     continue
@@ -73,22 +73,23 @@ class ScaledGradientInspection(SourceRule):
                     backward, read, "unscale", "scaler_step", "update"
                 ):
                     continue
-                seen.add(read.site)
+                seen.add(read.node_id)
                 yield self.finding(
-                    context.location(read.site),
-                    f"`{context.excerpt(read.site, 50)}` looks at gradients that are still multiplied by the "
+                    context.location(read.node_id),
+                    f"`{context.excerpt(read.node_id, 50)}` looks at gradients that are still multiplied "
+                    "by the "
                     f"loss scale: `{step.scaler}.unscale_({step.optimizer})` has not run.",
                     related=(
-                        context.related(backward.site, "scaled from here on"),
-                        context.related(step.site, "unscaled only here"),
+                        context.related(backward.node_id, "scaled from here on"),
+                        context.related(step.node_id, "unscaled only here"),
                     ),
                     evidence={
-                        "read": context.excerpt(read.site),
-                        "backward": context.excerpt(backward.site),
-                        "step": context.excerpt(step.site),
+                        "read": context.excerpt(read.node_id),
+                        "backward": context.excerpt(backward.node_id),
+                        "step": context.excerpt(step.node_id),
                     },
                     fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before."),
-                    identity=f"{view.function.qualified_name}:{context.excerpt(read.site)}",
+                    identity=f"{view.function.qualified_name}:{context.excerpt(read.node_id)}",
                 )
                 break
 

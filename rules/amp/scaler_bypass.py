@@ -71,9 +71,9 @@ class StepBypassesScaler(SourceRule):
         for view in context.scaling.views:
             for step in view.of("step"):
                 backward = scaled_by(context, view, step)
-                if backward is None or step.site in seen:
+                if backward is None or step.node_id in seen:
                     continue
-                seen.add(step.site)
+                seen.add(step.node_id)
                 if scales_itself(context, view.function, step.optimizer):
                     continue
                 if belongs_to(context, view.function, backward.scaler, step.optimizer):
@@ -90,21 +90,22 @@ class StepBypassesScaler(SourceRule):
             )
         message = (
             f"`{step.optimizer}.{method}()` applies gradients that `{backward.scaler}` multiplied by the "
-            f"loss scale on line {context.location(backward.site).line}, without unscaling them and without "
+            f"loss scale on line {context.location(backward.node_id).line}, without unscaling them and "
+            "without "
             "skipping steps that overflowed."
         )
         repeated = stepped_before(view, step)
         if repeated is not None:
             message = (
                 f"`{step.optimizer}.{method}()` repeats `{repeated.scaler}.step({step.optimizer})` of line "
-                f"{context.location(repeated.site).line}: the gradients are applied twice, and also where "
+                f"{context.location(repeated.node_id).line}: the gradients are applied twice, and also where "
                 "they overflowed and the scaler skipped the step."
             )
             advice = f"Remove `{step.optimizer}.{method}()`: the scaler's step calls it."
         return self.finding(
-            context.location(step.site),
+            context.location(step.node_id),
             message,
-            related=(context.related(backward.site, "the loss is scaled here"),),
+            related=(context.related(backward.node_id, "the loss is scaled here"),),
             evidence=scaler_evidence(context, view, step=step, backward=backward),
             fix=Fix(advice),
             identity=f"{view.function.qualified_name}:{step.optimizer}",

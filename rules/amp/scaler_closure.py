@@ -55,7 +55,7 @@ class ScalerClosure(SourceRule):
         seen: set[int] = set()
         for view in context.scaling.views:
             for step in view.of("scaler_step"):
-                if step.site in seen or context.scaling.is_off(view, step):
+                if step.node_id in seen or context.scaling.is_off(view, step):
                     continue
                 made, others = context.scaling.origins_of(view, step)
                 if others or (not made and view.function.kind != "module" and "." in step.scaler):
@@ -74,13 +74,17 @@ class ScalerClosure(SourceRule):
                 )
                 if not closures and not lbfgs:
                     continue
-                seen.add(step.site)
+                seen.add(step.node_id)
                 what = "takes no closure" if closures else "cannot step LBFGS, which needs a closure"
                 yield self.finding(
-                    context.location(step.site),
+                    context.location(step.node_id),
                     f"`{step.scaler}.step` {what}: an enabled GradScaler does not support closures.",
-                    related=(context.related(step.site, "the step"),),
-                    evidence={"step": context.excerpt(step.site), "closure": bool(closures), "lbfgs": lbfgs},
+                    related=(context.related(step.node_id, "the step"),),
+                    evidence={
+                        "step": context.excerpt(step.node_id),
+                        "closure": bool(closures),
+                        "lbfgs": lbfgs,
+                    },
                     fix=Fix(
                         "Train such an optimizer without a scaler: in float32 or under bfloat16 autocast."
                     ),

@@ -9,13 +9,13 @@ from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.early_updates import early_updates, per_optimizer
-from tclint.source.training.scaler_lifetimes import remade
+from tclint.source.training.scaler_lifetimes import recreated_in_loop
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.facts.scaling_view import Op, View
     from tclint.source.training.early_updates import EarlyUpdate
-    from tclint.source.training.scaler_lifetimes import Remade
+    from tclint.source.training.scaler_lifetimes import RecreatedInLoop
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -75,48 +75,48 @@ class ScalerLifetime(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[int] = set()
         for view in context.scaling.views:
-            for found in remade(context, view):
-                if found.made.site not in seen:
-                    seen.add(found.made.site)
-                    yield self._remade(context, view, found)
+            for found in recreated_in_loop(context, view):
+                if found.made.node_id not in seen:
+                    seen.add(found.made.node_id)
+                    yield self._recreated_in_loop(context, view, found)
             for early in early_updates(context, view):
-                if early.update.site not in seen:
-                    seen.add(early.update.site)
+                if early.update.node_id not in seen:
+                    seen.add(early.update.node_id)
                     yield self._early(context, view, early)
             for update, step, backward in self._updated_early(view):
-                if update.site not in seen:
-                    seen.add(update.site)
+                if update.node_id not in seen:
+                    seen.add(update.node_id)
                     yield self.finding(
-                        context.location(update.site),
+                        context.location(update.node_id),
                         f"`{update.scaler}.update()` runs between the scaled backward pass and "
                         f"`{step.scaler}.step({step.optimizer})`: the step divides by another scale than the "
                         "one its gradients were multiplied by.",
                         related=(
-                            context.related(backward.site, "the last scaled backward pass"),
-                            context.related(step.site, "the step after the update"),
+                            context.related(backward.node_id, "the last scaled backward pass"),
+                            context.related(step.node_id, "the step after the update"),
                         ),
                         evidence={
-                            "step": context.excerpt(step.site),
-                            "backward": context.excerpt(backward.site),
+                            "step": context.excerpt(step.node_id),
+                            "backward": context.excerpt(backward.node_id),
                         },
                         fix=Fix("Update once per round, after the steps of all optimizers."),
                         identity=f"{view.function.qualified_name}:update:{step.optimizer}",
                     )
 
-    def _remade(self, context: SourceContext, view: View, found: Remade) -> Finding:
-        related = [context.related(found.backward.site, "it scales this backward pass")]
+    def _recreated_in_loop(self, context: SourceContext, view: View, found: RecreatedInLoop) -> Finding:
+        related = [context.related(found.backward.node_id, "it scales this backward pass")]
         where = "in every round of the loop that it scales"
         if found.call is not None:
             where = f"anew by every call of `{view.function.name}`, which runs in a loop"
-            if found.call.site is not None:
-                related.append(context.related(found.call.site, "called in a loop here"))
+            if found.call.node_id is not None:
+                related.append(context.related(found.call.node_id, "called in a loop here"))
         return self.finding(
-            context.location(found.made.site),
+            context.location(found.made.node_id),
             f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",
             related=tuple(related),
             evidence={
-                "scaler": context.excerpt(found.made.site),
-                "backward": context.excerpt(found.backward.site),
+                "scaler": context.excerpt(found.made.node_id),
+                "backward": context.excerpt(found.backward.node_id),
             },
             fix=Fix("Make one scaler before the loop and keep it for the whole run."),
             identity=f"{view.function.qualified_name}:made",
@@ -124,21 +124,21 @@ class ScalerLifetime(SourceRule):
 
     def _early(self, context: SourceContext, view: View, early: EarlyUpdate) -> Finding:
         scaler = early.update.scaler
-        related = [context.related(early.backward.site, "the scaled backward pass")]
+        related = [context.related(early.backward.node_id, "the scaled backward pass")]
         message = f"`{scaler}.update()` runs although nothing has stepped or unscaled since the backward pass"
-        if view.apart(early.update, early.backward):
+        if view.mutually_exclusive(early.update, early.backward):
             message = f"`{scaler}.update()` runs in rounds that leave out the backward pass and the step"
         if early.rarer is not None:
             message = f"`{scaler}.update()` runs in every round, also in those without a step"
-            related.append(context.related(early.rarer.site, "this does not run in every round"))
+            related.append(context.related(early.rarer.node_id, "this does not run in every round"))
         return self.finding(
-            context.location(early.update.site),
+            context.location(early.update.node_id),
             f"{message}: it raises AssertionError (No inf checks were recorded prior to update).",
             level="error",
             related=tuple(related),
             evidence={
-                "update": context.excerpt(early.update.site),
-                "backward": context.excerpt(early.backward.site),
+                "update": context.excerpt(early.update.node_id),
+                "backward": context.excerpt(early.backward.node_id),
             },
             fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same test."),
             identity=f"{view.function.qualified_name}:update:{scaler}",

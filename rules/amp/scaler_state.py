@@ -83,16 +83,16 @@ class ScalerStateNotSaved(SourceRule):
             return
         save, state = saves[0]
         yield self.finding(
-            context.location(save.site),
+            context.location(save.node_id),
             f"The checkpoint holds `{render(state)}` but not the GradScaler's state: a resumed run starts "
             "with its initial scale of 65536.",
             related=(
-                context.related(made[0].site, "the scaler"),
-                context.related(state.site, "the optimizer's state is saved here"),
+                context.related(made[0].node_id, "the scaler"),
+                context.related(state.node_id, "the optimizer's state is saved here"),
             ),
-            evidence={"save": context.excerpt(save.site), "scaler": context.excerpt(made[0].site)},
+            evidence={"save": context.excerpt(save.node_id), "scaler": context.excerpt(made[0].node_id)},
             fix=Fix("Save `scaler.state_dict()` as well and load it when resuming."),
-            identity=context.excerpt(save.site),
+            identity=context.excerpt(save.node_id),
         )
 
 

@@ -65,7 +65,7 @@ class StepWithoutUpdate(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         updates = {tail(op.scaler) for view in context.scaling.views for op in view.of("update")}
         excused = {
-            op.site
+            op.node_id
             for view in context.scaling.views
             for op in view.of("scaler_step")
             if not self._lacks_update(context, view, op, updates)
@@ -73,9 +73,9 @@ class StepWithoutUpdate(SourceRule):
         seen: set[int] = set()
         for view in context.scaling.views:
             for step in view.of("scaler_step"):
-                if step.site in excused or step.site in seen:
+                if step.node_id in excused or step.node_id in seen:
                     continue
-                seen.add(step.site)
+                seen.add(step.node_id)
                 if self._updated_elsewhere(context, view, step):
                     continue
                 yield self._report(context, view, step)
@@ -85,7 +85,11 @@ class StepWithoutUpdate(SourceRule):
         if context.scaling.is_off(view, step) or view.of("escape"):
             return False
         loops = [loop for loop in view.loops(step) if not view.bound_by(loop, step.optimizer)]
-        reachable = [op for op in mine if not view.apart(step, op) and not view.apart(op, step)]
+        reachable = [
+            op
+            for op in mine
+            if not view.mutually_exclusive(step, op) and not view.mutually_exclusive(op, step)
+        ]
         if reachable:
             return bool(loops) and all(
                 self._rarer(view, op, step, loops[0]) or self._after_the_loop(view, op, step, loops[0])
@@ -144,16 +148,16 @@ class StepWithoutUpdate(SourceRule):
     def _report(self, context: SourceContext, view: View, step: Op) -> Finding:
         backward = next(iter(view.before(step, "scaled_backward")), None)
         related = [
-            context.related(op.site, f"`{op.scaler}.update()` does not run in every round of the step")
+            context.related(op.node_id, f"`{op.scaler}.update()` does not run in every round of the step")
             for op in view.of("update")
         ]
         if backward is not None:
-            related.insert(0, context.related(backward.site, "the loss is scaled here"))
+            related.insert(0, context.related(backward.node_id, "the loss is scaled here"))
         return self.finding(
-            context.location(step.site),
+            context.location(step.node_id),
             f"`{step.scaler}.step({step.optimizer})` is not followed by `{step.scaler}.update()`: the next "
             "step raises RuntimeError (step() has already been called since the last update()).",
-            related=tuple(related) or (context.related(view.function.site, "in this function"),),
+            related=tuple(related) or (context.related(view.function.node_id, "in this function"),),
             evidence=scaler_evidence(context, view, step=step, backward=backward),
             fix=Fix(f"Call `{step.scaler}.update()` once per round, after the last optimizer's step."),
             identity=f"{view.function.qualified_name}:{step.scaler}:{step.optimizer}",

@@ -71,15 +71,15 @@ class ScalerWithoutAutocast(SourceRule):
         for view in context.scaling.views:
             for backward in view.of("scaled_backward"):
                 origins, _ = context.scaling.origins_of(view, backward)
-                if not any(item in made or item.site == made[0].site for item in origins):
+                if not any(item in made or item.node_id == made[0].node_id for item in origins):
                     continue
                 if self._loss_is_given(context, view, backward):
                     continue
                 yield self.finding(
-                    context.location(backward.site),
+                    context.location(backward.node_id),
                     "The loss is scaled, but nothing here computes in float16: no autocast, no cast.",
-                    related=(context.related(origins[0].site, "the scaler"),),
-                    evidence={"scaler": context.excerpt(origins[0].site), "autocast": None},
+                    related=(context.related(origins[0].node_id, "the scaler"),),
+                    evidence={"scaler": context.excerpt(origins[0].node_id), "autocast": None},
                     fix=Fix('Compute the loss under `torch.autocast("cuda")`, or drop the scaler.'),
                     identity=view.function.qualified_name,
                 )

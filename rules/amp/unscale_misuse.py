@@ -73,17 +73,17 @@ class UnscaleMisuse(SourceRule):
         seen: set[int] = set()
         for view in context.scaling.views:
             for unscale in view.of("unscale"):
-                if unscale.site in seen or context.scaling.is_off(view, unscale) or view.of("escape"):
+                if unscale.node_id in seen or context.scaling.is_off(view, unscale) or view.of("escape"):
                     continue
                 found = self._problem(view, unscale)
                 if found is None:
                     continue
                 other, message, advice = found
-                seen.add(unscale.site)
+                seen.add(unscale.node_id)
                 yield self.finding(
-                    context.location(unscale.site),
+                    context.location(unscale.node_id),
                     f"`{unscale.scaler}.unscale_({unscale.optimizer})` {message}",
-                    related=(context.related(other.site, f"`{context.excerpt(other.site)}`"),),
+                    related=(context.related(other.node_id, f"`{context.excerpt(other.node_id)}`"),),
                     evidence=scaler_evidence(context, view, unscale=unscale, other=other),
                     fix=Fix(advice),
                     identity=f"{view.function.qualified_name}:{unscale.optimizer}:{message[:20]}",

@@ -69,7 +69,7 @@ class UnscaledBackward(SourceRule):
                     backwards = [forgotten]
                 if (
                     not backwards
-                    or backwards[0].site in seen
+                    or backwards[0].node_id in seen
                     or any(backward.kind != "backward" for backward in backwards)
                     or context.scaling.is_off(view, step)
                     or view.before(step, "escape")
@@ -78,7 +78,7 @@ class UnscaledBackward(SourceRule):
                 backward = backwards[0]
                 if view.decided_by_precision(backward, step) or view.decided_by_precision(step, backward):
                     continue
-                seen.add(backward.site)
+                seen.add(backward.node_id)
                 loss = dotted(backward.loss) if backward.loss is not None else ""
                 if loss and scales_itself(context, view.function, loss):
                     continue
@@ -99,7 +99,9 @@ class UnscaledBackward(SourceRule):
             return None
         plain, scaled = backwards[:2]
         chosen = (
-            view.apart(scaled, plain) or bool(view.extra(plain, scaled)) or bool(view.extra(scaled, plain))
+            view.mutually_exclusive(scaled, plain)
+            or bool(view.extra(plain, scaled))
+            or bool(view.extra(scaled, plain))
         )
         return None if chosen else plain
 
@@ -117,11 +119,11 @@ class UnscaledBackward(SourceRule):
     def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
         loss = render(backward.loss) if backward.loss is not None else "loss"
         return self.finding(
-            context.location(backward.site),
+            context.location(backward.node_id),
             f"`{loss}` goes backward unscaled, but `{step.scaler}.step({step.optimizer})` on line "
-            f"{context.location(step.site).line} divides its gradients by the loss scale (or raises "
+            f"{context.location(step.node_id).line} divides its gradients by the loss scale (or raises "
             "AssertionError when nothing was ever scaled).",
-            related=(context.related(step.site, "the step that divides by the scale"),),
+            related=(context.related(step.node_id, "the step that divides by the scale"),),
             evidence=scaler_evidence(context, view, step=step, backward=backward),
             fix=Fix(f"Write `{step.scaler}.scale({loss}).backward()`."),
             identity=f"{view.function.qualified_name}:{loss}",

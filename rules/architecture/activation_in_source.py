@@ -68,11 +68,11 @@ class ActivationNotFusableInSource(SourceRule):
             product, activation = pairs[0]
             others = f" ({len(pairs)} in this file)" if len(pairs) > 1 else ""
             yield self.finding(
-                context.location(activation.call.site),
+                context.location(activation.call.node_id),
                 f"{kind} follows a {product.kind}{others}: cuDNN's fused kernels do not apply it, so that it "
                 "reads and writes the whole tensor once more.",
                 related=tuple(
-                    context.related(layer.call.site, f"what it follows: {layer.kind}")
+                    context.related(layer.call.node_id, f"what it follows: {layer.kind}")
                     for layer, _ in pairs[:8]
                 ),
                 evidence={"activation": kind, "layers": len(pairs)},
@@ -88,11 +88,11 @@ RULES: tuple[type[Rule], ...] = (ActivationNotFusableInSource,)
 
 
 def _products_and_activations(context: SourceContext) -> Iterator[tuple[Layer, Layer]]:
-    after = {pair.first.call.site: pair for pair in LayerOrder(context).pairs()}
+    after = {pair.first.call.node_id: pair for pair in LayerOrder(context).pairs()}
     for pair in after.values():
         if pair.first.kind in _PRODUCTS:
             second = pair.second
-            if second.kind in _NORMS and second.call.site in after:
-                second = after[second.call.site].second
+            if second.kind in _NORMS and second.call.node_id in after:
+                second = after[second.call.node_id].second
             if second.kind in _NOT_FUSABLE:
                 yield pair.first, second

@@ -94,7 +94,7 @@ class ManualAttentionInSource(SourceRule):
             arguments = ["q, k, v"]
             arguments += ["attn_mask=..."] * attention.masked + ["dropout_p=..."] * attention.dropped
             yield self.finding(
-                context.location(attention.softmax.site),
+                context.location(attention.softmax.node_id),
                 "Attention is written out, so that its scores go to memory after the first product and after "
                 "each step up to the second; scaled_dot_product_attention keeps them on the chip.",
                 level="info",

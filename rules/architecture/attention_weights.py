@@ -71,7 +71,7 @@ class MhaNeedWeights(SourceRule):
                     continue
                 name = render(call.function)
                 yield self.finding(
-                    context.location(call.site),
+                    context.location(call.node_id),
                     f"`{name}` computes attention weights that are thrown away, and so misses the fused "
                     "attention kernels.",
                     evidence={"layer": name, "need_weights": True, "function": function.qualified_name},

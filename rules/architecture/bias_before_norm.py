@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.compile_fixes import marked_if_handled
+from tclint.analysis.compile_fixes import annotate_if_compile_fixes
 from tclint.analysis.explicit import asks_for_bias
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
@@ -66,7 +66,7 @@ class ConvBiasBeforeBn(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        yield from marked_if_handled(context, self._check, "fuses the addition")
+        yield from annotate_if_compile_fixes(context, self._check, "fuses the addition")
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.mode != "train":

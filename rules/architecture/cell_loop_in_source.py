@@ -63,10 +63,10 @@ class RnnCellLoopInSource(SourceRule):
             return
         for step in cells_known_beforehand(context):
             yield self.finding(
-                context.location(step.call.site),
+                context.location(step.call.node_id),
                 f"`{step.cell}` ({step.kind}Cell) runs once per time step, though no input depends on an "
                 f"earlier result: nn.{step.kind} takes the whole sequence and joins the input products.",
-                related=(context.related(step.function.blocks[step.loop].site, "the loop over time"),),
+                related=(context.related(step.function.blocks[step.loop].node_id, "the loop over time"),),
                 evidence={"cell": f"{step.kind}Cell", "name": step.cell},
                 fix=Fix(
                     f"Use nn.{step.kind} on the whole sequence instead of {step.kind}Cell in a loop; its "

@@ -98,10 +98,10 @@ class ConvBiasBeforeBnInSource(SourceRule):
             identity = f"{conv.function.qualified_name}:{render(conv.call)}"
             seen[identity] += 1
             yield self.finding(
-                context.location(conv.call.site),
+                context.location(conv.call.node_id),
                 f"This {conv.kind} adds a bias that the {norm.kind} after it subtracts again: the addition "
                 "and its gradient are wasted passes over the output.",
-                related=(context.related(norm.call.site, "the batch norm after it"),),
+                related=(context.related(norm.call.node_id, "the batch norm after it"),),
                 evidence={"layer": conv.kind, "norm": norm.kind},
                 fix=Fix(
                     "Build it with bias=False; to load a checkpoint that has the bias, subtract the bias "

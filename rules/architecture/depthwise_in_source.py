@@ -74,11 +74,11 @@ class DepthwiseConvInSource(SourceRule):
             return
         others = f", and {len(found) - 1} more in this file" if len(found) > 1 else ""
         yield self.finding(
-            context.location(found[0].site),
+            context.location(found[0].node_id),
             f"This convolution is depthwise{others}: it does a few operations per value that it moves, so "
             "that memory limits it on every GPU and Tensor Cores have nothing to do.",
-            related=tuple(context.related(call.site, "depthwise as well") for call in found[1:9]),
-            evidence={"convolutions": len(found), "code": context.excerpt(found[0].site)},
+            related=tuple(context.related(call.node_id, "depthwise as well") for call in found[1:9]),
+            evidence={"convolutions": len(found), "code": context.excerpt(found[0].node_id)},
             fix=Fix(
                 "In early stages, whose images are large and channels few, try a dense convolution for it "
                 "and the 1x1 one before it; trace the model (tclint FILE.py:CALLABLE) to have both priced."

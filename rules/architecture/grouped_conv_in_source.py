@@ -89,7 +89,7 @@ class GroupedConvShapeInSource(SourceRule):
                 identity = f"{function.qualified_name}:{render(event.call)}"
                 seen[identity] += 1
                 yield self.finding(
-                    context.location(event.call.site),
+                    context.location(event.call.node_id),
                     f"{groups} groups of {inputs} -> {outputs} channels: cuDNN's Tensor Core kernels want "
                     f"equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}.",
                     evidence={"groups": groups, "channels_per_group": [inputs, outputs]},

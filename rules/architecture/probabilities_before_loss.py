@@ -93,10 +93,11 @@ class ProbabilitiesBeforeLoss(SourceRule):
                 else:
                     continue
                 yield self.finding(
-                    context.location(event.call.site),
-                    f"`{context.excerpt(event.call.site)}` takes the {what} of logits: probabilities near 0 "
+                    context.location(event.call.node_id),
+                    f"`{context.excerpt(event.call.node_id)}` takes the {what} of logits: probabilities "
+                    "near 0 "
                     "and 1 lose their logarithm.",
-                    related=(context.related(made.site, f"the {what}"),) if isinstance(made, Call) else (),
+                    related=(context.related(made.node_id, f"the {what}"),) if isinstance(made, Call) else (),
                     evidence={"loss": loss, "instead": better, "function": function.qualified_name},
                     fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),
                     identity=f"{function.qualified_name}:{render(event.call)}",
@@ -140,7 +141,7 @@ def _origin(
             earlier = [
                 item
                 for item in context.resolver.assignments(function, expression.dotted)
-                if item.site < at.call.site
+                if item.node_id < at.call.node_id
             ]
             if not earlier:
                 return None

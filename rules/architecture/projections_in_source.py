@@ -110,11 +110,11 @@ class ProjectionsSeparateInSource(SourceRule):
         widths = " + ".join(str(layer.outputs) for layer in shared.layers)
         names = ", ".join(layer.name for layer in shared.layers)
         return self.finding(
-            context.location(first.call.site),
+            context.location(first.call.node_id),
             f"{names} read the same `{shared.tensor}` in products of {first.inputs} -> {widths}, each "
             "limited by memory whatever the number of tokens; one layer of all the outputs reads it once.",
             related=tuple(
-                context.related(layer.call.site, "a layer that reads the same input") for layer in others
+                context.related(layer.call.node_id, "a layer that reads the same input") for layer in others
             ),
             evidence={
                 "joined": len(shared.layers),

@@ -110,10 +110,10 @@ class LmHeadNoPaddingTie(SourceRule):
                 padded = -(-size // _PREFERRED_MULTIPLE) * _PREFERRED_MULTIPLE
                 written = f"{event.targets[0]} = {dotted(event.value)}"
                 yield self.finding(
-                    context.location(event.site),
+                    context.location(event.node_id),
                     f"The head is tied to an embedding of {size} words, no multiple of {multiple}: "
                     "rows of the logits are unaligned, which slows the products with the vocabulary.",
-                    related=(context.related(call.site, "the embedding that sets the size"),),
+                    related=(context.related(call.node_id, "the embedding that sets the size"),),
                     evidence={"vocabulary": size, "tie": written, "multiple": multiple},
                     fix=Fix(
                         f"Build embedding and head with {padded} words, the next multiple of "

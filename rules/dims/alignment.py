@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.compile_fixes import PADS, marked_if_handled
+from tclint.analysis.compile_fixes import PADS, annotate_if_compile_fixes
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.widths.interfaces import interface_findings
@@ -61,7 +61,7 @@ class LinearMisaligned(GraphRule):
             yield from misalignment_findings(self, eager_or_compiled, frozenset({"linear", "matmul"}))
             yield from interface_findings(self, eager_or_compiled, "linear")
 
-        yield from marked_if_handled(context, check, PADS)
+        yield from annotate_if_compile_fixes(context, check, PADS)
 
 
 class ConvMisaligned(GraphRule):

@@ -75,7 +75,7 @@ class SequencePad(SourceRule):
                 continue
             last = called.qualified.rpartition(".")[2]
             yield self.finding(
-                context.location(called.call.site),
+                context.location(called.call.node_id),
                 f"{last} pads to the longest sequence of each batch, rarely a multiple of 8, in {precision} "
                 "training.",
                 evidence={"collator": last, "pad_to_multiple_of": None, "precision": precision},

@@ -96,12 +96,12 @@ class SwigluTwoThirds(SourceRule):
             item.call
             for item in function.events
             if isinstance(item, CallEvent)
-            and not context.program.apart(function, item.block, event.block)
+            and not context.program.mutually_exclusive(function, item.block, event.block)
             and _is_side(context, function, item.call, name)
         ]
         if used:
             fix = f"Round it up to a multiple of 256: `{name} = 256 * (({name} + 255) // 256)`."
-            yield self._finding(context, function, event.site, size, used, fix, name)
+            yield self._finding(context, function, event.node_id, size, used, fix, name)
 
     def _given(self, context: SourceContext, function: Function, call: Call) -> Iterator[Finding]:
         """`SwiGLU(dim, int(8 / 3 * dim))`."""
@@ -112,23 +112,23 @@ class SwigluTwoThirds(SourceRule):
                 continue
             if _is_layer(context, function, call) or _class_uses(context, function, call, position):
                 fix = f"Round it up to a multiple of 256: `256 * (({render(size)} + 255) // 256)`."
-                yield self._finding(context, function, call.site, size, [call], fix, render(call))
+                yield self._finding(context, function, call.node_id, size, [call], fix, render(call))
 
     def _finding(
         self,
         context: SourceContext,
         function: Function,
-        site: int,
+        node_id: int,
         size: Expression,
         used: list[Call],
         fix: str,
         identity: str,
     ) -> Finding:
         return self.finding(
-            context.location(site),
+            context.location(node_id),
             f"`{render(size)}` is rarely a multiple of 8, and it is a side of "
             f"{len(used)} linear layer{'s' if len(used) > 1 else ''}.",
-            related=(context.related(used[0].site, "used here"),),
+            related=(context.related(used[0].node_id, "used here"),),
             evidence={"size": render(size), "layers": len(used)},
             fix=Fix(fix),
             identity=f"{function.qualified_name}:{identity}",
@@ -189,10 +189,10 @@ def _factors(expression: Expression) -> tuple[list[Expression], list[object]]:
 def _rounded(context: SourceContext, function: Function, name: str, made: Assignment | None) -> bool:
     """The size is changed again later, or handed to something that rounds."""
     for event in function.events:
-        if isinstance(event, Assignment) and (made is None or event.site != made.site):
-            if made is not None and context.program.apart(function, event.block, made.block):
+        if isinstance(event, Assignment) and (made is None or event.node_id != made.node_id):
+            if made is not None and context.program.mutually_exclusive(function, event.block, made.block):
                 continue
-            if name in event.targets and (made is None or event.site > made.site):
+            if name in event.targets and (made is None or event.node_id > made.node_id):
                 return True
             if name in names_in(event.value) and "//" in render(event.value):
                 return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.compile_fixes import PADS, marked_if_handled
+from tclint.analysis.compile_fixes import PADS, annotate_if_compile_fixes
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
@@ -73,7 +73,7 @@ class VocabMisaligned(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        yield from marked_if_handled(context, self._check, PADS)
+        yield from annotate_if_compile_fixes(context, self._check, PADS)
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         by_vocabulary: dict[int, list[VocabularyHead]] = {}

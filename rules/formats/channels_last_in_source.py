@@ -111,18 +111,18 @@ class ChannelsLastMissingInSource(SourceRule):
         only: bool,
         copy: Call | None,
     ) -> Finding:
-        line = context.location(region.site).line
-        line_made = model.context.location(model.site).line
+        line = context.location(region.node_id).line
+        line_made = model.context.location(model.node_id).line
         shown = f"`{model.name}`" + (", the default," if model.is_default else "")
         when = "" if _always_on(context, region) else " where that is on"
-        runs = context.related(region.site, "it runs under autocast here")
-        location, related, elsewhere = context.location(model.site), [runs], ""
+        runs = context.related(region.node_id, "it runs under autocast here")
+        location, related, elsewhere = context.location(model.node_id), [runs], ""
         if model.context is not context:
-            location = context.location(region.site)
+            location = context.location(region.node_id)
             elsewhere = f" of {os.path.basename(model.context.path)}"
-            related = [model.context.related(model.site, "the model is made here")]
+            related = [model.context.related(model.node_id, "the model is made here")]
         elif copy is not None:
-            related.append(context.related(copy.site, "the batch is copied to the GPU here"))
+            related.append(context.related(copy.node_id, "the batch is copied to the GPU here"))
         return self.finding(
             location,
             f"{shown} (line {line_made}{elsewhere}) trains under autocast{when} (line {line}) in "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.change import Change
-from tclint.analysis.compile_fixes import marked_if_handled
+from tclint.analysis.compile_fixes import annotate_if_compile_fixes
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, layers_take, rounded, sentence, share_percent
@@ -63,7 +63,7 @@ class ChannelsLastMissing(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        yield from marked_if_handled(context, self._check, "lays out convolutions in NHWC")
+        yield from annotate_if_compile_fixes(context, self._check, "lays out convolutions in NHWC")
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         if (

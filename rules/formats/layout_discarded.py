@@ -63,11 +63,12 @@ class ChannelsLastDiscarded(SourceRule):
                 continue
             text = render(found.receiver)
             yield self.finding(
-                context.location(found.event.call.site),
-                f"`{context.excerpt(found.event.call.site)}` returns a converted tensor that is thrown away: "
+                context.location(found.event.call.node_id),
+                f"`{context.excerpt(found.event.call.node_id)}` returns a converted tensor that is "
+                "thrown away: "
                 f"`{text}` keeps its layout.",
                 evidence={"receiver": text, "kind": "tensor", "method": found.method},
-                fix=Fix(f"Assign the result: `{text} = {context.excerpt(found.event.call.site)}`."),
+                fix=Fix(f"Assign the result: `{text} = {context.excerpt(found.event.call.node_id)}`."),
                 identity=f"{found.function.qualified_name}:{text}",
             )
 

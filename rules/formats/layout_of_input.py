@@ -79,10 +79,10 @@ class ModelChannelsLastInputNot(SourceRule):
             if context.neighbours.mention(("channels_last", "prefetch", "ffcv", "nvidia.dali")):
                 return
             yield self.finding(
-                context.location(copy.site),
-                f"`{context.excerpt(copy.site)}` stays NCHW while the model has been channels_last since "
-                f"line {context.location(model.event.call.site).line}: every batch is permuted.",
-                related=(context.related(model.event.call.site, "the model is converted here"),),
+                context.location(copy.node_id),
+                f"`{context.excerpt(copy.node_id)}` stays NCHW while the model has been channels_last since "
+                f"line {context.location(model.event.call.node_id).line}: every batch is permuted.",
+                related=(context.related(model.event.call.node_id, "the model is converted here"),),
                 evidence={
                     "model": render(model.receiver),
                     "input": root_name(method_of(copy)[0] or Literal(None)),
@@ -111,7 +111,8 @@ def _image_copy(context: SourceContext, training: Training) -> Call | None:
         if any(word in text for word in ("label", "target", "mask")) or text in ("y", "t"):
             continue
         if not (
-            has_star(event.call) or context.program.apart(function, event.block, training.backward.block)
+            has_star(event.call)
+            or context.program.mutually_exclusive(function, event.block, training.backward.block)
         ):
             first = first or event.call
     return first
@@ -126,7 +127,7 @@ def _feeds(context: SourceContext, training: Training, model: Conversion) -> boo
         for event in model.function.events
         if isinstance(getattr(event, "value", None), Call)
         for target in getattr(event, "targets", ())
-        if getattr(event, "value").site == model.event.call.site  # noqa: B009
+        if getattr(event, "value").node_id == model.event.call.node_id  # noqa: B009
     }
     wanted = {name, *assigned} - {""}
     # A function gets the model under another name.

@@ -72,7 +72,7 @@ class InputChannelsLastModelNot(SourceRule):
                 for item in found
                 if item.function.index == training.function.index
                 and training.block in item.function.enclosing(item.event.block)
-                and not program.apart(item.function, item.event.block, training.backward.block)
+                and not program.mutually_exclusive(item.function, item.event.block, training.backward.block)
             ]
             if not inside:
                 continue
@@ -81,10 +81,11 @@ class InputChannelsLastModelNot(SourceRule):
                 continue
             item = inside[0]
             yield self.finding(
-                context.location(item.event.call.site),
-                f"`{context.excerpt(item.event.call.site)}` feeds `{model}`, which is never converted: its "
+                context.location(item.event.call.node_id),
+                f"`{context.excerpt(item.event.call.node_id)}` feeds `{model}`, which is never "
+                "converted: its "
                 "weights are permuted in every step.",
-                related=(context.related(training.backward.call.site, "in this training loop"),),
+                related=(context.related(training.backward.call.node_id, "in this training loop"),),
                 evidence={"model": model, "input": render(item.receiver)},
                 fix=Fix(
                     f"Convert the model once: `{model} = {model}.to(memory_format=torch.channels_last)`."

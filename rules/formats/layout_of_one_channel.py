@@ -57,7 +57,7 @@ class ContiguousInsteadOfTo(SourceRule):
                 continue
             known = ", ".join("?" if size is None else str(size) for size in sizes)
             yield self.finding(
-                context.location(found.event.call.site),
+                context.location(found.event.call.node_id),
                 f"contiguous leaves a tensor of size ({known}) with its NCHW strides.",
                 evidence={"sizes": list(sizes)},
                 fix=Fix("Write `.to(memory_format=torch.channels_last)`, which rewrites the strides."),

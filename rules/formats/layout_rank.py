@@ -75,7 +75,7 @@ class ChannelsLastWrongRank(SourceRule):
             other = LAST_3D if wanted == 4 else LAST
             fits = rank == RANK[other] or bool(wrong)
             yield self.finding(
-                context.location(found.event.call.site),
+                context.location(found.event.call.node_id),
                 message,
                 level="warning" if rank is None and not wrong else None,
                 evidence={"memory_format": last, "rank": rank, "layers": sorted(layers)},

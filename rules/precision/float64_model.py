@@ -75,8 +75,9 @@ class Float64Model(SourceRule):
             if context.values.kind_of(function, receiver) != "module":
                 continue
             yield self.finding(
-                context.location(event.call.site),
-                f"`{context.excerpt(event.call.site)}` trains the model in float64, at most 1/8 of the TF32 "
+                context.location(event.call.node_id),
+                f"`{context.excerpt(event.call.node_id)}` trains the model in float64, at most 1/8 of "
+                "the TF32 "
                 "rate.",
                 related=training_evidence(context, program.trainings[0]),
                 evidence={"function": function.qualified_name, "dtype": "float64"},

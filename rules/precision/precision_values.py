@@ -76,7 +76,7 @@ class PrecisionBadValue(SourceRule):
             meant = _meant(switch.name, bad[0], allowed)
             instead = f'Write "{meant}".' if meant else "Choose one of them."
             yield self.finding(
-                context.location(switch.site),
+                context.location(switch.node_id),
                 f"{bad[0]!r} is not a value of `{switch.name.removeprefix('torch.')}` and {what}; "
                 f"it takes {', '.join(map(repr, allowed))}.",
                 evidence={

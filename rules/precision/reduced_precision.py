@@ -59,8 +59,8 @@ class ReducedPrecisionReduction(SourceRule):
             if about_determinism(context, switch) or set_again(context, switch):
                 continue
             yield self.finding(
-                context.location(switch.site),
-                f"`{context.excerpt(switch.site)}` excludes split-K kernels that reduce in 16 bits.",
+                context.location(switch.node_id),
+                f"`{context.excerpt(switch.node_id)}` excludes split-K kernels that reduce in 16 bits.",
                 evidence={"switch": switch.name, "value": False},
                 fix=Fix("Remove the line where the accuracy of the default suffices."),
                 identity=f"{switch.function.qualified_name}:{switch.name}",

@@ -108,7 +108,7 @@ class Tf32MatmulOff(SourceRule):
         training = program.trainings[0]
         where = training.function.qualified_name or "the module"
         yield self.finding(
-            context.location(training.backward.call.site),
+            context.location(training.backward.call.node_id),
             f"This loop trains {layers} in float32 and no TF32 switch is set: matrix products run without "
             "Tensor Cores.",
             related=training_evidence(context, training),

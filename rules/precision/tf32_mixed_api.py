@@ -88,16 +88,17 @@ class Tf32MixedApi(SourceRule):
             older, other = legacy[operator]
             same_function = other.function.index == switch.function.index
             if older == value or (
-                same_function and context.program.apart(switch.function, switch.block, other.block)
+                same_function
+                and context.program.mutually_exclusive(switch.function, switch.block, other.block)
             ):
                 continue
-            if other.site > switch.site:
+            if other.node_id > switch.node_id:
                 continue
             yield self.finding(
-                context.location(switch.site),
-                f"`{context.excerpt(switch.site)}` contradicts `{context.excerpt(other.site)}` on line "
-                f"{context.location(other.site).line}: reading the older switch raises RuntimeError.",
-                related=(context.related(other.site, f"the older API says {older}"),),
+                context.location(switch.node_id),
+                f"`{context.excerpt(switch.node_id)}` contradicts `{context.excerpt(other.node_id)}` on line "
+                f"{context.location(other.node_id).line}: reading the older switch raises RuntimeError.",
+                related=(context.related(other.node_id, f"the older API says {older}"),),
                 evidence={"operator": operator, "legacy": older, "fp32_precision": value},
                 fix=Fix("Set TF32 through one API only: remove one of the two lines."),
                 identity=f"{switch.function.qualified_name}:{operator}",

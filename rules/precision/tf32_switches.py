@@ -72,8 +72,8 @@ class Tf32Disabled(SourceRule):
             if set_again(context, switch) or reason_given(context, switch):
                 continue
             yield self.finding(
-                context.location(switch.site),
-                f"`{context.excerpt(switch.site)}` keeps {off} off TF32 Tensor Cores.",
+                context.location(switch.node_id),
+                f"`{context.excerpt(switch.node_id)}` keeps {off} off TF32 Tensor Cores.",
                 evidence={"switch": switch.name, "value": switch.value.values[0]},
                 fix=Fix(
                     "Remove the line, or set TF32 on where the accuracy allows it "
@@ -129,7 +129,7 @@ class Tf32LegacyApi(SourceRule):
             operators = (f"{head}.conv", f"{head}.rnn") if head == CUDNN else (head,)
             newer = " and ".join(f'`{name}.fp32_precision = "{value}"`' for name in operators)
             yield self.finding(
-                context.location(switch.site),
+                context.location(switch.node_id),
                 f"`{head.removeprefix('torch.backends.')}.allow_tf32` is the older TF32 switch.",
                 evidence={"switch": switch.name, "value": value},
                 fix=Fix(

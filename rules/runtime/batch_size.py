@@ -103,7 +103,7 @@ class BatchMultipleOf8(SourceRule):
             default = "" if possible.certain else " by default"
             below, above = size - size % 8, size - size % 8 + 8
             yield self.finding(
-                context.location(loader.call.site),
+                context.location(loader.call.node_id),
                 f"This loader's batch size is {size}{default}, not a multiple of 8, under mixed precision.",
                 evidence={"batch_size": size, "multiple": 8, "remainder": size % 8},
                 fix=Fix(f"Use {below} or {above}; multiples of 64 are best on A100 and newer."),

@@ -67,12 +67,12 @@ class BlockingCopy(SourceRule):
             if not copies:
                 continue
             yield self.finding(
-                context.location(copies[0].site),
-                f"`{context.excerpt(copies[0].site)}` waits for the copy, although the loader on line "
-                f"{context.location(loader.call.site).line} pins its batches.",
+                context.location(copies[0].node_id),
+                f"`{context.excerpt(copies[0].node_id)}` waits for the copy, although the loader on line "
+                f"{context.location(loader.call.node_id).line} pins its batches.",
                 related=(
-                    context.related(loader.call.site, "pin_memory=True"),
-                    *(context.related(copy.site, "this copy waits as well") for copy in copies[1:]),
+                    context.related(loader.call.node_id, "pin_memory=True"),
+                    *(context.related(copy.node_id, "this copy waits as well") for copy in copies[1:]),
                 ),
                 evidence={"pin_memory": True, "copies": len(copies)},
                 fix=Fix("Pass non_blocking=True to the copies."),

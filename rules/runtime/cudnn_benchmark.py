@@ -84,7 +84,7 @@ class CudnnBenchmarkOff(SourceRule):
         if named or _seeds(program, switch):
             return
         yield self.finding(
-            context.location(switch.site),
+            context.location(switch.node_id),
             "`cudnn.benchmark = False` keeps cuDNN from choosing the fastest convolution algorithms, and "
             "nothing here asks for determinism.",
             evidence={"switch": switch.name, "value": False},
@@ -153,10 +153,10 @@ class DeterministicWithBenchmark(SourceRule):
                     continue
                 seen.add(switch.function.index)
                 yield self.finding(
-                    context.location(switch.site),
-                    f"`{context.excerpt(switch.site)}` lets cuDNN choose algorithms by timing, against "
-                    f"`{context.excerpt(other.site)}` on line {context.location(other.site).line}.",
-                    related=(context.related(other.site, "determinism is asked for here"),),
+                    context.location(switch.node_id),
+                    f"`{context.excerpt(switch.node_id)}` lets cuDNN choose algorithms by timing, against "
+                    f"`{context.excerpt(other.node_id)}` on line {context.location(other.node_id).line}.",
+                    related=(context.related(other.node_id, "determinism is asked for here"),),
                     evidence={"benchmark": True, "deterministic": other.name},
                     fix=Fix(
                         "Keep one of them: benchmark = True for speed, or deterministic with benchmark = "
@@ -188,7 +188,7 @@ def _lasting(switches: list[Switch]) -> list[Switch]:
         later = (
             other
             for other in switches
-            if other.function.index == switch.function.index and other.site > switch.site
+            if other.function.index == switch.function.index and other.node_id > switch.node_id
         )
         if not any(other.name == switch.name and other.value.values != (True,) for other in later):
             found.append(switch)
@@ -205,11 +205,11 @@ def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
     ):
         return False
     seeded_before = any(
-        caller.index == benchmark.function.index and event.call.site < benchmark.site
+        caller.index == benchmark.function.index and event.call.node_id < benchmark.node_id
         for caller, event in program.callers.get(seeding, [])
     )
     benchmark_after = any(
-        caller.index == seeding and event.call.site > deterministic.site
+        caller.index == seeding and event.call.node_id > deterministic.node_id
         for caller, event in program.callers.get(benchmark.function.index, [])
     )
     return not seeded_before and not benchmark_after
@@ -217,7 +217,7 @@ def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
 
 def _run_together(program: Program, first: Switch, second: Switch) -> bool:
     if first.function.index == second.function.index:
-        return not program.apart(first.function, first.block, second.block) and (
+        return not program.mutually_exclusive(first.function, first.block, second.block) and (
             program.unconditional(first.function, first.block)
             or program.unconditional(second.function, second.block)
             or set(first.function.enclosing(first.block)) & set(first.function.enclosing(second.block)) - {0}

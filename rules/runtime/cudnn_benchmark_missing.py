@@ -114,10 +114,12 @@ class CudnnBenchmarkMissing(SourceRule):
             return
         training = program.trainings[0]
         yield self.finding(
-            context.location(training.backward.call.site),
+            context.location(training.backward.call.node_id),
             f"This loop trains convolutions ({layers}) on inputs of one size (`{sized}`), and nothing sets "
             "torch.backends.cudnn.benchmark.",
-            related=(context.related(training.step.call.site, "the optimizer steps here: this file trains"),),
+            related=(
+                context.related(training.step.call.node_id, "the optimizer steps here: this file trains"),
+            ),
             evidence={
                 "function": training.function.qualified_name,
                 "convolutions": layers,

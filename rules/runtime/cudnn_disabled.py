@@ -69,7 +69,7 @@ class CudnnDisabled(SourceRule):
         if reason_given(context, switch):
             return
         yield self.finding(
-            context.location(switch.site),
+            context.location(switch.node_id),
             "`cudnn.enabled = False` runs convolutions and recurrent layers without cuDNN, mostly off Tensor "
             "Cores.",
             evidence={"switch": switch.name, "value": False},

@@ -62,10 +62,10 @@ class DataParallel(SourceRule):
             if not called.call.arguments or _evaluating(called.function):
                 continue
             yield self.finding(
-                context.location(called.call.site),
-                f"`{context.excerpt(called.call.site)}` drives all GPUs from one process and copies the "
+                context.location(called.call.node_id),
+                f"`{context.excerpt(called.call.node_id)}` drives all GPUs from one process and copies the "
                 "model in every step.",
-                related=(context.related(program.trainings[0].backward.call.site, "this file trains"),),
+                related=(context.related(program.trainings[0].backward.call.node_id, "this file trains"),),
                 evidence={"function": called.function.qualified_name},
                 fix=Fix("Use DistributedDataParallel with one process per GPU, started by torchrun."),
                 identity=f"{called.function.qualified_name}:{render(called.call)}",

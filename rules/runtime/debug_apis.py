@@ -98,8 +98,8 @@ class DebugApisOn(SourceRule):
                 else "checks every backward op for NaN and waits for it"
             )
             yield self.finding(
-                context.location(called.call.site),
-                f"`{context.excerpt(called.call.site)}` always runs: it {cost}.",
+                context.location(called.call.node_id),
+                f"`{context.excerpt(called.call.node_id)}` always runs: it {cost}.",
                 evidence={"call": called.qualified, "function": called.function.qualified_name},
                 fix=Fix("Remove it, or switch it on by a debugging flag only."),
                 identity=f"{called.function.qualified_name}:{last}",
@@ -115,13 +115,13 @@ class DebugApisOn(SourceRule):
                     isinstance(event, Assignment)
                     and event.operator == "[]"
                     and event.value == Literal("1")
-                    and _BLOCKING.search(context.excerpt(event.site))
+                    and _BLOCKING.search(context.excerpt(event.node_id))
                     and _always(context, function, event.block)
                     and not _for_determinism(context, function)
                 ):
                     yield self.finding(
-                        context.location(event.site),
-                        f"`{context.excerpt(event.site)}` always runs: the CPU waits for every kernel it "
+                        context.location(event.node_id),
+                        f"`{context.excerpt(event.node_id)}` always runs: the CPU waits for every kernel it "
                         "launches.",
                         evidence={"variable": "CUDA_LAUNCH_BLOCKING", "function": function.qualified_name},
                         fix=Fix("Remove it, and set the variable in the shell when an error is to be found."),
@@ -136,7 +136,7 @@ RULES: tuple[type[Rule], ...] = (DebugApisOn,)
 def _for_determinism(context: SourceContext, function: Function) -> bool:
     """Older CUDA needed the variable for deterministic recurrent layers, beside cuBLAS's workspace."""
     return any(any_word(outer.name, SEEDING) for outer in context.program.outer_functions(function)) or any(
-        isinstance(event, Assignment) and "CUBLAS_WORKSPACE_CONFIG" in context.excerpt(event.site)
+        isinstance(event, Assignment) and "CUBLAS_WORKSPACE_CONFIG" in context.excerpt(event.node_id)
         for event in function.events
         if getattr(event, "operator", "") == "[]"
     )
@@ -152,7 +152,7 @@ def _always(context: SourceContext, function: Function, block: int) -> bool:
 def _entered(function: Function, call: Call) -> bool:
     """The call is the context of a with block."""
     return any(
-        isinstance(item.value, Call) and item.value.site == call.site
+        isinstance(item.value, Call) and item.value.node_id == call.node_id
         for block in function.blocks
         for item in block.items
     )

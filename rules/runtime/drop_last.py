@@ -76,10 +76,10 @@ class DropLast(SourceRule):
             ) != Literal(True):
                 continue
             yield self.finding(
-                context.location(loader.call.site),
+                context.location(loader.call.node_id),
                 "This loader keeps the smaller last batch, which does not fit the shapes prepared on line "
-                f"{context.location(static[0].site).line}.",
-                related=(context.related(static[0].site, "shapes are fixed here"),),
+                f"{context.location(static[0].node_id).line}.",
+                related=(context.related(static[0].node_id, "shapes are fixed here"),),
                 evidence={"drop_last": False},
                 fix=Fix("Pass drop_last=True."),
                 identity=f"{loader.function.qualified_name}:drop_last",

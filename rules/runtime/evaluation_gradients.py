@@ -80,11 +80,12 @@ class EvalWithoutNoGrad(SourceRule):
             if call is None:
                 continue
             yield self.finding(
-                context.location(call.site),
-                f"`{context.excerpt(call.site)}` evaluates (`{name}.eval()` on line "
-                f"{context.location(event.call.site).line}) while autograd records: activations are kept for "
+                context.location(call.node_id),
+                f"`{context.excerpt(call.node_id)}` evaluates (`{name}.eval()` on line "
+                f"{context.location(event.call.node_id).line}) while autograd records: activations are "
+                "kept for "
                 "a backward that never comes.",
-                related=(context.related(event.call.site, "evaluation starts here"),),
+                related=(context.related(event.call.node_id, "evaluation starts here"),),
                 evidence={"model": name, "function": function.qualified_name},
                 fix=Fix("Decorate the function with `@torch.no_grad()`, or wrap the loop in it."),
                 identity=f"{function.qualified_name}:{name}",

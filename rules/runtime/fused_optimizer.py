@@ -61,7 +61,7 @@ class OptimizerNotFused(SourceRule):
                 continue
             name = _FUSED[called.qualified]
             yield self.finding(
-                context.location(called.call.site),
+                context.location(called.call.node_id),
                 f"This {name} runs several kernels over all parameters per step; fused=True makes it one.",
                 evidence={"optimizer": name, "fused": False},
                 fix=Fix("Pass fused=True."),

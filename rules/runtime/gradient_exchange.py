@@ -81,12 +81,12 @@ class DdpAccumulationWithoutNoSync(SourceRule):
             if context.neighbours.mention(("no_sync", "require_backward_grad_sync")):
                 return
             yield self.finding(
-                context.location(training.backward.call.site),
+                context.location(training.backward.call.node_id),
                 f"Gradients are reduced in every backward, although the optimizer steps only where "
                 f"`{render(guard)}`.",
                 related=(
-                    context.related(wrapped[0].call.site, "the model is wrapped here"),
-                    context.related(training.step.call.site, "the optimizer steps here"),
+                    context.related(wrapped[0].call.node_id, "the model is wrapped here"),
+                    context.related(training.step.call.node_id, "the optimizer steps here"),
                 ),
                 evidence={"condition": render(guard), "function": function.qualified_name},
                 fix=Fix("Run forward and backward of the other steps under `model.no_sync()`."),

@@ -74,7 +74,7 @@ class NumWorkersZero(SourceRule):
                 continue
             shown = "has no num_workers" if workers is None else "has num_workers=0"
             yield self.finding(
-                context.location(loader.call.site),
+                context.location(loader.call.node_id),
                 f"This DataLoader {shown}: `{source}` decodes every batch in the training process while the "
                 "GPU waits.",
                 evidence={"num_workers": 0, "dataset": source, "function": loader.function.qualified_name},

@@ -78,8 +78,8 @@ class CpuCreateThenCuda(SourceRule):
                 continue
             shown = names[0].removeprefix("torch.")
             yield self.finding(
-                context.location(event.call.site),
-                f"`{context.excerpt(event.call.site)}` fills memory of the CPU and copies it to the GPU.",
+                context.location(event.call.node_id),
+                f"`{context.excerpt(event.call.node_id)}` fills memory of the CPU and copies it to the GPU.",
                 evidence={"creates": shown, "function": function.qualified_name},
                 fix=Fix(
                     f"Pass device= to torch.{shown}"

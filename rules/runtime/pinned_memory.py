@@ -72,10 +72,10 @@ class PinMemoryMissing(SourceRule):
             if copy is None:
                 continue
             yield self.finding(
-                context.location(loader.call.site),
-                f"This DataLoader has no pin_memory: `{context.excerpt(copy.site)}` on line "
-                f"{context.location(copy.site).line} copies through a staging buffer.",
-                related=(context.related(copy.site, "its batches are copied to the GPU here"),),
+                context.location(loader.call.node_id),
+                f"This DataLoader has no pin_memory: `{context.excerpt(copy.node_id)}` on line "
+                f"{context.location(copy.node_id).line} copies through a staging buffer.",
+                related=(context.related(copy.node_id, "its batches are copied to the GPU here"),),
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),

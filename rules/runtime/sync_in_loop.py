@@ -64,11 +64,11 @@ class SyncInLoop(SourceRule):
             if not waits:
                 continue
             yield self.finding(
-                context.location(waits[0].site),
-                f"`{context.excerpt(waits[0].site)}` waits for the GPU in every step.",
+                context.location(waits[0].node_id),
+                f"`{context.excerpt(waits[0].node_id)}` waits for the GPU in every step.",
                 related=(
-                    context.related(training.backward.call.site, "in the loop of this backward"),
-                    *(context.related(wait.site, "this waits as well") for wait in waits[1:]),
+                    context.related(training.backward.call.node_id, "in the loop of this backward"),
+                    *(context.related(wait.node_id, "this waits as well") for wait in waits[1:]),
                 ),
                 evidence={"waits": len(waits), "function": training.function.qualified_name},
                 fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
@@ -113,7 +113,7 @@ def _waits(context: SourceContext, training: Training) -> list[Call]:
 def _decides(function: Function, training: Training, call: Call) -> bool:
     """The value decides whether to go backward: `if loss.item() < limit: loss.backward()`."""
     return any(
-        contains(condition, lambda part: isinstance(part, Call) and part.site == call.site)
+        contains(condition, lambda part: isinstance(part, Call) and part.node_id == call.node_id)
         for index in function.enclosing(training.backward.block)
         if (condition := function.blocks[index].condition) is not None
     )

@@ -61,8 +61,9 @@ class ZeroGradMemset(SourceRule):
             if given != Literal(False) or not context.program.unconditional(function, event.block):
                 continue
             yield self.finding(
-                context.location(event.call.site),
-                f"`{context.excerpt(event.call.site)}` fills gradients with zeros, to which backward adds.",
+                context.location(event.call.node_id),
+                f"`{context.excerpt(event.call.node_id)}` fills gradients with zeros, to which backward "
+                "adds.",
                 evidence={"set_to_none": False, "function": function.qualified_name},
                 fix=Fix("Remove set_to_none=False."),
                 identity=f"{function.qualified_name}:{render(event.call.function)}",

@@ -1,4 +1,4 @@
-"""What torch.compile mends by itself: shown and marked, as information that fails no run."""
+"""What torch.compile fixes by itself: shown and marked, as information that fails no run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Check = Callable[["GraphContext"], Iterator[Finding]]
 
 
-def marked_if_handled(context: GraphContext, check: Check, what: str) -> Iterator[Finding]:
+def annotate_if_compile_fixes(context: GraphContext, check: Check, what: str) -> Iterator[Finding]:
     """What `check` finds; under torch.compile marked as handled, and including what only the eager model has.
 
     Where the compiled step still gains (Inductor's padding copies, the source's does not), that gain is

@@ -100,7 +100,7 @@ def _refuse_configured(file: Path) -> None:
     except OSError as error:
         raise UsageError(f"Cannot read {FILE_NAME}: {error.strerror or error}.") from error
     except ValueError as error:
-        raise UsageError(f"{FILE_NAME} is not valid TOML: {printable(str(error))}; mend it first.") from error
+        raise UsageError(f"{FILE_NAME} is not valid TOML: {printable(str(error))}; fix it first.") from error
     tool = data.get("tool")
     if isinstance(tool, dict) and "tclint" in tool:
         raise UsageError(f"{FILE_NAME} has a [tool.tclint] section already; edit that one.")

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one clear sentence saying what to do next, never a traceback."""
+"""Errors that are the user's to fix: one clear sentence saying what to do next, never a traceback."""
 
 from __future__ import annotations
 

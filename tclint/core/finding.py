@@ -1,4 +1,4 @@
-"""What tclint reports: a finding, where it is, what it costs, and how it is mended."""
+"""What tclint reports: a finding, where it is, what it costs, and how it is fixed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """How to mend a finding: advice in one sentence, and edits where a machine can make them."""
+    """How to fix a finding: advice in one sentence, and edits where a machine can make them."""
 
     advice: str
     safety: Literal["safe", "unsafe", "advice"] = "advice"

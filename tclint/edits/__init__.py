@@ -1,6 +1,6 @@
-"""Findings to edits to new text: how the source rules' findings are mended by a machine.
+"""Fixes: from the findings of source rules to edits, and to new text.
 
-Importing this package stays cheap; the codemods are loaded for the first file that has something to mend.
+Importing this package stays cheap; the codemods are loaded for the first file that has something to fix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["with_fixes"]
 
 
 def with_fixes(path: str, text: str, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings of one file, with the edits that would mend them where a machine can make them."""
+    """The findings of one file, with the edits that would fix them where a machine can make them."""
     from tclint.edits.registry import with_fixes as propose
 
     return propose(path, text, findings)

@@ -21,7 +21,7 @@ CODEMODS: dict[str, type[Codemod]] = {}
 _Class = TypeVar("_Class", bound="type[Codemod]")
 
 
-def mends(*codes: str) -> Callable[[_Class], _Class]:
+def fixes(*codes: str) -> Callable[[_Class], _Class]:
     """Register a codemod for the findings of some rules."""
 
     def register(codemod: _Class) -> _Class:
@@ -34,7 +34,7 @@ def mends(*codes: str) -> Callable[[_Class], _Class]:
 
 
 class Codemod(KeepsComments, ContextAwareTransformer):
-    """Mends one finding. `plan` looks at the tree and records changes; libcst then makes them.
+    """Fixes one finding. `plan` looks at the tree and records changes; libcst then makes them.
 
     Where nothing is recorded the finding keeps its advice alone: a codemod that is not sure of the place,
     or whose edit would not be what the author would write, just returns.

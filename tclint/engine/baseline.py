@@ -1,4 +1,4 @@
-"""Known findings that a project accepts for now: reported no more, and forgotten once they are mended.
+"""Known findings that a project accepts for now: reported no more, and forgotten once they are fixed.
 
 The file is JSON, one finding per line in a fixed order, so that branches merge. A finding is known by its
 fingerprint (rule, path from the file's folder, what tells it from its like) and never by its line; several
@@ -136,7 +136,7 @@ class Baseline:
         if report.errors or any(finding.code == CRASH_CODE for finding in report.findings):
             return self
         found = Counter(self.known(finding) for finding in report.baselined)
-        looked_at = self._looked_at(report, check_scenario=True)
+        looked_at = self._coverage(report, check_scenario=True)
         counts = {known: found[known] if looked_at(known) else count for known, count in self.counts.items()}
         return replace(self, counts={known: count for known, count in counts.items() if count})
 
@@ -146,7 +146,7 @@ class Baseline:
         Args:
             report: of a run without a baseline.
         """
-        looked_at = self._looked_at(report, check_scenario=False)
+        looked_at = self._coverage(report, check_scenario=False)
         counts = {known: count for known, count in self.counts.items() if not looked_at(known)}
         accepted = (finding for finding in report.findings if finding.code not in NEVER_ACCEPTED)
         for known, count in Counter(self.known(finding) for finding in accepted).items():
@@ -159,7 +159,7 @@ class Baseline:
             scenarios={target: scenario for target, scenario in scenarios.items() if target in left},
         )
 
-    def _looked_at(self, report: Report, *, check_scenario: bool) -> _LookedAt:
+    def _coverage(self, report: Report, *, check_scenario: bool) -> _Coverage:
         paths = {self._path(path) for path in report.paths}
         targets = {
             target
@@ -167,7 +167,7 @@ class Baseline:
             if not check_scenario or self._same_scenario(target, scenario)
         }
         folder = os.path.dirname(os.path.abspath(self.file))
-        return _LookedAt(folder, frozenset(paths), frozenset(targets), report.settings)
+        return _Coverage(folder, frozenset(paths), frozenset(targets), report.settings)
 
     def _same_scenario(self, target: str, scenario: Mapping[str, Any]) -> bool:
         """True if the findings of a target were accepted under these settings; a setting that is newer than
@@ -202,7 +202,7 @@ class Baseline:
         return f'{{\n  "version": {_VERSION},\n  "scenarios": {listed},\n  "findings": {findings}\n}}\n'
 
 
-class _LookedAt:
+class _Coverage:
     """Whether a run would have found an accepted finding again."""
 
     def __init__(

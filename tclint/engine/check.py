@@ -18,7 +18,7 @@ from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import Rule
 from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
-from tclint.engine.input_sets import with_worst_marked, worst_of_sets
+from tclint.engine.input_sets import mark_worst_case, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Metrics, Report
 from tclint.engine.rule_registry import Selection
 from tclint.engine.suppressions import apply_suppressions
@@ -112,7 +112,7 @@ def check(
         settings=settings,
         entries=tuple(
             with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
-            for index, entry in enumerate(with_worst_marked(entries))
+            for index, entry in enumerate(mark_worst_case(entries))
         ),
         findings=tuple(_relative(finding) for finding in rank(worst_of_sets(listed, entries))),
         below_min_gain=tuple(
@@ -205,7 +205,7 @@ def _trace(
 def _entry_error(result: TraceResult) -> EntryError:
     error = result.error
     if error is None:
-        return EntryError(result.entry, f"{result.entry} was not traced, for a reason that was lost.")
+        return EntryError(result.entry, f"{result.entry} was not traced: unknown error.")
     return EntryError(result.entry, str(error), error.details, error.captured_output)
 
 

@@ -102,7 +102,7 @@ def explain_target(
         )
     (result,) = trace_targets([target], settings, on_progress=on_progress)
     if result.graph is None:
-        raise result.error or TargetError(f"{target} was not traced, for a reason that was lost.")
+        raise result.error or TargetError(f"{target} was not traced: unknown error.")
     explanation = explain_cost(GraphContext(result.graph, settings, target), name, pads)
     how = f"{target}, {settings.mode}, {precision_title(settings.precision)}"
     return explanation, how + (", compiled" if settings.compiled else "")

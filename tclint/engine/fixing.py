@@ -36,7 +36,7 @@ class FixedFile:
     before: bytes
     after: bytes
     fixed: int
-    """Findings mended."""
+    """Findings fixed."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def unsafe(self) -> int:
-        """Findings left that an unsafe fix would mend."""
+        """Findings left that an unsafe fix would fix."""
         return sum(
             finding.fix is not None and finding.fix.safety == "unsafe" and bool(finding.fix.edits)
             for finding in self.report.findings
@@ -103,9 +103,9 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
         before = dict(contents)
         made: dict[str, list[Finding]] = {}
         for path, findings in wanted.items():
-            data, mended = _fixed(contents[path], findings)
-            if mended:
-                contents[path], made[path] = data, mended
+            data, fixed = _fixed(contents[path], findings)
+            if fixed:
+                contents[path], made[path] = data, fixed
         if not made:
             break
         changed = {path: data for path, data in contents.items() if data != originals[path]}
@@ -116,13 +116,13 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
             barred |= useless
             contents = before
             continue
-        for path, mended in made.items():
+        for path, fixed in made.items():
             steps = history.setdefault(path, [])
-            steps.append(_Step(before[path], [_key(finding) for finding in mended]))
+            steps.append(_Step(before[path], [_key(finding) for finding in fixed]))
             barred |= _going_in_circles(steps, contents[path])
         current = following
     outcome.files = [
-        FixedFile(path, originals[path], data, sum(len(step.mended) for step in history[path]))
+        FixedFile(path, originals[path], data, sum(len(step.fixed) for step in history[path]))
         for path, data in sorted(contents.items())
         if data != originals[path]
     ]
@@ -148,14 +148,14 @@ class _Step(NamedTuple):
     """One round of fixing a file."""
 
     before: bytes
-    mended: list[_Key]
+    fixed: list[_Key]
 
 
 def _going_in_circles(steps: list[_Step], now: bytes) -> set[_Key]:
-    """What the fixes mended that led back to a text that was there before; those steps are dropped."""
+    """What the fixes fixed that led back to a text that was there before; those steps are dropped."""
     for index, step in enumerate(steps):
         if step.before == now:
-            circle = {key for later in steps[index:] for key in later.mended}
+            circle = {key for later in steps[index:] for key in later.fixed}
             del steps[index:]
             return circle
     return set()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tclint.engine.report import Entry
 
 
-def with_worst_marked(entries: Sequence[Entry]) -> list[Entry]:
+def mark_worst_case(entries: Sequence[Entry]) -> list[Entry]:
     """The entries, in their order, with `is_worst_case` set on the least ready set of each target.
 
     Readiness is that on the first GPU; among equals, the longest step is the worst.

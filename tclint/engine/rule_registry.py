@@ -178,7 +178,7 @@ def _python_files(path: str) -> list[str]:
         return [
             os.path.join(path, name) for name in names if name.endswith(".py") and not name.startswith("_")
         ]
-    raise UsageError(f"The local rules path {path!r} does not exist; mend `rules` in [tool.tclint].")
+    raise UsageError(f"The local rules path {path!r} does not exist; fix `rules` in [tool.tclint].")
 
 
 def _import_file(path: str) -> ModuleType:

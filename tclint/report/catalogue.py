@@ -30,7 +30,7 @@ _ENGINE_PAGES = {
     ),
     (UNREADABLE_CODE, UNREADABLE_NAME): (
         "Python cannot read a file: its syntax is wrong, or its bytes are no text. No rule looked at it, so "
-        "what it holds is unknown; a baseline never accepts that. Mend the file, or leave it out with the "
+        "what it holds is unknown; a baseline never accepts that. Fix the file, or leave it out with the "
         "key 'exclude'. In folders, only files that mention torch are tried."
     ),
 }

@@ -36,7 +36,7 @@ class SourceContext:
     tables: Tables
     settings: Settings
     spans: Callable[[], tuple[Span, ...]] = field(repr=False)
-    """Positions by site; computed when first called."""
+    """Positions by node id; computed when first called."""
     lines: Callable[[], list[str]] = field(repr=False)
     _analyses: dict[Callable[[SourceContext], Any], Any] = field(default_factory=dict, repr=False)
 
@@ -127,9 +127,9 @@ class SourceContext:
         """Whether the project's requirement files allow this torch version or a newer one."""
         return may_run(self.path, version)
 
-    def location(self, site: int) -> Location:
-        """Where a site is, with its end."""
-        span = self.spans()[site]
+    def location(self, node_id: int) -> Location:
+        """Where a node id is, with its end."""
+        span = self.spans()[node_id]
         return Location(
             path=self.path,
             line=span.line,
@@ -138,13 +138,13 @@ class SourceContext:
             end_column=span.end_column,
         )
 
-    def related(self, site: int, message: str) -> Related:
+    def related(self, node_id: int, message: str) -> Related:
         """Another place that a finding rests on."""
-        return Related(self.location(site), message)
+        return Related(self.location(node_id), message)
 
-    def excerpt(self, site: int, limit: int = 80) -> str:
-        """The code of a site on one line, shortened to `limit` characters."""
-        span = self.spans()[site]
+    def excerpt(self, node_id: int, limit: int = 80) -> str:
+        """The code of a node id on one line, shortened to `limit` characters."""
+        span = self.spans()[node_id]
         lines = self.lines()[span.line - 1 : span.end_line]
         if not lines:
             return ""

@@ -1,4 +1,4 @@
-"""Every rule's examples in fixtures/rules: flagged, mended or left alone, as their names say."""
+"""Every rule's examples in fixtures/rules: flagged, fixed or left alone, as their names say."""
 
 from __future__ import annotations
 

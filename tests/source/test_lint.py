@@ -280,4 +280,4 @@ def test_any_bytes_are_text_or_a_reason(data: bytes) -> None:
         parsed = parse(decode(data))
     except NotPython:
         return
-    assert len(parsed.spans) == parsed.tables.sites
+    assert len(parsed.spans) == parsed.tables.node_ids

@@ -1,4 +1,4 @@
-"""Positions of sites cut their text out of the file."""
+"""Positions of node ids cut their text out of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Widths that Tensor Cores cannot take at full speed, collected into what would be mended together."""
+"""Widths that Tensor Cores cannot take at full speed, collected into what would be fixed together."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _is_choice(dim: OpDim) -> bool:
 
 
 def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
-    """Dims that meet in one op: the product is as fast as the worst of them, so they are mended together."""
+    """Dims that meet in one op: the product is as fast as the worst of them, so they are fixed together."""
     parent: dict[_Key, _Key] = {}
 
     def find(key: _Key) -> _Key:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tclint.edits.codemod import mends
+from tclint.edits.codemod import fixes
 from tclint.edits.codemods.scaling import ScalingCodemod, Use, clips_in
 from tclint.edits.program import statements_of
 from tclint.source.syntax.expressions import dotted_name
 
 
-@mends("AMP010")
+@fixes("AMP010")
 class UnscaleInRoundsThatStep(ScalingCodemod):
     """Move `unscale_` and the clipping behind it into the `if` that guards the step."""
 

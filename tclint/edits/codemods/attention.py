@@ -7,7 +7,7 @@ import libcst.matchers as m
 from libcst.codemod.visitors import GatherImportsVisitor
 
 from tclint.edits.arguments import positional
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import Statement, find_all, index_of
 from tclint.source.syntax.expressions import dotted_name
 
@@ -19,7 +19,7 @@ _MODULES = frozenset({"torch", "F", "nn.functional", "torch.nn.functional"})
 _SIMPLE = m.Call() | m.Name() | m.Attribute() | m.Integer() | m.Float()
 
 
-@mends("ARC005")
+@fixes("ARC005")
 class FusedAttention(Codemod):
     """`((q @ k.transpose(-2, -1)) * scale).softmax(-1) @ v` becomes one call."""
 

@@ -7,7 +7,7 @@ import libcst.matchers as m
 from libcst.codemod.visitors import RemoveImportsVisitor
 
 from tclint.edits.arguments import remove_argument
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import SCOPES, Statement, find_all, index_of, statements_of
 from tclint.edits.statements import has_comment
 
@@ -18,7 +18,7 @@ _OF_THE_STEP = frozenset(
 _16_BIT = m.Attribute(attr=m.Name("float16") | m.Name("half") | m.Name("bfloat16"))
 
 
-@mends("AMP006")
+@fixes("AMP006")
 class BackwardBehindRegion(Codemod):
     """Dedent the tail of the autocast region from the backward call on."""
 
@@ -75,7 +75,7 @@ def _called(call: cst.Call) -> str:
     return name.value if isinstance(name, cst.Name) else ""
 
 
-@mends("AMP009")
+@fixes("AMP009")
 class KeepInFloat32(Codemod):
     """Take out `.half()` or the dtype of `.to(...)`: autocast casts where that is safe."""
 

@@ -8,7 +8,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import find_all, names_in
 from tclint.source.syntax.expressions import dotted_name
 
@@ -21,7 +21,7 @@ _OWN_BIAS = m.Attribute(value=m.Name("self"))
 _TEST = m.Comparison(comparisons=[m.ComparisonTarget(operator=m.Is() | m.IsNot()), m.ZeroOrMore()])
 
 
-@mends("ARC001")
+@fixes("ARC001")
 class WithoutBias(Codemod):
     """Build the layer with bias=False."""
 

@@ -8,7 +8,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.arguments import append_argument, has_stars, is_false, keyword, remove_argument
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.source.syntax.expressions import dotted_name
 
 
@@ -32,21 +32,21 @@ class _WithArgument(Codemod):
 _CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer()
 
 
-@mends("RUN007")
+@fixes("RUN007")
 class PinMemory(_WithArgument):
     """Pin the loader's batches."""
 
     name = "pin_memory"
 
 
-@mends("RUN010")
+@fixes("RUN010")
 class DropLast(_WithArgument):
     """Drop the odd last batch."""
 
     name = "drop_last"
 
 
-@mends("RUN012")
+@fixes("RUN012")
 class FusedOptimizer(_WithArgument):
     """Use the fused kernel of the optimizer."""
 
@@ -58,21 +58,21 @@ class FusedOptimizer(_WithArgument):
             super().plan()
 
 
-@mends("ARC017")
+@fixes("ARC017")
 class NoAttentionWeights(_WithArgument):
     """Do not compute the weights that nobody reads."""
 
     name, value = "need_weights", "False"
 
 
-@mends("DIM008")
+@fixes("DIM008")
 class PadToMultiple(_WithArgument):
     """Pad sequences to a multiple of 8."""
 
     name, value = "pad_to_multiple_of", "8"
 
 
-@mends("RUN008")
+@fixes("RUN008")
 class CopyAsynchronously(_WithArgument):
     """Copy from pinned memory without waiting."""
 
@@ -84,7 +84,7 @@ class CopyAsynchronously(_WithArgument):
         super().plan()
 
 
-@mends("RUN011")
+@fixes("RUN011")
 class GradientsToNone(Codemod):
     """Take out set_to_none=False; the default frees the gradients instead of filling them with zeros."""
 
@@ -100,7 +100,7 @@ class GradientsToNone(Codemod):
             self.change(call, lambda call: remove_argument(call, unwanted))
 
 
-@mends("RUN015")
+@fixes("RUN015")
 class CreateOnDevice(Codemod):
     """`torch.rand(8).to(device)` becomes `torch.rand(8, device=device)`."""
 

@@ -8,12 +8,12 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.arguments import append_argument, append_item
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import find_all
 from tclint.source.syntax.expressions import dotted_name
 
 
-@mends("AMP018")
+@fixes("AMP018")
 class SaveAndLoadScaler(Codemod):
     """Both or nothing: a state that is saved and never loaded is of no use."""
 

@@ -9,7 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.arguments import append_argument, positional, prepend_argument
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import find_all
 from tclint.edits.torch_pin import oldest_torch
 from tclint.source.syntax.expressions import dotted_name
@@ -24,7 +24,7 @@ _Import: TypeAlias = cst.Import | cst.ImportFrom
 _Use: TypeAlias = cst.Name | cst.Attribute
 
 
-@mends("AMP014")
+@fixes("AMP014")
 class ModernAmp(Codemod):
     """Rewrite all uses of the import that the finding's place depends on, and the import."""
 

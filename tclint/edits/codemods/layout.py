@@ -7,7 +7,7 @@ import libcst.matchers as m
 from libcst.metadata import ScopeProvider
 
 from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import find_all
 from tclint.source.syntax.expressions import dotted_name
 
@@ -16,7 +16,7 @@ _CONTIGUOUS = m.Call(func=m.Attribute(attr=m.Name("contiguous")))
 _COPY = m.Call(func=m.Attribute(attr=m.Name("to") | m.Name("cuda")))
 
 
-@mends("FMT002")
+@fixes("FMT002")
 class AssignConverted(Codemod):
     """`x.to(memory_format=...)` becomes `x = x.to(memory_format=...)`."""
 
@@ -47,7 +47,7 @@ class AssignConverted(Codemod):
         return scope is not None and any(binding.scope is scope for binding in scope[name])
 
 
-@mends("FMT005")
+@fixes("FMT005")
 class ThreeDimensional(Codemod):
     """`torch.channels_last` becomes `torch.channels_last_3d` for what has five dims."""
 
@@ -64,7 +64,7 @@ class ThreeDimensional(Codemod):
             self.rewrite(formats[0].attr, "channels_last_3d")
 
 
-@mends("FMT007")
+@fixes("FMT007")
 class ConvertWithTo(Codemod):
     """`.contiguous(memory_format=...)` becomes `.to(memory_format=...)`."""
 
@@ -102,7 +102,7 @@ class _ToChannelsLast(Codemod):
         self.change(made, converted)
 
 
-@mends("FMT003")
+@fixes("FMT003")
 class ConvertBatch(_ToChannelsLast):
     """`images.to(device)` becomes `images.to(device, memory_format=torch.channels_last)`."""
 
@@ -110,7 +110,7 @@ class ConvertBatch(_ToChannelsLast):
         self.convert_batch(self.find(cst.Call), argument)
 
 
-@mends("FMT004")
+@fixes("FMT004")
 class ConvertModel(_ToChannelsLast):
     """Convert the model where the file makes it."""
 
@@ -124,7 +124,7 @@ _WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "DP", "
 _RETURN_THEMSELVES = frozenset({"cuda", "to", "train", "float", "requires_grad_"})
 
 
-@mends("FMT001")
+@fixes("FMT001")
 class ConvertModelAndBatch(_ToChannelsLast):
     """Convert the model where the file makes it, and the batch where it is copied to the GPU."""
 

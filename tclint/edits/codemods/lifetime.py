@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tclint.edits.codemod import mends
+from tclint.edits.codemod import fixes
 from tclint.edits.codemods.scaling import ScalingCodemod
 from tclint.edits.program import LOOPS, names_in
 from tclint.source.syntax.expressions import dotted_name
 
 
-@mends("AMP011")
+@fixes("AMP011")
 class OneScalerOneUpdate(ScalingCodemod):
     """Make the scaler before the loops; update it behind the last step."""
 

@@ -9,7 +9,7 @@ import libcst.matchers as m
 from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
 
 from tclint.edits.arguments import has_stars, keyword, positional
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import names_in
 from tclint.edits.statements import has_comment
 from tclint.source.syntax.expressions import dotted_name
@@ -30,7 +30,7 @@ _SIMPLE = m.Name() | m.Attribute() | m.Call() | m.Subscript()
 _MOVED = m.Call(func=m.Attribute(attr=m.Name("cuda") | m.Name("to")))
 
 
-@mends("AMP007", "ARC012")
+@fixes("AMP007", "ARC012")
 class LossOfLogits(Codemod):
     """`binary_cross_entropy(sigmoid(x), y)` becomes `binary_cross_entropy_with_logits(x, y)`, as functions
     and as modules; so does the likelihood of the logarithm of a softmax."""

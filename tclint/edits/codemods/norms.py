@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import names_in
 from tclint.source.syntax.expressions import dotted_name
 
 _NAMES = ("module", "layer", "part")
 
 
-@mends("ARC019")
+@fixes("ARC019")
 class NormsInFloat(Codemod):
     """Put the batch norms back to float32 behind the cast of the model."""
 

@@ -6,13 +6,13 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.arguments import keyword
-from tclint.edits.codemod import mends
+from tclint.edits.codemod import fixes
 from tclint.edits.codemods.scaling import ScalingCodemod, clips_in
 from tclint.edits.program import CONSTANT, LOOPS
 from tclint.source.syntax.expressions import dotted_name
 
 
-@mends("AMP001")
+@fixes("AMP001")
 class ScaleLosses(ScalingCodemod):
     """Make a scaler before the training loop; scale the loss, step and update through it.
 

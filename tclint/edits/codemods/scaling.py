@@ -8,7 +8,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import CONSTANT, LOOPS, Statement, find_all, index_of, names_in
 from tclint.source.syntax.expressions import dotted_name
 
@@ -102,7 +102,7 @@ def _is_clip(call: cst.Call) -> bool:
     return last in _CLIPS or (last in _CUTS and ".grad" in name)
 
 
-@mends("AMP003")
+@fixes("AMP003")
 class UnscaleFirst(ScalingCodemod):
     """Insert `scaler.unscale_(optimizer)` before the first look at the gradients of a step."""
 
@@ -213,7 +213,7 @@ def _first_clip(block: list[Statement], top: Statement) -> Statement:
     return first
 
 
-@mends("AMP020")
+@fixes("AMP020")
 class UnscaleBeforeReading(UnscaleFirst):
     """Insert `scaler.unscale_(optimizer)` before gradients are looked at."""
 
@@ -222,7 +222,7 @@ class UnscaleBeforeReading(UnscaleFirst):
         self.safety = "unsafe"
 
 
-@mends("AMP004")
+@fixes("AMP004")
 class UpdateAfterStep(ScalingCodemod):
     """Insert `scaler.update()` behind the last step of the block."""
 
@@ -244,7 +244,7 @@ class UpdateAfterStep(ScalingCodemod):
         self.safety = "safe" if len(here) == len(steps) else "unsafe"
 
 
-@mends("AMP005")
+@fixes("AMP005")
 class StepThroughScaler(ScalingCodemod):
     """Replace `optimizer.step()` by `scaler.step(optimizer)`, with one update behind the last step."""
 
@@ -284,7 +284,7 @@ def _is_step(statement: Statement, scaler: str) -> bool:
     return method == "step" and (name == scaler or "opt" in name.lower())
 
 
-@mends("AMP013")
+@fixes("AMP013")
 class ScaleTheLoss(ScalingCodemod):
     """Write `scaler.scale(loss).backward()`, for every loss of the step."""
 
@@ -326,7 +326,7 @@ class ScaleTheLoss(ScalingCodemod):
                 self.remove(statement)
 
 
-@mends("AMP008")
+@fixes("AMP008")
 class DisableScaler(Codemod):
     """Make the scaler with enabled=False: its calls then do nothing."""
 

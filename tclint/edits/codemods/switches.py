@@ -6,7 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.codemod.visitors import GatherImportsVisitor, RemoveImportsVisitor
 
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import Line, find_all
 from tclint.source.syntax.expressions import dotted_name
 
@@ -39,7 +39,7 @@ class _BehindImports(Codemod):
             self.change(following, lambda line: line.with_changes(leading_lines=blank))
 
 
-@mends("PRC001")
+@fixes("PRC001")
 class AllowTf32(_BehindImports):
     """Set the precision of float32 matrix products behind the imports."""
 
@@ -49,7 +49,7 @@ class AllowTf32(_BehindImports):
             self.set(f"{torch}.set_float32_matmul_precision({quote}high{quote})")
 
 
-@mends("RUN001")
+@fixes("RUN001")
 class BenchmarkCudnn(_BehindImports):
     """Let cuDNN measure its algorithms; set behind the imports."""
 
@@ -66,7 +66,7 @@ class BenchmarkCudnn(_BehindImports):
             self.set(f"{cudnn}.benchmark = True")
 
 
-@mends("RUN002")
+@fixes("RUN002")
 class SwitchBenchmarkOn(Codemod):
     """False becomes True."""
 
@@ -78,7 +78,7 @@ class SwitchBenchmarkOn(Codemod):
             self.rewrite(statement.value, "True")
 
 
-@mends("PRC005")
+@fixes("PRC005")
 class CorrectPrecision(Codemod):
     """Write the value that torch accepts, where it is clear which one is meant."""
 
@@ -98,7 +98,7 @@ class CorrectPrecision(Codemod):
             self.rewrite(wrong[0], f"{wrong[0].prefix}{wrong[0].quote}{meant}{wrong[0].quote}")
 
 
-@mends("RUN005")
+@fixes("RUN005")
 class RemoveDebugging(Codemod):
     """Take out what switches a debugging aid on: a statement, or a with block around others."""
 
@@ -118,7 +118,7 @@ class RemoveDebugging(Codemod):
         RemoveImportsVisitor.remove_unused_import_by_node(self.context, call)
 
 
-@mends("PRC004")
+@fixes("PRC004")
 class OneTf32Api(Codemod):
     """Take the older switch out: the newer one, which is set after it, is what counts."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import libcst as cst
 import libcst.matchers as m
 
-from tclint.edits.codemod import Codemod, mends
+from tclint.edits.codemod import Codemod, fixes
 
 _MULTIPLE = 256
 
 
-@mends("DIM014")
+@fixes("DIM014")
 class RoundWidth(Codemod):
     """`int(8 * dim / 3)` becomes `256 * ((int(8 * dim / 3) + 255) // 256)`."""
 

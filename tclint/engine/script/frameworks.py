@@ -49,7 +49,7 @@ Known = Callable[[Expression | None], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FrameworkSetting:
     """One setting that a call states."""
 
     setting: str
@@ -57,7 +57,7 @@ class Said:
     words: str
 
 
-def said(qualified: str, call: Call, known: Known) -> Iterator[Said]:
+def framework_settings(qualified: str, call: Call, known: Known) -> Iterator[FrameworkSetting]:
     """What a call of a framework's own name says.
 
     Args:
@@ -75,48 +75,52 @@ def said(qualified: str, call: Call, known: Known) -> Iterator[Said]:
     elif root == "transformers" and name.endswith("TrainingArguments"):
         yield from _of_transformers(given)
     elif qualified == "torch.nn.parallel.DistributedDataParallel" and given.get("find_unused_parameters"):
-        yield Said("find_unused_parameters", True, "DistributedDataParallel with find_unused_parameters=True")
+        yield FrameworkSetting(
+            "find_unused_parameters", True, "DistributedDataParallel with find_unused_parameters=True"
+        )
 
 
-def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[Said]:
+def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
     if name == "Accelerator":
         mixed = given.get("mixed_precision")
         if mixed in _ACCELERATE:
-            yield Said("precision", _ACCELERATE[mixed], f"Accelerator with mixed_precision={mixed!r}")
+            yield FrameworkSetting(
+                "precision", _ACCELERATE[mixed], f"Accelerator with mixed_precision={mixed!r}"
+            )
         yield from _accumulation(name, "gradient_accumulation_steps", given)
     elif name == "DistributedDataParallelKwargs" and given.get("find_unused_parameters"):
-        yield Said("find_unused_parameters", True, f"{name} with find_unused_parameters=True")
+        yield FrameworkSetting("find_unused_parameters", True, f"{name} with find_unused_parameters=True")
 
 
-def _of_lightning(name: str, given: Mapping[str, object]) -> Iterator[Said]:
+def _of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
     precision = given.get("precision")
     if precision in _LIGHTNING and not isinstance(precision, bool):
-        yield Said("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
+        yield FrameworkSetting("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
     yield from _accumulation(name, "accumulate_grad_batches", given)
     strategy = given.get("strategy")
     if isinstance(strategy, str) and strategy.endswith("find_unused_parameters_true"):
-        yield Said("find_unused_parameters", True, f"{name} with strategy={strategy!r}")
+        yield FrameworkSetting("find_unused_parameters", True, f"{name} with strategy={strategy!r}")
 
 
-def _of_transformers(given: Mapping[str, object]) -> Iterator[Said]:
+def _of_transformers(given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
     for flag, precision in (("bf16", "bf16"), ("fp16", "fp16")):
         if given.get(flag) is True:
-            yield Said("precision", precision, f"TrainingArguments with {flag}=True")
+            yield FrameworkSetting("precision", precision, f"TrainingArguments with {flag}=True")
     batch = given.get("per_device_train_batch_size")
     if isinstance(batch, int) and batch > 0:
-        yield Said("batch", batch, f"TrainingArguments with per_device_train_batch_size={batch}")
+        yield FrameworkSetting("batch", batch, f"TrainingArguments with per_device_train_batch_size={batch}")
     yield from _accumulation("TrainingArguments", "gradient_accumulation_steps", given)
     if given.get("torch_compile") is True:
-        yield Said("compiled", True, "TrainingArguments with torch_compile=True")
+        yield FrameworkSetting("compiled", True, "TrainingArguments with torch_compile=True")
     optimizer = _TRANSFORMERS_OPTIMIZERS.get(given.get("optim"))
     if optimizer in OPTIMIZERS:
-        yield Said("optimizer", optimizer, f"TrainingArguments with optim={given['optim']!r}")
+        yield FrameworkSetting("optimizer", optimizer, f"TrainingArguments with optim={given['optim']!r}")
     if given.get("ddp_find_unused_parameters") is True:
         words = "TrainingArguments with ddp_find_unused_parameters=True"
-        yield Said("find_unused_parameters", True, words)
+        yield FrameworkSetting("find_unused_parameters", True, words)
 
 
-def _accumulation(name: str, keyword: str, given: Mapping[str, object]) -> Iterator[Said]:
+def _accumulation(name: str, keyword: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
     batches = given.get(keyword)
     if isinstance(batches, int) and batches > 1:
-        yield Said("accumulation", batches, f"{name} with {keyword}={batches}")
+        yield FrameworkSetting("accumulation", batches, f"{name} with {keyword}={batches}")

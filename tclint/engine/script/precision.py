@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tclint.config.settings import Precision
 from tclint.engine.script.reading import (
-    Stated,
-    agreed,
+    Evidence,
     argument_of,
     assignments,
     calls,
     certain,
+    consensus,
     holds_on_gpu,
     runs_always,
     stated_at,
@@ -22,7 +22,7 @@ from tclint.source.syntax.tables import method_of
 _PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 
 
-def precision_of_autocast(context: SourceContext) -> Stated | None:
+def precision_of_autocast(context: SourceContext) -> Evidence | None:
     found = []
     for function in context.tables.functions:
         for region in context.amp.autocasts.regions(function):
@@ -37,14 +37,14 @@ def precision_of_autocast(context: SourceContext) -> Stated | None:
             precision = _PRECISIONS.get(autocast.dtype or "")
             words = f"autocast in {autocast.dtype or 'a dtype known at run time only'}"
             if autocast.enabled is None:
-                call = next((e.call for _, e in calls(context) if e.call.site == autocast.site), None)
+                call = next((e.call for _, e in calls(context) if e.call.node_id == autocast.node_id), None)
                 enabled = call and argument_of(call, "enabled")
                 on, default = with_default(context, function, enabled)
                 if on is not True and not (enabled and holds_on_gpu(context, function, enabled)):
                     continue  # switched on or off at run time, or off by default
                 words += default
-            found.append(stated_at(context, "precision", precision, region.site, words))
-    same = agreed(found)
+            found.append(stated_at(context, "precision", precision, region.node_id, words))
+    same = consensus(found)
     return same if same is not None and same.value is not None else None
 
 
@@ -69,7 +69,7 @@ _OTHER_PRECISIONS = (
 )
 
 
-def precision_without_autocast(context: SourceContext) -> Stated | None:
+def precision_without_autocast(context: SourceContext) -> Evidence | None:
     """fp32 and the TF32 switches; only where the file trains by itself, in no other precision."""
     tables = context.tables
     imports = (item.qualified for function in tables.functions for item in function.imports)
@@ -83,25 +83,28 @@ def precision_without_autocast(context: SourceContext) -> Stated | None:
     switches = tf32_switches(context)
     if switches is None:
         return None
-    precision, words, site = switches
-    if site is None:
-        words, site = "a backward pass, and no autocast or TF32 switch in this script", backward.call.site
+    precision, words, node_id = switches
+    if node_id is None:
+        words, node_id = (
+            "a backward pass, and no autocast or TF32 switch in this script",
+            backward.call.node_id,
+        )
     return stated_at(
-        context, "precision", precision, site, f"no autocast, and {words}" if switches[2] else words
+        context, "precision", precision, node_id, f"no autocast, and {words}" if switches[2] else words
     )
 
 
 def tf32_switches(context: SourceContext) -> tuple[Precision, str, int | None] | None:
     """What float32 is under the script's TF32 switches, and the last of them; None where it is not known."""
     switches: dict[str, bool] = {}
-    words, site = "", None
+    words, node_id = "", None
     for function, event in calls(context):
         if "torch.set_float32_matmul_precision" in context.resolver.called(function, event.call):
             level = certain(context, function, argument_of(event.call, "precision", 0))
             if level not in _MATMUL_PRECISIONS or not runs_always(function, event.block, context):
                 return None
             switches[_TF32_SWITCHES[0]] = _MATMUL_PRECISIONS[str(level)]
-            words, site = f"float32 matrix products in {level!r} precision", event.call.site
+            words, node_id = f"float32 matrix products in {level!r} precision", event.call.node_id
     for function, assignment in assignments(context):
         symbols = {name for t in assignment.targets for name in context.resolver.qualified(function, t)}
         for switch in symbols & set(_TF32_SWITCHES):
@@ -109,6 +112,6 @@ def tf32_switches(context: SourceContext) -> tuple[Precision, str, int | None] |
             if not isinstance(on, bool) or not runs_always(function, assignment.block, context):
                 return None
             switches[switch] = on
-            words, site = f"{switch.removeprefix('torch.backends.')} = {on}", assignment.site
+            words, node_id = f"{switch.removeprefix('torch.backends.')} = {on}", assignment.node_id
     matmul, cudnn = (switches.get(name, name == _TF32_SWITCHES[1]) for name in _TF32_SWITCHES)
-    return _FP32_PRECISIONS[matmul, cudnn], words, site
+    return _FP32_PRECISIONS[matmul, cudnn], words, node_id

@@ -21,7 +21,7 @@ from tclint.source.syntax.tables import (
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class Evidence:
     """One thing that a script says."""
 
     setting: str
@@ -33,11 +33,11 @@ class Stated:
     """What is written there: 'autocast in bfloat16'."""
 
 
-def stated_at(context: SourceContext, setting: str, value: object, site: int, words: str) -> Stated:
-    return Stated(setting, value, context.path, context.location(site).line, words)
+def stated_at(context: SourceContext, setting: str, value: object, node_id: int, words: str) -> Evidence:
+    return Evidence(setting, value, context.path, context.location(node_id).line, words)
 
 
-def agreed(found: list[Stated]) -> Stated | None:
+def consensus(found: list[Evidence]) -> Evidence | None:
     """The first of statements that agree; None where they do not, or there are none."""
     return found[0] if len({stated.value for stated in found}) == 1 else None
 

@@ -9,20 +9,21 @@ script is left as it was set.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tclint.config.settings import OPTIMIZERS, Settings
-from tclint.engine.script.frameworks import MARKERS, said
+from tclint.engine.script.frameworks import MARKERS, framework_settings
 from tclint.engine.script.precision import precision_of_autocast, precision_without_autocast, tf32_switches
 from tclint.engine.script.reading import (
-    Stated,
-    agreed,
+    Evidence,
     argument_of,
     calls,
     certain,
+    consensus,
     options_above,
     runs_always,
     stated_at,
@@ -55,7 +56,7 @@ def join(
     scripts = [context for path in discover(paths, settings)[0] if (context := _script(path)) is not None]
     if len(scripts) > MOST_SCRIPTS:
         return settings, ()
-    by_setting: dict[str, list[Stated]] = {}
+    by_setting: dict[str, list[Evidence]] = {}
     for context in scripts:
         for stated in statements(context, autocast_elsewhere=_mentions_autocast(targets)):
             by_setting.setdefault(stated.setting, []).append(stated)
@@ -63,22 +64,24 @@ def join(
     notes: list[Assumption] = []
     for name, same in by_setting.items():
         first = same[0]
-        site = Site(first.path, first.line)
+        node_id = Site(first.path, first.line)
         if len({stated.value for stated in same}) > 1:
             words = " and ".join(dict.fromkeys(stated.words for stated in same))
-            notes.append(Assumption(f"{_kept(name, settings)}: the scripts say {words}", site))
+            notes.append(Assumption(f"{_kept(name, settings)}: the scripts say {words}", node_id))
         elif _is_explicit(name, settings):
             if getattr(settings, name) != first.value:
                 notes.append(
-                    Assumption(f"{_kept(name, settings)} as set; the script says {first.words}", site)
+                    Assumption(f"{_kept(name, settings)} as set; the script says {first.words}", node_id)
                 )
         else:
             changes[name] = first.value
-            notes.append(Assumption(f"{_LABELS.get(name, name)} {_shown(first.value)}: {first.words}", site))
+            notes.append(
+                Assumption(f"{_LABELS.get(name, name)} {_shown(first.value)}: {first.words}", node_id)
+            )
     return replace(settings, **changes), tuple(notes)
 
 
-def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> Iterator[Stated]:
+def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> Iterator[Evidence]:
     """What one script says with certainty, at most one statement for each setting."""
     told = _told_frameworks(context)
     if "precision" in told:
@@ -151,32 +154,33 @@ def _mentions_autocast(targets: Sequence[str]) -> bool:
 # --- what is said
 
 
-def _told_frameworks(context: SourceContext) -> dict[str, Stated]:
+def _told_frameworks(context: SourceContext) -> dict[str, Evidence]:
     """By setting: what calls of frameworks say, where all of them agree."""
-    found: dict[str, list[Stated]] = {}
+    found: dict[str, list[Evidence]] = {}
     for function, event in calls(context):
         for qualified in context.resolver.called(function, event.call):
-            for item in said(qualified, event.call, lambda value: certain(context, function, value)):  # noqa: B023
-                stated = stated_at(context, item.setting, item.value, event.call.site, item.words)
+            known = functools.partial(certain, context, function)
+            for item in framework_settings(qualified, event.call, known):
+                stated = stated_at(context, item.setting, item.value, event.call.node_id, item.words)
                 found.setdefault(item.setting, []).append(stated)
-    return {setting: same[0] for setting, same in found.items() if agreed(same) is not None}
+    return {setting: same[0] for setting, same in found.items() if consensus(same) is not None}
 
 
-def _compiled(context: SourceContext) -> Stated | None:
+def _compiled(context: SourceContext) -> Evidence | None:
     for function, event in calls(context):
         if "torch.compile" not in context.resolver.called(function, event.call):
             continue
         disabled = certain(context, function, argument_of(event.call, "disable"))
         if not disabled and runs_always(function, event.block, context):
             words = "torch.compile" + options_above(context, function, event.block)
-            return stated_at(context, "compiled", True, event.call.site, words)
+            return stated_at(context, "compiled", True, event.call.node_id, words)
     return None
 
 
 _LAYOUTS = ("torch.channels_last", "torch.channels_last_3d")
 
 
-def _layout(context: SourceContext) -> Stated | None:
+def _layout(context: SourceContext) -> Evidence | None:
     """Weights or images in channels_last: torch then runs its convolutions in it."""
     for function, event in calls(context):
         if method_of(event.call)[1] not in ("to", "cuda", "contiguous"):
@@ -186,14 +190,14 @@ def _layout(context: SourceContext) -> Stated | None:
             continue
         if runs_always(function, event.block, context):
             words = value.qualified.rpartition(".")[2] + options_above(context, function, event.block)
-            return stated_at(context, "layout", "channels_last", event.call.site, words)
+            return stated_at(context, "layout", "channels_last", event.call.node_id, words)
     return None
 
 
 _NOT_TRAINING = ("val", "test", "eval", "valid")
 
 
-def _batch(context: SourceContext) -> Stated | None:
+def _batch(context: SourceContext) -> Evidence | None:
     """The batch of the loaders that training uses: those that shuffle, else those not named after tests."""
     shuffling, others = [], []
     for function, event in calls(context):
@@ -204,13 +208,13 @@ def _batch(context: SourceContext) -> Stated | None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             return None
         words = f"DataLoader with batch_size={size}{default}"
-        stated = stated_at(context, "batch", size, event.call.site, words)
+        stated = stated_at(context, "batch", size, event.call.node_id, words)
         shuffle = argument_of(event.call, "shuffle", 2)
         if shuffle is not None and certain(context, function, shuffle) is not False:
             shuffling.append(stated)
         elif not any(word in name for name in _target(function, event) for word in _NOT_TRAINING):
             others.append(stated)
-    return agreed(shuffling or others)
+    return consensus(shuffling or others)
 
 
 def _target(function: Function, event: CallEvent) -> tuple[str, ...]:
@@ -231,7 +235,7 @@ _OPTIMIZER_NAMES = {
 }
 
 
-def _optimizer(context: SourceContext) -> Stated | None:
+def _optimizer(context: SourceContext) -> Evidence | None:
     found = []
     for function, event in calls(context):
         called = context.resolver.called(function, event.call)
@@ -250,5 +254,5 @@ def _optimizer(context: SourceContext) -> Stated | None:
         if name in OPTIMIZERS:
             words = f"torch.optim.{called[0].rpartition('.')[2]}" + (" (fused)" if "-fused" in name else "")
             words = called[0] if base == "adamw-8bit" else words
-            found.append(stated_at(context, "optimizer", name, event.call.site, words))
-    return agreed(found)
+            found.append(stated_at(context, "optimizer", name, event.call.node_id, words))
+    return consensus(found)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import apart, conditions_of, exclusive
+from tclint.source.names.conditions import conditions_of, exclusive, mutually_exclusive
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -142,7 +142,7 @@ class Flow:
         found = NOWHERE
         around = set(self.function.enclosing(block))
         for item in reversed(written):
-            if apart(self.function, item.block, block) or self._left(item.block, around):
+            if mutually_exclusive(self.function, item.block, block) or self._left(item.block, around):
                 continue
             for region in item.origin.regions:
                 # `with autocast(enabled=amp)` and then `if not amp: loss.backward()`

@@ -52,7 +52,7 @@ class Autocast(NamedTuple):
     """None: decided at run time."""
     conditions: tuple[Condition, ...]
     """What holds where it is enabled."""
-    site: int
+    node_id: int
 
 
 class Region(NamedTuple):
@@ -61,9 +61,9 @@ class Region(NamedTuple):
     function: int
     block: int
     autocast: Autocast
-    site: int
+    node_id: int
     elsewhere: str = ""
-    """'path:line' of a region in another file; its sites are then those of the call that leads there."""
+    """'path:line' of a region in another file; its node ids are then those of the call that leads there."""
 
     @property
     def on_cuda(self) -> bool:
@@ -91,12 +91,12 @@ class Autocasts:
             outer = self.tables.functions[function.parent]
             found = self._autocasts(outer, decorator)
             if len(found) == 1:
-                yield Region(function.index, 0, found[0], found[0].site)
+                yield Region(function.index, 0, found[0], found[0].node_id)
         for index, block in enumerate(function.blocks):
             for item in block.items:
                 found = self._autocasts(function, item.value)
                 if found:
-                    yield Region(function.index, index, _merged(found), item.site)
+                    yield Region(function.index, index, _merged(found), item.node_id)
 
     def active(self, function: Function, block: int) -> tuple[Region, ...]:
         """Autocast regions around a block, innermost first."""
@@ -176,7 +176,7 @@ class Autocasts:
         for scope, item in definitions:
             for autocast in self._factory(scope, item.value, call, depth):
                 known = autocast.enabled if len(definitions) == 1 else autocast.enabled and None
-                found.append(autocast._replace(enabled=known, site=call.site))
+                found.append(autocast._replace(enabled=known, node_id=call.node_id))
         return found
 
     def _factory(self, scope: Function, value: Expression, call: Call, depth: int) -> list[Autocast]:
@@ -193,7 +193,7 @@ class Autocasts:
                     target = dotted(arguments[0].value)
                     for qualified in self.resolver.qualified(scope, target) if target else ():
                         if qualified in names().autocast:
-                            bound = Call(value.function, arguments[1:] + call.arguments, call.site)
+                            bound = Call(value.function, arguments[1:] + call.arguments, call.node_id)
                             return [self.autocast(scope, qualified, bound)]
                 return []
             case Choice(_, first, second):
@@ -242,7 +242,7 @@ class Autocasts:
             dtype = dtype if "dtype" in given else None
             dtype_given = True
             enabled = enabled if "enabled" in given else None
-        return Autocast(qualified, devices, dtype, dtype_given, enabled, conditions, call.site)
+        return Autocast(qualified, devices, dtype, dtype_given, enabled, conditions, call.node_id)
 
     def _devices(
         self, function: Function, device: str, expression: Expression | None

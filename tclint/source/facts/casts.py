@@ -68,15 +68,15 @@ class ModelCast(NamedTuple):
     dtype: str
     function: int
     block: int
-    site: int
+    node_id: int
     """Where it happens in that function."""
     inside: int = -1
     """Where a function that it calls writes the cast, for one that makes the model."""
 
     @property
     def written(self) -> int:
-        """The site of the cast itself."""
-        return self.inside if self.inside >= 0 else self.site
+        """The node id of the cast itself."""
+        return self.inside if self.inside >= 0 else self.node_id
 
 
 class Casts:
@@ -140,18 +140,18 @@ class Casts:
                     root, dtype = self.chain(function, event.value)
                     if dtype is None or event.unpacked:
                         continue
-                    assigned.add(event.value.site)
+                    assigned.add(event.value.node_id)
                     for name in dict.fromkeys((*event.targets, root)):
                         if name in self.models:
-                            cast = ModelCast(name, dtype, function.index, event.block, event.value.site)
+                            cast = ModelCast(name, dtype, function.index, event.block, event.value.node_id)
                             found.append(cast)
                             break
             for event in function.events:
-                if isinstance(event, CallEvent) and event.call.site not in inner | assigned:
+                if isinstance(event, CallEvent) and event.call.node_id not in inner | assigned:
                     root, dtype = self.chain(function, event.call)
                     if root in self.models and dtype is not None:
-                        found.append(ModelCast(root, dtype, function.index, event.block, event.call.site))
-        return tuple(sorted(found, key=lambda cast: cast.site))
+                        found.append(ModelCast(root, dtype, function.index, event.block, event.call.node_id))
+        return tuple(sorted(found, key=lambda cast: cast.node_id))
 
     @cached_property
     def returned(self) -> tuple[ModelCast, ...]:
@@ -163,7 +163,7 @@ class Casts:
             if owner.kind != "function" or last is None or dotted(last) != cast.name:
                 continue
             if any(
-                later.name == cast.name and later.site > cast.site and later.function == cast.function
+                later.name == cast.name and later.node_id > cast.node_id and later.function == cast.function
                 for later in self.model_casts
             ):
                 continue
@@ -177,7 +177,9 @@ class Casts:
                     if owner in self.resolver.local_functions(function, made.function):
                         name = event.targets[0]
                         found.append(
-                            ModelCast(name, cast.dtype, function.index, event.block, made.site, cast.site)
+                            ModelCast(
+                                name, cast.dtype, function.index, event.block, made.node_id, cast.node_id
+                            )
                         )
         return tuple(found)
 
@@ -205,8 +207,8 @@ class Casts:
                 if load is None or name not in self.models or bound.count(name) > 1:
                     continue
                 if self.chain(function, event.value)[1] is None and self._asks_half(function, load):
-                    found.append(ModelCast(name, "float16", function.index, event.block, load.site))
-        return tuple(sorted(found, key=lambda cast: cast.site))
+                    found.append(ModelCast(name, "float16", function.index, event.block, load.node_id))
+        return tuple(sorted(found, key=lambda cast: cast.node_id))
 
     def _asks_half(self, function: Function, load: Call) -> bool:
         for argument in load.arguments:
@@ -221,7 +223,7 @@ class Casts:
 
     @cached_property
     def trained(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Models whose parameters the file gives to optimizers -> (function, site) of each."""
+        """Models whose parameters the file gives to optimizers -> (function, node id) of each."""
         found: dict[str, tuple[tuple[int, int], ...]] = {}
         for function in self.tables.functions:
             for event in function.events:
@@ -232,7 +234,7 @@ class Casts:
                     continue
                 for argument in event.call.arguments:
                     for name in self._parameters_in(function, argument.value, 3):
-                        found[name] = (*found.get(name, ()), (function.index, event.call.site))
+                        found[name] = (*found.get(name, ()), (function.index, event.call.node_id))
         return found
 
     def _parameters_in(self, function: Function, expression: Expression, depth: int) -> Iterator[str]:
@@ -266,7 +268,7 @@ def _receivers(function: Function) -> Iterator[int]:
         if isinstance(event, CallEvent):
             receiver, _ = method_of(event.call)
             if isinstance(receiver, Call):
-                yield receiver.site
+                yield receiver.node_id
 
 
 def _load(expression: Expression) -> Call | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.switches import SWITCH_CALLS, Switch, find_switches
-from tclint.source.names.conditions import apart
+from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.names.queries import Called, root_name
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
@@ -38,7 +38,7 @@ class Training(NamedTuple):
     function: Function
     block: int
     """The innermost loop around the backward call; 0 where the function has none around it."""
-    site: int
+    node_id: int
     """Of that loop, or of the backward call."""
     backward: CallEvent
     step: CallEvent
@@ -72,7 +72,7 @@ class Program:
     def methods(self, *names: str) -> Iterator[tuple[Function, CallEvent, int]]:
         """Calls of methods or functions by the last part of their names, in the order of the file."""
         found = [item for name in dict.fromkeys(names) for item in self._by_last.get(name, ())]
-        yield from sorted(found, key=lambda item: item[1].call.site)
+        yield from sorted(found, key=lambda item: item[1].call.node_id)
 
     def calls(self, *qualified: str) -> list[Called]:
         """Calls of things with these qualified names, in the order of the file; aliases are followed."""
@@ -93,7 +93,7 @@ class Program:
     @cached_property
     def _discarded(self) -> frozenset[int]:
         return frozenset(
-            event.site
+            event.node_id
             for function in self.tables.functions
             for event in function.events
             if isinstance(event, Discard)
@@ -101,7 +101,7 @@ class Program:
 
     def is_discarded(self, call: Call) -> bool:
         """The call is a statement by itself: its result goes nowhere."""
-        return call.site in self._discarded
+        return call.node_id in self._discarded
 
     # -- switches
 
@@ -134,9 +134,9 @@ class Program:
                 return False
         return True
 
-    def apart(self, function: Function, first: int, second: int) -> bool:
-        """Like Amp.apart; the branches of a try statement count as apart as well."""
-        if apart(function, first, second):
+    def mutually_exclusive(self, function: Function, first: int, second: int) -> bool:
+        """Like Amp.mutually_exclusive; the branches of a try statement count as apart as well."""
+        if mutually_exclusive(function, first, second):
             return True
         statements = {
             function.blocks[index].statement: function.blocks[index].kind
@@ -198,8 +198,8 @@ class Program:
                     step = event if steps else None
             if backward is not None and step is not None:
                 loop = self.loop_around(function, backward.block)
-                site = function.blocks[loop].site if loop else backward.call.site
-                found.append(Training(function, loop, site, backward, step))
+                node_id = function.blocks[loop].node_id if loop else backward.call.node_id
+                found.append(Training(function, loop, node_id, backward, step))
         return tuple(found)
 
     def loop_around(self, function: Function, block: int) -> int:

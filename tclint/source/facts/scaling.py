@@ -46,7 +46,7 @@ class Made(NamedTuple):
     """None: decided at run time."""
     function: int
     block: int
-    site: int
+    node_id: int
 
 
 class Scaling:
@@ -81,7 +81,7 @@ class Scaling:
                 enabled = truths.pop() if possible.complete and len(truths) == 1 else None
             elif unpacked:
                 enabled = None
-            return Made(qualified, given, enabled, function.index, 0, call.site)
+            return Made(qualified, given, enabled, function.index, 0, call.node_id)
         return None
 
     @cached_property
@@ -304,7 +304,7 @@ class Scaling:
                     (made if own and not event.unpacked else others).update(lasts)
         return frozenset(made - others)
 
-    def is_near(self, site: int, always_float16: bool = False) -> bool:
+    def is_near(self, node_id: int, always_float16: bool = False) -> bool:
         """Whether the code that runs a backward call also uses a scaler, so that the call may be the branch
         without one, or a mistake of its own.
 
@@ -312,10 +312,10 @@ class Scaling:
         Nor where its loss always comes from float16, and the branches are about something else.
         """
         for view in self.views:
-            if not any(place.site == site for op in view.ops for place in op.places):
+            if not any(place.node_id == node_id for op in view.ops for place in op.places):
                 continue
             scaled = view.of("scaled_backward", "unscale", "scaler_step", "escape")
-            plain = next((op for op in view.of("backward") if op.site == site), None)
+            plain = next((op for op in view.of("backward") if op.node_id == node_id), None)
             if not scaled:
                 continue
             if plain is None or not view.after(plain, "step") or view.of("escape"):
@@ -327,7 +327,7 @@ class Scaling:
     def _by_choice(self, view: View, one: Op, other: Op, always_float16: bool) -> bool:
         if view.decided_by_precision(one, other) or view.decided_by_precision(other, one):
             return True
-        if not (view.apart(one, other) or view.apart(other, one)):
+        if not (view.mutually_exclusive(one, other) or view.mutually_exclusive(other, one)):
             return False
         return not (always_float16 and view.demand_opposites(one, other))
 

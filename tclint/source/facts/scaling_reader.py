@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.scaling_view import Kind, Op, Place, View
-from tclint.source.names.conditions import apart
+from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.names.frameworks import names
 from tclint.source.names.project import Project
 from tclint.source.syntax.tables import (
@@ -107,7 +107,7 @@ class Reader:
             elif isinstance(event, Return):
                 returned = returned or self._scaled(frame, event.value, event.block)
                 if not frame.places and self._scalers_in(frame, (Argument(event.value),)):
-                    call = Call(Name("return"), (), event.site)
+                    call = Call(Name("return"), (), event.node_id)
                     self._add(frame, "escape", call, event.block, scaler=render(event.value))
         self._entered.pop()
         return returned
@@ -132,7 +132,7 @@ class Reader:
         optimizer: str = "",
         loss: Expression | None = None,
     ) -> None:
-        places = (*frame.places, Place(frame.function.index, block, call.site))
+        places = (*frame.places, Place(frame.function.index, block, call.node_id))
         self.view.ops.append(Op(kind, scaler, optimizer, call, places, loss))
 
     def _call(self, frame: _Frame, event: CallEvent) -> None:
@@ -204,7 +204,7 @@ class Reader:
         if not name:
             return False
         for scope, item in self.amp.resolver.definitions(frame.function, name)[0]:
-            if scope is frame.function and apart(scope, item.block, block):
+            if scope is frame.function and mutually_exclusive(scope, item.block, block):
                 continue
             if "scal" in render(item.value).lower():
                 return True
@@ -232,7 +232,7 @@ class Reader:
             for helper in self.amp.resolver.local_functions(frame.function, call.function)
             if helper.kind == "function"
         ]
-        place = Place(frame.function.index, block, call.site)
+        place = Place(frame.function.index, block, call.node_id)
         if (
             len(helpers) == 1
             and len(frame.places) < _INLINE_DEPTH
@@ -242,7 +242,7 @@ class Reader:
             inner = self._enter(frame, helpers[0], call, place, block)
             returned = self._read(inner)
             if returned:
-                self._returned[frame.places, call.site] = returned
+                self._returned[frame.places, call.node_id] = returned
             return
         last = method_of(call)[1]
         if last in _HARMLESS or _KEEPING.search(last.lower()):
@@ -312,7 +312,7 @@ class Reader:
 
     def _edit(self, frame: _Frame, event: Assignment, target: str) -> None:
         """`p.grad = ...`, `p.grad *= ...`."""
-        call = Call(Name(target), (), event.site)
+        call = Call(Name(target), (), event.node_id)
         value = event.value
         if event.operator in ("+", "-"):
             if _own_amount((Argument(value),)):
@@ -333,7 +333,7 @@ class Reader:
                 receiver, method = method_of(expression)
                 if method == "scale" and receiver is not None and self._is_scaler(frame, receiver):
                     return self._outer(frame, receiver)
-                known = self._returned.get((frame.places, expression.site))
+                known = self._returned.get((frame.places, expression.node_id))
                 if known:
                     return known
                 parts: tuple[Expression, ...] = tuple(argument.value for argument in expression.arguments)
@@ -360,7 +360,7 @@ class Reader:
     def _of_name(self, frame: _Frame, name: str, block: int) -> str:
         around = frame.function.enclosing(block)
         for written in reversed(self._written.get((frame.places, name), [])):
-            if apart(frame.function, written.block, block):
+            if mutually_exclusive(frame.function, written.block, block):
                 continue
             if written.scaler:
                 return written.scaler

@@ -8,7 +8,13 @@ from typing import Literal as Choices
 from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
-from tclint.source.names.conditions import Condition, apart, conditions_of, exclusive, guards_before
+from tclint.source.names.conditions import (
+    Condition,
+    conditions_of,
+    exclusive,
+    guards_before,
+    mutually_exclusive,
+)
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -50,7 +56,7 @@ class Place(NamedTuple):
 
     function: int
     block: int
-    site: int
+    node_id: int
 
 
 class Op(NamedTuple):
@@ -66,8 +72,8 @@ class Op(NamedTuple):
     loss: Expression | None = None
 
     @property
-    def site(self) -> int:
-        return self.places[-1].site
+    def node_id(self) -> int:
+        return self.places[-1].node_id
 
 
 @dataclass
@@ -93,23 +99,25 @@ class View:
         return [
             other
             for other in reversed(self.ops[:position])
-            if other.kind in kinds and not self.apart(other, op)
+            if other.kind in kinds and not self.mutually_exclusive(other, op)
         ]
 
     def after(self, op: Op, *kinds: Kind) -> list[Op]:
         """Ops that one run can do later than this one, the next first."""
         position = self._position(op)
         return [
-            other for other in self.ops[position + 1 :] if other.kind in kinds and not self.apart(op, other)
+            other
+            for other in self.ops[position + 1 :]
+            if other.kind in kinds and not self.mutually_exclusive(op, other)
         ]
 
-    def apart(self, first: Op, second: Op) -> bool:
+    def mutually_exclusive(self, first: Op, second: Op) -> bool:
         """Whether one run of a loop's round never does both; `first` comes first in the text."""
         for one, other in zip(first.places, second.places, strict=False):
-            if one.site == other.site:
+            if one.node_id == other.node_id:
                 continue
             function = self.amp.tables.functions[one.function]
-            if apart(function, one.block, other.block):
+            if mutually_exclusive(function, one.block, other.block):
                 return True
             if self._left(function, one.block, other.block):
                 return True
@@ -137,7 +145,7 @@ class View:
                 for place in op.places
                 for condition in (
                     *conditions_of(functions[place.function], place.block),
-                    *guards_before(functions[place.function], place.block, place.site),
+                    *guards_before(functions[place.function], place.block, place.node_id),
                 )
             )
         return known
@@ -147,7 +155,7 @@ class View:
         found: list[tuple[tuple[int, ...], int, int]] = []
         for level in range(len(op.places) - 1, -1, -1):
             place = op.places[level]
-            frame = tuple(outer.site for outer in op.places[:level])
+            frame = tuple(outer.node_id for outer in op.places[:level])
             function = self.amp.tables.functions[place.function]
             found.extend((frame, place.function, block) for block in function.enclosing(place.block))
         return found
@@ -239,7 +247,9 @@ class View:
         return [
             op
             for op in self.ops[start + 1 : end]
-            if op.kind in kinds and not self.apart(first, op) and not self.apart(op, second)
+            if op.kind in kinds
+            and not self.mutually_exclusive(first, op)
+            and not self.mutually_exclusive(op, second)
         ]
 
 

@@ -40,7 +40,7 @@ class Switch(NamedTuple):
     expression: Expression | None
     function: Function
     block: int
-    site: int
+    node_id: int
     position: int
     """Index of its event in the function."""
 
@@ -67,11 +67,11 @@ def find_switches(resolver: Resolver, setters: Iterable[Called]) -> tuple[Switch
                 first,
                 called.function,
                 called.block,
-                called.call.site,
+                called.call.node_id,
                 called.position,
             )
         )
-    return tuple(sorted(found, key=lambda switch: switch.site))
+    return tuple(sorted(found, key=lambda switch: switch.node_id))
 
 
 def _assigned_switches(
@@ -84,4 +84,4 @@ def _assigned_switches(
         for name in resolver.qualified(function, target):
             if name.startswith("torch.backends."):
                 value = resolver.evaluate(function, event.value)
-                yield Switch(name, value, event.value, function, event.block, event.site, position)
+                yield Switch(name, value, event.value, function, event.block, event.node_id, position)

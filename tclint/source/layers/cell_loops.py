@@ -278,7 +278,7 @@ class _Body:
                 event.targets: dotted(event.value) for event in self.assigned if kept >= set(event.targets)
             }
             kept |= set(handed_on.values()) - {""}
-            values: list[Expression] = [call for call in self.calls if call.site != self.step.call.site]
+            values: list[Expression] = [call for call in self.calls if call.node_id != self.step.call.node_id]
             values += [
                 event.value
                 for event in self.assigned
@@ -292,7 +292,7 @@ class _Body:
         """Whether something that the input is read from is told of the state: `memory.write(h)`."""
         roots = {_holder(name) for name in needed if not self.context.resolver.qualified(self.function, name)}
         for call in self.calls:
-            if call.site == self.step.call.site:
+            if call.node_id == self.step.call.node_id:
                 continue
             told = {name for argument in call.arguments for name in names_in(argument.value)}
             if any(_same(name, carried) for name in told for carried in state) and any(
@@ -336,8 +336,8 @@ class _Body:
 
 
 def _is_call(value: Expression, call: Call) -> bool:
-    """All calls of a step have one site: whether the value is this very call."""
-    return isinstance(value, Call) and value.site == call.site
+    """All calls of a step have one node id: whether the value is this very call."""
+    return isinstance(value, Call) and value.node_id == call.node_id
 
 
 def _root(name: str) -> str:

@@ -134,7 +134,7 @@ class Models:
                     *self._handed_up(owner, context, members, name, depth),
                     *models._name(members[0], name, depth, set()),
                 ]
-                yield from (self._seen_from_here(item, context, owner.site) for item in made)
+                yield from (self._seen_from_here(item, context, owner.node_id) for item in made)
                 if made:
                     return
 
@@ -181,14 +181,14 @@ class Models:
                     continue
                 if len(event.value.items) > position:
                     for made in models._value(function, event.value.items[position], depth - 1, set()):
-                        yield self._seen_from_here(made, context, call.site)
+                        yield self._seen_from_here(made, context, call.node_id)
 
     def _seen_from_here(
-        self, made: Built | str | None, context: SourceContext, site: int
+        self, made: Built | str | None, context: SourceContext, node_id: int
     ) -> Built | str | None:
         """A model of another file is named by the place where this one asks for it."""
         if isinstance(made, Built) and context is not self.context:
-            return made._replace(context=self.context, site=site)
+            return made._replace(context=self.context, node_id=node_id)
         return made
 
     # -- what an expression makes
@@ -237,7 +237,7 @@ class Models:
         for qualified in resolver.called(scope, call):
             if qualified.startswith("torch.nn."):
                 layers = self.counts.of_expression(self.context, scope, call, CLASS_DEPTH)
-                yield layers.verdict("nn.Sequential", self.context, call.site)
+                yield layers.verdict("nn.Sequential", self.context, call.node_id)
                 return
             found = None
             if not qualified.startswith(("torch.", "torchvision.")):
@@ -281,7 +281,7 @@ class Models:
         made = [
             item
             for value in table.items
-            for item in self._value(found[0][0], Call(value, call.arguments, call.site), depth - 1, set())
+            for item in self._value(found[0][0], Call(value, call.arguments, call.node_id), depth - 1, set())
         ]
         if made and all(isinstance(item, Built) for item in made):
             yield from made
@@ -292,15 +292,15 @@ class Models:
         self, context: SourceContext, function: Function, scope: Function, call: Call, depth: int
     ) -> Iterator[Built | str | None]:
         """What a class is, or what a function returns; `call` is where the trained file calls it."""
-        site = call.site
+        node_id = call.node_id
         if function.kind == "class":
             layers = self.counts.of_class(context, function)
             for argument in call.arguments:
                 # `ResNet(BasicBlock, [2, 2, 2, 2])`
                 if isinstance(argument.value, Name):
-                    block = Call(argument.value, (), site)
+                    block = Call(argument.value, (), node_id)
                     layers = layers + self.counts.of_callee(self.context, scope, block, CLASS_DEPTH)
-            yield layers.verdict(function.name, self.context, site)
+            yield layers.verdict(function.name, self.context, node_id)
             return
         models = self if context is self.context else Models(context)
         for event in function.events:
@@ -311,7 +311,7 @@ class Models:
                 continue
             for made in models._value(function, value, depth - 2, set()):
                 # A file's own function is where its model is made; another file's is named by the call.
-                yield self._seen_from_here(made, context, site)
+                yield self._seen_from_here(made, context, node_id)
 
 
 def _same_file(one: str, other: str) -> bool:

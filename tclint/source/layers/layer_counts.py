@@ -54,14 +54,14 @@ class Layers(NamedTuple):
             self.views or more.views,
         )
 
-    def verdict(self, name: str, context: SourceContext, site: int) -> Built | str | None:
+    def verdict(self, name: str, context: SourceContext, node_id: int) -> Built | str | None:
         """What a model with these layers is."""
         # A few 1-D convolutions across channels (ECA) leave a network one for images.
         if self.attention or self.conv3d or 2 * self.conv1d >= max(self.conv2d, 1):
             return NOT
         if self.conv2d < ENOUGH:
             return None
-        return Built(name, self.conv2d, context, site, views=self.views)
+        return Built(name, self.conv2d, context, node_id, views=self.views)
 
 
 class LayerCounts:

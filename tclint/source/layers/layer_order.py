@@ -56,11 +56,11 @@ class LayerOrder:
         self.tables = context.tables
 
     def pairs(self) -> Iterator[Pair]:
-        """Every pair that is certain, by the site of its first layer once."""
+        """Every pair that is certain, by the node id of its first layer once."""
         seen: set[int] = set()
         for pair in (*self._sequential_pairs(), *self._forward_pairs()):
-            if pair.first.call.site not in seen:
-                seen.add(pair.first.call.site)
+            if pair.first.call.node_id not in seen:
+                seen.add(pair.first.call.node_id)
                 yield pair
 
     def layer(self, function: Function, expression: Expression | None) -> Layer | None:

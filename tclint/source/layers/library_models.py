@@ -35,7 +35,7 @@ class Built(NamedTuple):
     """Conv2d layers written in its classes; 0 for a model of a library."""
     context: SourceContext
     """Of the file that makes it."""
-    site: int
+    node_id: int
     """Where that file does."""
     is_default: bool = False
     """Chosen by an option, of which this is the default."""
@@ -64,9 +64,9 @@ def library_model(context: SourceContext, scope: Function, call: Call) -> Built 
         if qualified in ("torchvision.models.get_model", "torchvision.models.segmentation.get_model"):
             return _named(context, scope, call, "torchvision", keyword(call, "name", 0))
         if qualified.startswith("torchvision.models."):
-            return _family(context, f"torchvision.models.{last}", qualified.lower(), call.site)
+            return _family(context, f"torchvision.models.{last}", qualified.lower(), call.node_id)
         if qualified.startswith("efficientnet_pytorch.EfficientNet"):
-            return Built("efficientnet_pytorch.EfficientNet", 0, context, call.site)
+            return Built("efficientnet_pytorch.EfficientNet", 0, context, call.node_id)
         if qualified == "torch.hub.load":
             repository = keyword(call, "repo_or_dir", 0)
             if isinstance(repository, Literal) and "pytorch/vision" in str(repository.value):
@@ -77,7 +77,7 @@ def library_model(context: SourceContext, scope: Function, call: Call) -> Built 
             # Whatever encodes, these decode with 2-D convolutions.
             if _NOT_FAMILIES.search(text) or text.startswith("mit_"):
                 return NOT
-            return Built(f"segmentation_models_pytorch.{last}", 0, context, call.site)
+            return Built(f"segmentation_models_pytorch.{last}", 0, context, call.node_id)
     return None
 
 
@@ -104,7 +104,7 @@ def _named(
     if not text:
         return None
     prefix = "torchvision.models." if library == "torchvision" else "timm "
-    found = _family(context, f"{prefix}{text}", text.lower(), call.site)
+    found = _family(context, f"{prefix}{text}", text.lower(), call.node_id)
     return found._replace(is_default=not certain) if isinstance(found, Built) else found
 
 
@@ -127,8 +127,8 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
     return "", False
 
 
-def _family(context: SourceContext, shown: str, name: str, site: int) -> Built | str | None:
+def _family(context: SourceContext, shown: str, name: str, node_id: int) -> Built | str | None:
     last = name.rpartition("/")[2].rpartition(".")[2]
     if _NOT_FAMILIES.search(name):
         return NOT
-    return Built(shown, 0, context, site) if _FAMILIES.search(last) else None
+    return Built(shown, 0, context, node_id) if _FAMILIES.search(last) else None

@@ -109,7 +109,7 @@ class _Reading:
 
     def _statements(self) -> None:
         inside = {
-            call.site
+            call.node_id
             for event in self.function.events
             if isinstance(event, Assignment | Return)
             for call in _calls(event.value)
@@ -117,12 +117,12 @@ class _Reading:
         tags: dict[int, _Between | None] = {}
         for event in self.function.events:
             match event:
-                case CallEvent(call, _) if call.site not in inside:
+                case CallEvent(call, _) if call.node_id not in inside:
                     self._tag(call)
                 case Assignment():
-                    if event.site not in tags:  # `a = b = value` is two assignments of one value
-                        tags[event.site] = None if event.operator else self._tag(event.value)
-                    self._assign(event, tags[event.site])
+                    if event.node_id not in tags:  # `a = b = value` is two assignments of one value
+                        tags[event.node_id] = None if event.operator else self._tag(event.value)
+                    self._assign(event, tags[event.node_id])
                 case Return(value, _, _):
                     self._poison(self._tag(value))
                 case _:

@@ -34,7 +34,7 @@ def conditions_of(function: Function, block: int) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-def guards_before(function: Function, block: int, site: int) -> tuple[Condition, ...]:
+def guards_before(function: Function, block: int, node_id: int) -> tuple[Condition, ...]:
     """Tests that failed where a place is reached: `if test: continue` (or return) stands before it."""
     around = set(function.enclosing(block))
     exits = {
@@ -46,12 +46,17 @@ def guards_before(function: Function, block: int, site: int) -> tuple[Condition,
     found: list[Condition] = []
     for index in sorted(exits - around):
         left = function.blocks[index]
-        if left.kind == "if" and left.parent in around and left.site < site and left.condition is not None:
+        if (
+            left.kind == "if"
+            and left.parent in around
+            and left.node_id < node_id
+            and left.condition is not None
+        ):
             found.extend(simple_conditions(left.condition, False))
     return tuple(found)
 
 
-def apart(function: Function, first: int, second: int) -> bool:
+def mutually_exclusive(function: Function, first: int, second: int) -> bool:
     """Whether one run of the code never passes through both blocks."""
     one, other = function.enclosing(first), function.enclosing(second)
     statements = {function.blocks[index].statement: index for index in one}

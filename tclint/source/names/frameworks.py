@@ -94,7 +94,7 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror or error}; mend `frameworks`.") from error
+        raise UsageError(f"Cannot read {path}: {error.strerror or error}; fix `frameworks`.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"Cannot read {path}: it is not UTF-8 (byte {error.start}).") from error
 

@@ -40,7 +40,7 @@ def reader_of(function: Function, position: int, call: Call) -> Expression:
 
 
 def _is_call(value: Expression, call: Call) -> bool:
-    return isinstance(value, Call) and value.site == call.site
+    return isinstance(value, Call) and value.node_id == call.node_id
 
 
 def _next_reader(function: Function, position: int, name: str, block: int) -> Expression:

@@ -64,7 +64,7 @@ class TablesCache:
         key = _key(text)
         kept = self._load(f"{key}.tables")
         if isinstance(kept, Tables):
-            return Parsed(text, kept, lambda: self._spans(key, kept.sites, lambda: parse(text)))
+            return Parsed(text, kept, lambda: self._spans(key, kept.node_ids, lambda: parse(text)))
         if isinstance(kept, tuple):
             raise NotPython(*kept)
         try:
@@ -73,7 +73,7 @@ class TablesCache:
             self._store(f"{key}.tables", (str(error), error.line, error.column))
             raise
         self._store(f"{key}.tables", parsed.tables)
-        return Parsed(text, parsed.tables, lambda: self._spans(key, parsed.tables.sites, lambda: parsed))
+        return Parsed(text, parsed.tables, lambda: self._spans(key, parsed.tables.node_ids, lambda: parsed))
 
     def what_is_broken(self, data: bytes) -> NotPython | None:
         """As `tclint.source.syntax.parse.what_is_broken`, from the cache where it holds the answer."""
@@ -115,10 +115,10 @@ class TablesCache:
                 os.unlink(path)
             total -= size
 
-    def _spans(self, key: str, sites: int, parsed: Callable[[], Parsed]) -> tuple[Span, ...]:
+    def _spans(self, key: str, node_ids: int, parsed: Callable[[], Parsed]) -> tuple[Span, ...]:
         """Positions are kept apart from the tables: only files with findings have them."""
         kept = self._load(f"{key}.spans")
-        if isinstance(kept, tuple) and len(kept) == 4 * sites:
+        if isinstance(kept, tuple) and len(kept) == 4 * node_ids:
             return tuple(Span(*kept[start : start + 4]) for start in range(0, len(kept), 4))
         spans = parsed().spans
         self._store(f"{key}.spans", tuple(number for span in spans for number in span))

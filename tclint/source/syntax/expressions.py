@@ -196,7 +196,7 @@ class ExpressionReader(Builder):
     def _call(self, node: cst.Call) -> Expression:
         function = self._read(node.func)
         arguments = tuple(self._argument(argument) for argument in node.args)
-        call = Call(function, arguments, self._site(node))
+        call = Call(function, arguments, self._node_id(node))
         self.scope.events.append(CallEvent(call, self.scope.block))
         return call
 
@@ -314,7 +314,7 @@ class ExpressionReader(Builder):
         scope = self._enter("lambda", "<lambda>", node)
         scope.parameters = parameters
         value = self._read(node.body)
-        scope.events.append(Return(value, 0, scope.site))
+        scope.events.append(Return(value, 0, scope.node_id))
         self._leave(scope)
         return Closure(scope.index)
 
@@ -339,7 +339,7 @@ class ExpressionReader(Builder):
             value = self._read(node.value.item)
         elif node.value is not None:
             value = self._read(node.value)
-        self.scope.events.append(Return(value, self.scope.block, self._site(node), is_yield=True))
+        self.scope.events.append(Return(value, self.scope.block, self._node_id(node), is_yield=True))
         return Other("yield", (value,))
 
 

@@ -1,4 +1,4 @@
-"""From bytes to tables, and from sites to positions; only the walk and positions know libcst besides."""
+"""From bytes to tables, and from node ids to positions; only the walk and positions know libcst besides."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Parsed:
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Position of every site. Only files with a finding ask."""
+        """Position of every node id. Only files with a finding ask."""
         return self._find_spans()
 
     @cached_property

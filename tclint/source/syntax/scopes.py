@@ -1,4 +1,4 @@
-"""The scope under construction while a tree is walked: blocks, events, sites."""
+"""The scope under construction while a tree is walked: blocks, events, node ids."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Scope:
     name: str
     qualified_name: str
     parent: int
-    site: int
+    node_id: int
     parameters: tuple[Parameter, ...] = ()
     decorators: tuple[Expression, ...] = ()
     bases: tuple[Expression, ...] = ()
@@ -47,7 +47,7 @@ class Scope:
             name=self.name,
             qualified_name=self.qualified_name,
             parent=self.parent,
-            site=self.site,
+            node_id=self.node_id,
             parameters=self.parameters,
             decorators=self.decorators,
             bases=self.bases,
@@ -59,7 +59,7 @@ class Scope:
 
 
 class Builder:
-    """Keeps the stack of scopes and numbers the sites."""
+    """Keeps the stack of scopes and numbers the node ids."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
@@ -68,7 +68,7 @@ class Builder:
         self.scope: Scope = None  # type: ignore[assignment]  # set by the first _enter
         self.statements = 0
 
-    def _site(self, node: cst.CSTNode) -> int:
+    def _node_id(self, node: cst.CSTNode) -> int:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
@@ -81,9 +81,9 @@ class Builder:
             name=name,
             qualified_name=f"{prefix}.{name}" if prefix else name,
             parent=parent,
-            site=self._site(node),
+            node_id=self._node_id(node),
         )
-        scope.blocks.append(Block("body", -1, scope.site, -1))
+        scope.blocks.append(Block("body", -1, scope.node_id, -1))
         self.scopes.append(scope)
         self.scope = scope
         return scope
@@ -102,7 +102,7 @@ class Builder:
         items: tuple[WithItem, ...] = (),
     ) -> None:
         scope, outer = self.scope, self.scope.block
-        scope.blocks.append(Block(kind, outer, self._site(node), statement, condition, items))
+        scope.blocks.append(Block(kind, outer, self._node_id(node), statement, condition, items))
         scope.block = len(scope.blocks) - 1
         body()
         scope.block = outer
@@ -120,4 +120,4 @@ class Builder:
         unpacked: bool = False,
     ) -> None:
         scope = self.scope
-        scope.events.append(Assignment(targets, value, scope.block, self._site(node), operator, unpacked))
+        scope.events.append(Assignment(targets, value, scope.block, self._node_id(node), operator, unpacked))

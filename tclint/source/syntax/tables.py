@@ -1,6 +1,6 @@
 """What the source pass knows of one file, as plain data: no syntax-tree object reaches a rule.
 
-An expression is one of the small tuples below. A `site` is a number that stands for a place in the file;
+An expression is one of the small tuples below. A `node_id` is a number that stands for a place in the file;
 `SourceContext.location` turns it into lines and columns, and only then are positions computed.
 """
 
@@ -41,7 +41,7 @@ class Argument(NamedTuple):
 class Call(NamedTuple):
     function: Expression
     arguments: tuple[Argument, ...]
-    site: int
+    node_id: int
 
 
 class Choice(NamedTuple):
@@ -99,7 +99,7 @@ class WithItem(NamedTuple):
     value: Expression
     name: str
     """Dotted name after `as`, or ''."""
-    site: int
+    node_id: int
 
 
 class Block(NamedTuple):
@@ -108,7 +108,7 @@ class Block(NamedTuple):
     kind: BlockKind
     parent: int
     """Index of the enclosing block; -1 for block 0."""
-    site: int
+    node_id: int
     statement: int
     """Blocks of one if/try/match statement share this number."""
     condition: Expression | None = None
@@ -128,7 +128,7 @@ class Assignment(NamedTuple):
     targets: tuple[str, ...]
     value: Expression
     block: int
-    site: int
+    node_id: int
     operator: str = ""
     """'*' for `*=`; '' for a plain assignment."""
     unpacked: bool = False
@@ -138,14 +138,14 @@ class Assignment(NamedTuple):
 class Return(NamedTuple):
     value: Expression
     block: int
-    site: int
+    node_id: int
     is_yield: bool = False
 
 
 class Discard(NamedTuple):
     """A call that is a statement by itself: what it returns is thrown away."""
 
-    site: int
+    node_id: int
     """Of the call."""
     block: int
 
@@ -180,7 +180,7 @@ class Import(NamedTuple):
     name: str
     qualified: str
     block: int
-    site: int = -1
+    node_id: int = -1
     """The import statement; -1 for a name that a star import brings."""
 
 
@@ -195,7 +195,7 @@ class Function:
     """'Trainer.step.closure'; '' for the module."""
     parent: int
     """The enclosing scope; -1 for the module."""
-    site: int
+    node_id: int
     parameters: tuple[Parameter, ...] = ()
     decorators: tuple[Expression, ...] = ()
     bases: tuple[Expression, ...] = ()
@@ -222,8 +222,8 @@ class Tables:
     functions: tuple[Function, ...]
     identifiers: frozenset[str]
     """Every name, attribute, parameter and keyword, and strings that look like one."""
-    sites: int = field(default=0)
-    """How many sites there are."""
+    node_ids: int = field(default=0)
+    """How many node ids there are."""
 
     @property
     def module(self) -> Function:

@@ -31,13 +31,13 @@ from tclint.source.syntax.tables import (
 
 
 def walk(module: cst.Module) -> tuple[Tables, list[cst.CSTNode]]:
-    """The tables of a module, and the node that each site stands for."""
+    """The tables of a module, and the node that each node id stands for."""
     walker = _Walker()
     walker.module(module)
     tables = Tables(
         functions=tuple(scope.frozen() for scope in walker.scopes),
         identifiers=frozenset(walker.identifiers),
-        sites=len(walker.nodes),
+        node_ids=len(walker.nodes),
     )
     return tables, walker.nodes
 
@@ -134,14 +134,14 @@ class _Walker(ExpressionReader):
             value = self._read(item.item)
             target = item.asname.name if item.asname is not None else None
             name = dotted_name(target) if target is not None else ""
-            site = self._site(item)
+            node_id = self._node_id(item)
 
             def body() -> None:
                 if target is not None:
                     self._bind(target, Other("enter", (value,)), item)
                 nested(position + 1)
 
-            self._in_block("with", node, body, statement, items=(WithItem(value, name, site),))
+            self._in_block("with", node, body, statement, items=(WithItem(value, name, node_id),))
 
         nested(0)
 
@@ -201,7 +201,7 @@ class _Walker(ExpressionReader):
         if not isinstance(value, cst.SimpleString | cst.ConcatenatedString):
             found = self._read(value)
             if isinstance(found, Call):
-                self.scope.events.append(Discard(found.site, self.scope.block))
+                self.scope.events.append(Discard(found.node_id, self.scope.block))
 
     def _assign(self, node: cst.Assign) -> None:
         value = self._read(node.value)
@@ -224,7 +224,7 @@ class _Walker(ExpressionReader):
 
     def _return(self, node: cst.Return) -> None:
         value: Expression = self._read(node.value) if node.value is not None else Literal(None)
-        self.scope.events.append(Return(value, self.scope.block, self._site(node)))
+        self.scope.events.append(Return(value, self.scope.block, self._node_id(node)))
 
     def _raise(self, node: cst.Raise) -> None:
         if node.exc is not None:
@@ -244,34 +244,34 @@ class _Walker(ExpressionReader):
         self.scope.outer_names.update(item.name.value for item in node.names)
 
     def _import(self, node: cst.Import) -> None:
-        site = self._site(node)
+        node_id = self._node_id(node)
         for alias in node.names:
             qualified = dotted_name(alias.name)
             if alias.asname is not None:
-                self._imported(dotted_name(alias.asname.name), qualified, site)
+                self._imported(dotted_name(alias.asname.name), qualified, node_id)
             else:
                 # `import torch.cuda.amp` binds `torch`.
                 root = qualified.split(".", 1)[0]
-                self._imported(root, root, site)
+                self._imported(root, root, node_id)
             self.identifiers.update(qualified.split("."))
 
     def _import_from(self, node: cst.ImportFrom) -> None:
         module = "." * len(node.relative) + (dotted_name(node.module) if node.module is not None else "")
         self.identifiers.update(part for part in module.split(".") if part)
-        site = self._site(node)
+        node_id = self._node_id(node)
         if isinstance(node.names, cst.ImportStar):
-            self._imported("*", module, site)
+            self._imported("*", module, node_id)
             return
         for alias in node.names:
             name = dotted_name(alias.name)
             separator = "" if module.endswith(".") else "."
             bound = dotted_name(alias.asname.name) if alias.asname is not None else name
-            self._imported(bound, f"{module}{separator}{name}", site)
+            self._imported(bound, f"{module}{separator}{name}", node_id)
             self.identifiers.add(name)
 
-    def _imported(self, name: str, qualified: str, site: int) -> None:
+    def _imported(self, name: str, qualified: str, node_id: int) -> None:
         self.identifiers.add(name)
-        self.scope.imports.append(Import(name, qualified, self.scope.block, site))
+        self.scope.imports.append(Import(name, qualified, self.scope.block, node_id))
 
 
 def _captured_names(pattern: cst.CSTNode) -> list[str]:

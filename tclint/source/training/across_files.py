@@ -95,14 +95,14 @@ def _returned(where: SourceContext, owner: Function, call: Call) -> Origin:
     regions = where.flows.of(forward).returned.regions
     if not regions or not all(_always(forward, region) for region in regions):
         return NOWHERE
-    # The other file's sites mean nothing here: the call stands for the region, which says where it is.
+    # The other file's node ids mean nothing here: the call stands for the region, which says where it is.
     return Origin(
         frozenset(
             region._replace(
                 function=-1,
-                site=call.site,
-                autocast=region.autocast._replace(site=call.site),
-                elsewhere=f"{where.path}:{where.location(region.site).line}",
+                node_id=call.node_id,
+                autocast=region.autocast._replace(node_id=call.node_id),
+                elsewhere=f"{where.path}:{where.location(region.node_id).line}",
             )
             for region in regions
         )

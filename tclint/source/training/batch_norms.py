@@ -58,10 +58,10 @@ def keeps_norms(context: SourceContext) -> bool:
     if any(_KEPT.search(name) or MASTER_WEIGHTS.search(name) for name in lowered):
         return True
     for function in context.tables.functions:
-        discarded = {event.site for event in function.events if isinstance(event, Discard)}
+        discarded = {event.node_id for event in function.events if isinstance(event, Discard)}
         for event in function.events:
             if isinstance(event, Return) and function.kind == "lambda" and isinstance(event.value, Call):
-                discarded.add(event.value.site)
+                discarded.add(event.value.node_id)
             if not isinstance(event, CallEvent):
                 continue
             if dotted(event.call.function) == "isinstance" and any(
@@ -72,7 +72,7 @@ def keeps_norms(context: SourceContext) -> bool:
             # A tensor's .float() thrown away does nothing, so this is a module's.
             if (
                 isinstance(event, CallEvent)
-                and event.call.site in discarded
+                and event.call.node_id in discarded
                 and context.casts.dtype_of(function, event.call) == "float32"
             ):
                 return True
@@ -124,7 +124,7 @@ def _norm_made_by(context: SourceContext, scope: Function, call: Call, depth: in
         head, _, last = qualified.rpartition(".")
         if qualified.startswith("torch.nn."):
             if last in _NORMS:
-                return Norm(last, context.location(call.site))
+                return Norm(last, context.location(call.node_id))
             if last in ("Sequential", "ModuleList"):
                 return _among(context, scope, call, depth)
             return None
@@ -137,7 +137,7 @@ def _norm_made_by(context: SourceContext, scope: Function, call: Call, depth: in
             name = str(possible.values[0]) if possible is not None and possible.certain else ""
         if name:
             fits = _LIBRARY.match(name) and keyword(call, "norm_layer") is None
-            return Norm(name, context.location(call.site)) if fits else None
+            return Norm(name, context.location(call.node_id)) if fits else None
         if not qualified.startswith(("torch.", "torchvision.", "timm.")):
             definition = context.project.definition(qualified, _HOLDING)
             return _norm_in(*definition, depth - 1) if definition is not None else None
@@ -169,7 +169,7 @@ def _norm_in(context: SourceContext, function: Function, depth: int) -> Norm | N
             return _norm_in(context, members["__init__"], depth)
         outer = context.tables.functions[function.parent]
         for base in function.bases:
-            found = _norm_made_by(context, outer, Call(base, (), function.site), depth - 1)
+            found = _norm_made_by(context, outer, Call(base, (), function.node_id), depth - 1)
             if found is not None:
                 return found
         return None
@@ -192,7 +192,7 @@ def _norm_in(context: SourceContext, function: Function, depth: int) -> Norm | N
 
 
 def _is_thrown_away(function: Function, call: Call) -> bool:
-    return any(isinstance(event, Discard) and event.site == call.site for event in function.events)
+    return any(isinstance(event, Discard) and event.node_id == call.node_id for event in function.events)
 
 
 def _root(value: Expression) -> str:

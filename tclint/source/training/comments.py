@@ -26,7 +26,7 @@ def comment_says(
         lines_above: how many lines are looked at; None: as many as there are.
     """
     lines = context.lines()
-    number = context.location(switch.site).line - 1
+    number = context.location(switch.node_id).line - 1
     if says.search(lines[number]):
         return True
     for line in reversed(lines[:number][-lines_above if lines_above else None :]):

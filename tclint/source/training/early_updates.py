@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.names.conditions import apart
+from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.syntax.tables import CallEvent, dotted, method_of, render
 from tclint.source.training.scaler_ops import reads_of_round, tail
 
@@ -65,7 +65,7 @@ def _skipped(view: View, update: Op) -> Op | None:
     changing = view.changes_in(loops[0])
     for op in inside:
         ends = [end for end in view.after(op, "update") if loops == view.loops(end)]
-        if not view.apart(update, op) or view.decided_by_precision(update, op):
+        if not view.mutually_exclusive(update, op) or view.decided_by_precision(update, op):
             return None
         if op.kind != "scaled_backward" and not any(not view.extra(end, op) for end in ends):
             return None
@@ -99,7 +99,7 @@ def _may_step_between(context: SourceContext, view: View, backward: Op, update: 
     for event in function.events:
         if not isinstance(event, CallEvent):
             continue
-        if not backward.places[0].site < event.call.site < update.places[0].site:
+        if not backward.places[0].node_id < event.call.node_id < update.places[0].node_id:
             continue
         name = dotted(event.call.function)
         known = context.resolver.called(function, event.call)
@@ -107,7 +107,7 @@ def _may_step_between(context: SourceContext, view: View, backward: Op, update: 
             continue
         if context.resolver.local_functions(function, event.call.function):
             continue
-        if apart(function, event.block, update.places[0].block):
+        if mutually_exclusive(function, event.block, update.places[0].block):
             continue
         if name.startswith(("self.", "cls.", "super")) and name.count(".") == 1:
             return True

@@ -31,7 +31,7 @@ def targets_of(loader: Called) -> list[str]:
     found: list[str] = []
     for event in loader.function.events:
         value = getattr(event, "value", None)
-        if isinstance(value, Call) and value.site == loader.call.site:
+        if isinstance(value, Call) and value.node_id == loader.call.node_id:
             found.extend(getattr(event, "targets", ()))
     return found
 

@@ -78,8 +78,8 @@ def _accelerated(context: SourceContext, training: set[int]) -> Iterator[tuple[R
         if dtype is None:
             continue
         always = True if possible.complete else None
-        autocast = Autocast("accelerate.Accelerator", ("cuda",), dtype, True, always, (), made.call.site)
-        region = Region(made.function.index, made.block, autocast, made.call.site)
+        autocast = Autocast("accelerate.Accelerator", ("cuda",), dtype, True, always, (), made.call.node_id)
+        region = Region(made.function.index, made.block, autocast, made.call.node_id)
         for function, call, name in _calls_in_training(context, training):
             yield region, function, call, name
 
@@ -97,7 +97,7 @@ def _block_of(function: Function, call: Call) -> int:
         (
             event.block
             for event in function.events
-            if isinstance(event, CallEvent) and event.call.site == call.site
+            if isinstance(event, CallEvent) and event.call.node_id == call.node_id
         ),
         0,
     )

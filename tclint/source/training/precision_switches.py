@@ -27,8 +27,8 @@ SCIENCE = words(
 
 
 def training_evidence(context: SourceContext, training: Training) -> tuple[Related, ...]:
-    site = training.step.call.site
-    return (context.related(site, "the optimizer steps here: this file trains"),)
+    node_id = training.step.call.node_id
+    return (context.related(node_id, "the optimizer steps here: this file trains"),)
 
 
 def imported_packages(context: SourceContext) -> set[str]:

@@ -44,11 +44,11 @@ _FOLLOWED = 3
 class Repeated(NamedTuple):
     """A call that a loop makes in every round."""
 
-    site: int | None
+    node_id: int | None
     """None: in another class than the function's, a base of it."""
 
 
-class Remade(NamedTuple):
+class RecreatedInLoop(NamedTuple):
     """A scaler that is made again and again while one optimizer goes on."""
 
     made: Made
@@ -57,7 +57,7 @@ class Remade(NamedTuple):
     """What runs the function again and again; None: the function makes it in a loop of its own."""
 
 
-def remade(context: SourceContext, view: View) -> Iterator[Remade]:
+def recreated_in_loop(context: SourceContext, view: View) -> Iterator[RecreatedInLoop]:
     """Scalers that a function makes in the loop whose backward passes they scale, or anew in every call
     by a loop of the file."""
     function = view.function
@@ -66,14 +66,14 @@ def remade(context: SourceContext, view: View) -> Iterator[Remade]:
             continue
         for backward in view.of("scaled_backward"):
             origins, _ = context.scaling.origins(function, backward.scaler)
-            if not any(origin.site == made.site for origin in origins):
+            if not any(origin.node_id == made.node_id for origin in origins):
                 continue
             if _in_loop(context, function, made, backward):
-                yield Remade(made, backward, None)
+                yield RecreatedInLoop(made, backward, None)
                 break
             call = _called_in_loop(context, view, backward)
             if call is not None:
-                yield Remade(made, backward, call)
+                yield RecreatedInLoop(made, backward, call)
                 break
 
 
@@ -232,7 +232,7 @@ def _in_loop_of(
             return None
         assigned = _assigned_in(caller, loop)
         if any(not names & assigned for names in optimizers):
-            return Repeated(event.call.site)
+            return Repeated(event.call.node_id)
     return None
 
 

@@ -77,7 +77,7 @@ def reads_of_round(condition: Condition, changing: frozenset[str]) -> bool:
 
 
 def either_apart(view: View, one: Op, other: Op) -> bool:
-    return view.apart(one, other) or view.apart(other, one)
+    return view.mutually_exclusive(one, other) or view.mutually_exclusive(other, one)
 
 
 def scaler_evidence(context: SourceContext, view: View, **ops: Op | None) -> dict[str, object]:
@@ -85,12 +85,12 @@ def scaler_evidence(context: SourceContext, view: View, **ops: Op | None) -> dic
     scaler = ""
     for role, op in ops.items():
         if op is not None:
-            evidence[role] = context.excerpt(op.site)
-            evidence[f"{role}_line"] = context.location(op.site).line
+            evidence[role] = context.excerpt(op.node_id)
+            evidence[f"{role}_line"] = context.location(op.node_id).line
             scaler = scaler or op.scaler
     made, _ = context.scaling.origins(view.function, scaler)
     if made:
-        evidence["scaler"] = context.excerpt(made[0].site)
+        evidence["scaler"] = context.excerpt(made[0].node_id)
         evidence["enabled"] = {True: "always", None: "decided at run time"}.get(made[0].enabled, "never")
     else:
         evidence["scaler"] = "comes from elsewhere"
@@ -104,7 +104,7 @@ def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
         return None
     for other in view.of("backward", "other_backward"):
         # The optimizer may own what this one computed.
-        if not either_apart(view, other, scaled) and not view.apart(other, step):
+        if not either_apart(view, other, scaled) and not view.mutually_exclusive(other, step):
             return None
     again = stepped_before(view, step)
     unscaled = [
@@ -118,7 +118,7 @@ def scaled_by(context: SourceContext, view: View, step: Op) -> Op | None:
         if other.optimizer != step.optimizer:
             continue
         # `optimizer.step() if scaler is None else scaler.step(optimizer)` is one statement.
-        one_statement = context.location(other.site).line == context.location(step.site).line
+        one_statement = context.location(other.node_id).line == context.location(step.node_id).line
         # Not where the scaled pass is in the branch without the scaler's step as well.
         if one_statement or (either_apart(view, other, step) and not either_apart(view, other, scaled)):
             return None

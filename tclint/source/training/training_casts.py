@@ -28,7 +28,7 @@ MASTER_WEIGHTS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim
 
 
 def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
-    """16-bit casts of models that an optimizer gets and that stay so -> (cast, the optimizer's site)."""
+    """16-bit casts of models that an optimizer gets and that stay so -> (cast, the optimizer's node id)."""
     casts = (*context.casts.model_casts, *context.casts.loaded_in_half, *context.casts.returned)
     for cast in casts:
         if cast.dtype not in ("float16", "bfloat16"):
@@ -47,13 +47,13 @@ def trained_casts(context: SourceContext) -> Iterator[tuple[ModelCast, int]]:
             continue
         undone = any(
             later.name == cast.name
-            and later.site > cast.site
+            and later.node_id > cast.node_id
             and later.dtype in ("float32", "float64")
             and later.function == cast.function
             for later in casts
         )
         in_loop = any(function.blocks[block].kind == "loop" for block in function.enclosing(cast.block))
-        after = cast.function == scope and cast.site > optimizer and in_loop
+        after = cast.function == scope and cast.node_id > optimizer and in_loop
         if not undone and not after:
             yield cast, optimizer
 
@@ -65,21 +65,21 @@ def _of_callers(context: SourceContext, cast: ModelCast) -> Iterator[tuple[int, 
     if not any(
         isinstance(event, CallEvent)
         and method_of(event.call)[1] == "backward"
-        and event.call.site > cast.site
+        and event.call.node_id > cast.node_id
         for event in function.events
     ):
         return
     for caller, value in context.scaling.passed(function, cast.name):
-        for scope, site in context.casts.trained.get(dotted(value), ()):
+        for scope, node_id in context.casts.trained.get(dotted(value), ()):
             if scope == caller.index:
-                yield scope, site
+                yield scope, node_id
 
 
 def _wrapped_later(function: Function, cast: ModelCast) -> bool:
     """`model = get_peft_model(model, ...)` after the cast: what is trained are the adapters' parameters."""
     return any(
         isinstance(event, Assignment)
-        and event.site > cast.site
+        and event.node_id > cast.node_id
         and cast.name in event.targets
         and isinstance(event.value, Call)
         and any(word in render(event.value.function).lower() for word in ("peft", "lora", "adapter"))
@@ -96,7 +96,7 @@ def half_input(function: Function, given: Expression, call: CallEvent) -> Call |
     around = function.enclosing(call.block)
     value: Expression | None = None
     for event in function.events:
-        if not isinstance(event, Assignment) or event.site >= call.call.site:
+        if not isinstance(event, Assignment) or event.node_id >= call.call.node_id:
             continue
         if given.dotted in event.targets:
             value = None

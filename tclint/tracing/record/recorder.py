@@ -120,7 +120,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if facts.is_factory:
             return self._make(func, facts, args, kwargs)
         for tensor in tensors:
-            if tensor.is_meta or self._written.has_given_up(tensor):
+            if tensor.is_meta or self._written.is_demoted(tensor):
                 return self._run_meta(func, facts, args, kwargs, tensors)
         return self._run_real(func, facts, args, kwargs, tensors)
 
@@ -219,7 +219,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         target = args[0] if args else None
         if self._written.writes and self.writer is not None:
             for tensor in tensors:
-                if self._written.has_given_up(tensor):
+                if self._written.is_demoted(tensor):
                     args = map_tensors(args, self.current)
                     kwargs = map_tensors(kwargs, self.current)
                     tensors = tensors_in(args, kwargs)
@@ -275,7 +275,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if self.writer is None:
             return
         if not written.is_meta:
-            self._written.give_up_values(written)
+            self._written.demote_to_meta(written)
             written = self._demote_for_good(written)
         others = tensors_in(args[1:], kwargs)
         if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
@@ -322,7 +322,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
 
     def current(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor as later operators see it: with all writes to its memory, on meta if it was written."""
-        if self._written.has_given_up(tensor):
+        if self._written.is_demoted(tensor):
             tensor = self._demote(tensor)
         self._learn_of_writes(tensor)
         return tensor
@@ -342,7 +342,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if demoted is None:
             demoted = to_meta(tensor)
         # A weight needs no origin of its own for an operator that only reads it.
-        is_read = not (self._written.is_written(tensor) or self._written.has_given_up(tensor))
+        is_read = not (self._written.is_written(tensor) or self._written.is_demoted(tensor))
         set_origin(demoted, origin_for_reading(tensor) if is_read else ensure_origin(tensor))
         return demoted
 

@@ -41,7 +41,7 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
             raise
         except Exception as error:
             first = first or error
-            if recorder.assumptions.turn_round_the_last() is None:
+            if recorder.assumptions.flip_last_branch() is None:
                 break
         else:
             return built, recorder.assumptions.listed_of_build()

@@ -130,10 +130,10 @@ def record(
                 first = None  # the mode's fault, not the model's
                 adjustments.append("autograd on")
                 continue
-            turned = recorder.assumptions.turn_round_the_last()
-            if turned is None:
+            flipped_branch = recorder.assumptions.flip_last_branch()
+            if flipped_branch is None:
                 raise first from None
-            adjustments.append(f"condition at line {turned.instruction[1]} turned round")
+            adjustments.append(f"condition at line {flipped_branch.instruction[1]} turned round")
     assert first is not None
     raise first
 

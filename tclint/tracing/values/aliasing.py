@@ -122,7 +122,7 @@ class WrittenMemory:
 
     # ------------------------------------------------------------------ constants that receive traced data
 
-    def give_up_values(self, constant: torch.Tensor) -> None:
+    def demote_to_meta(self, constant: torch.Tensor) -> None:
         """A real tensor receives traced data: from now on meta tensors stand for it and its views."""
         key = storage_key(constant)
         if key is not None and key not in self._twins:
@@ -137,7 +137,7 @@ class WrittenMemory:
         """Whether anything was written to the tensor's memory."""
         return bool(self.writes) and storage_key(tensor) in self.writes
 
-    def has_given_up(self, tensor: torch.Tensor) -> bool:
+    def is_demoted(self, tensor: torch.Tensor) -> bool:
         """Whether the values of this real tensor mean nothing any more."""
         return bool(self._twins) and storage_key(tensor) in self._twins
 

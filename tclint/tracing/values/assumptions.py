@@ -85,7 +85,7 @@ class Assumptions:
             for assumption in self.listed()
         )
 
-    def turn_round_the_last(self) -> GuessedBranch | None:
+    def flip_last_branch(self) -> GuessedBranch | None:
         """Let the next attempt take the opposite of the last Boolean guess that was not turned round yet.
 
         Returns:

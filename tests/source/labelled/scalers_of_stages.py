@@ -22,7 +22,7 @@ class Stages:
     def epoch(self, loader):
         if self.model.joint:
             return self.joint(loader)
-        return self.apart(loader)
+        return self.mutually_exclusive(loader)
 
     def joint(self, loader):
         scaler = GradScaler("cuda")  # AMP011: flag
@@ -34,7 +34,7 @@ class Stages:
             scaler.step(optimizer)
             scaler.update()
 
-    def apart(self, loader):
+    def mutually_exclusive(self, loader):
         scaler = GradScaler("cuda")  # AMP011: quiet
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         for batch in loader:
