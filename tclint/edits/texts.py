@@ -34,7 +34,8 @@ def edits_between(path: str, before: str, after: str) -> tuple[Edit, ...]:
             continue
         was, now = old[head + first : head + last], new[head + new_first : head + new_last]
         # Line by line, so that what stands behind a changed line is an edit of its own: fixes may share it.
-        both = min(len(was), len(now))
+        # Not at the text's end: behind a last line without an end there is no other.
+        both = min(len(was), len(now)) if head + last < len(old) else 0
         pairs = [*zip(was[:both], now[:both], strict=True), ("".join(was[both:]), "".join(now[both:]))]
         edits += [
             _edit(path, head + first + index, *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1]

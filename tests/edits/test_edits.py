@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import libcst as cst
 import pytest
@@ -18,12 +19,12 @@ from tclint.edits.texts import apply_edits, edits_between
 class Recorded(Codemod):
     """What a test records, on the statement of the first call."""
 
-    record: Callable[[Codemod, Statement], None]
+    record: ClassVar[Callable[[Codemod, Statement], None]]
 
     def plan(self) -> None:
         statement = self.program.statement(find_all(self.program.module, cst.Call)[0])
         assert statement is not None
-        self.record(statement)  # type: ignore[call-arg,arg-type]
+        self.record(statement)
 
 
 def recorded(text: str, record: Callable[[Codemod, Statement], None]) -> str:
@@ -181,6 +182,7 @@ def test_a_fix_that_breaks_the_program_is_not_made() -> None:
         ("x\r\n", "x\ry\r\n"),
         ("é = '\u2028\x0c\x85'\n# ü", "é = '\u2028\x85'\n\n# ü"),
         ("a\nb\nc\n", "a\nc\n"),
+        ("a\nb", "a\nb()\nc"),
         ("a\n" * 300, "a\n" * 301),
     ],
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tclint.core.finding import Edit
 from tclint.edits.codemod import Codemod
+from tclint.edits.program import statements_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +61,7 @@ def test_the_fuzzer_sees_what_a_fix_breaks(fuzzer: object, monkeypatch: pytest.M
     class Breaks(Codemod):
         def plan(self) -> None:
             broken = cst.SimpleStatementLine([cst.Expr(cst.Name("def"))])
-            self.insert_before(self.program.block(self.program.module.body[-1])[0], broken)
+            self.insert_before(statements_of(self.program.module)[0], broken)
 
     monkeypatch.setitem(fuzz_source.CODEMODS, "FMT002", Breaks)
     problem = fuzzer.check(program)  # type: ignore[attr-defined]
