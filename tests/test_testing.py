@@ -61,7 +61,7 @@ class Seeds(SourceRule):
         if context.settings.mode == "infer":
             return
         for called in context.program.calls("torch.manual_seed")[:1]:
-            place = context.location(called.call.site)
+            place = context.location(called.call.node_id)
             assert place.end_column is not None
             edit = Edit(place.path, (place.line, place.column), (place.line, place.end_column), "pass")
             for copy in range(self.copies):
