@@ -63,17 +63,15 @@ def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder)
 def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
     """Parameters, then buffers, by first name; further names of a tensor are its aliases."""
     listed: dict[int, Parameter] = {}
-    shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
     for named, is_buffer in zip(named_tensors(model), (False, True), strict=True):
         for name, owner, tensor in named:
             if is_lazy(tensor):
                 continue
             known = listed.get(id(tensor))
             if known is None:
-                shape = tuple(tensor.shape)
                 listed[id(tensor)] = Parameter(
                     name=name,
-                    shape=shapes.setdefault(shape, shape),  # kept once for all of equal shape
+                    shape=tuple(tensor.shape),
                     dtype=dtype_name(tensor.dtype),
                     trainable=not is_buffer and tensor.requires_grad,
                     is_buffer=is_buffer,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -40,8 +39,7 @@ def _in_slots(model: nn.Module, slots: str) -> Iterator[Named]:
     for prefix, module in named_modules(model):
         for name, tensor in getattr(module, slots).items():
             if tensor is not None:
-                # Interned: the trace's tensors, and the graph's list of parameters, name each of them.
-                yield sys.intern(f"{prefix}.{name}" if prefix else name), module, tensor
+                yield f"{prefix}.{name}" if prefix else name, module, tensor
 
 
 def _with_owners(model: nn.Module, named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Named]:

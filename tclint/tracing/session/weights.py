@@ -6,7 +6,7 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,8 +17,16 @@ from tclint.tracing.session.weight_names import is_lazy, named_tensors
 from tclint.tracing.values.origin import Origin, clear_origin, named_weights, origin_of, set_origin
 
 _Slots = dict[str, Any]
-_NORMS = nn.modules.batchnorm._NormBase
-_COUNTER = "num_batches_tracked"
+
+
+class _Place(NamedTuple):
+    """Where a weight stood before the run."""
+
+    slots: _Slots
+    name: str
+    tensor: torch.Tensor
+    metadata: tuple[Any, ...] | None
+    """Of a meta tensor that is used as it is; None where another took its place."""
 
 
 @contextlib.contextmanager
@@ -37,27 +45,23 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[di
     Yields:
         The weights' first qualified names by their ids.
     """
-    before: list[Any] = []  # flat, because there are thousands: slots, name, tensor, metadata, ...
+    before: list[_Place] = []
     # Stand-ins stay alive, because a forward may put others in their place: no other tensor gets their ids.
     swapped: dict[int, tuple[Any, Any]] = {}
-    kinds: dict[Any, Any] = {}
     noted: list[tuple[torch.Tensor, Origin]] = []
     temporary: list[torch.Tensor] = []
     modules = list({id(module): module for _, module in named_modules(model)}.values())
     try:
         for module in modules:
-            _swap(module._parameters, meta_parameter, swapped, before, kinds if inference else None)
+            before += _swapped(module._parameters, meta_parameter, swapped, keeps_meta=inference)
         with torch.inference_mode(inference):
             for module in modules:
-                counter = module._buffers.get(_COUNTER) if _is_idle_norm(module) else None
-                _swap(module._buffers, buffer_copy, swapped, before, kinds if inference else None, counter)
-        modules.clear()
+                before += _swapped(module._buffers, buffer_copy, swapped, keeps_meta=inference)
         names = _names(model, noted, temporary)
         with named_weights(names):
             yield names
     finally:
-        for at in range(0, len(before), 4):
-            slots, name, tensor, metadata = before[at : at + 4]
+        for slots, name, tensor, metadata in before:
             slots[name] = tensor
             if metadata is not None:
                 clear_origin(tensor)
@@ -67,34 +71,26 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[di
             set_origin(tensor, origin)
 
 
-def _is_idle_norm(module: nn.Module) -> bool:
-    """Whether the module is a norm whose forward does not count its batches."""
-    return isinstance(module, _NORMS) and not module.training
-
-
-def _swap(
+def _swapped(
     slots: _Slots,
     stand_in: Callable[[Any], Any],
     swapped: dict[int, tuple[Any, Any]],
-    before: list[Any],
-    kinds: dict[Any, Any] | None,
-    unused: torch.Tensor | None = None,
-) -> None:
-    """Put something in the place of each tensor, the same wherever the tensor is, and note what was there.
+    *,
+    keeps_meta: bool,
+) -> Iterator[_Place]:
+    """Put something in the place of each tensor, the same wherever the tensor is.
 
     Args:
-        kinds: if given, meta tensors stay in their places; what is noted of them, each once.
-        unused: stays in its place as well.
+        keeps_meta: meta tensors stay in their places.
     """
-    for name, tensor in list(slots.items()) if slots else ():
-        if tensor is None or is_lazy(tensor) or tensor is unused:
+    for name, tensor in list(slots.items()):
+        if tensor is None or is_lazy(tensor):
             continue
-        if kinds is not None and tensor.is_meta:
-            metadata = _metadata(tensor)
-            before += (slots, name, tensor, kinds.setdefault(metadata, metadata))
-            continue
-        before += (slots, name, tensor, None)
-        slots[name] = _stand_in_once(tensor, stand_in, swapped)
+        if keeps_meta and tensor.is_meta:
+            yield _Place(slots, name, tensor, _metadata(tensor))
+        else:
+            yield _Place(slots, name, tensor, None)
+            slots[name] = _stand_in_once(tensor, stand_in, swapped)
 
 
 def _metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
