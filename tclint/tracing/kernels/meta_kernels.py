@@ -11,7 +11,7 @@ from tclint.tracing.kernels.shape_rules import RULES, Metadata
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.formats import is_dense
 from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import map_tensors, shared
+from tclint.tracing.values.origin import map_tensors
 
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -132,7 +132,7 @@ def _replay(remembered: Any) -> Any:
 
 
 def _metadata(tensor: torch.Tensor) -> Metadata:
-    return shared((tuple(tensor.shape), tensor.stride(), tensor.dtype))
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def run_on_zeros(

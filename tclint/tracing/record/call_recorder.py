@@ -16,7 +16,7 @@ from tclint.tracing.record.op_writer import Call, OpWriter
 from tclint.tracing.values.aliasing import WrittenMemory, shares_memory
 from tclint.tracing.values.dtypes import DTYPE_NAMES
 from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import ensure_origin, new_origin, shared, spec_of, tensors_in
+from tclint.tracing.values.origin import ensure_origin, new_origin, spec_of, tensors_in
 from tclint.tracing.values.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000
@@ -163,9 +163,9 @@ class CallRecorder:
             if parameter is not None and not is_given:
                 origin.name_parameter(parameter)
             spec = TensorSpec(
-                shared(tuple(tensor.shape)),
+                tuple(tensor.shape),
                 DTYPE_NAMES[tensor.dtype],
-                shared(tensor.stride()) if tensor.layout is torch.strided else None,
+                tensor.stride() if tensor.layout is torch.strided else None,
                 origin.parameter,
                 call.index,
                 len(specs),

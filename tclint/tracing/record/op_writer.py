@@ -10,7 +10,7 @@ import torch
 
 from tclint.graph.ops import Op, TensorSpec
 from tclint.tracing.values.operators import Argument, OperatorFacts, json_value
-from tclint.tracing.values.origin import shared, spec_of
+from tclint.tracing.values.origin import spec_of
 
 _JSON_SCALARS = frozenset({bool, int, float, str, type(None)})
 
@@ -78,4 +78,4 @@ class OpWriter:
                     attributes[name] = [json_value(item) for item in value]
             elif not is_placement:
                 attributes[name] = value if type(value) in _JSON_SCALARS else json_value(value)
-        return Call(index, tuple(specs), shared(tuple(names)), attributes)
+        return Call(index, tuple(specs), tuple(names), attributes)

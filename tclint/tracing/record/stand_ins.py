@@ -9,7 +9,6 @@ from torch import nn
 
 from tclint.tracing.kernels.meta_kernels import to_meta
 from tclint.tracing.values.constants import MAX_REAL_BUFFER_FLOATS
-from tclint.tracing.values.origin import attributes_of
 
 
 def meta_parameter(parameter: torch.Tensor) -> Any:
@@ -56,7 +55,5 @@ def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
 
 def _with_attributes(made: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
     """User code hangs attributes on weights (`no_weight_decay`)."""
-    attributes = attributes_of(original)
-    if attributes:
-        attributes_of(made).update(attributes)
+    made.__dict__.update(original.__dict__)
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -12,7 +12,6 @@ from tclint.graph.ops import Op, TensorSpec
 from tclint.tracing.values.dtypes import DTYPE_NAMES
 
 _ATTRIBUTE = "_tclint_origin"
-_Value = TypeVar("_Value")
 
 
 class Origin:
@@ -50,7 +49,7 @@ class Origin:
     is_running_sum: bool = False
     """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0
-    """In-place writes to the tensor's memory that its node accounts for (memory.py)."""
+    """In-place writes to the tensor's memory that its node accounts for (aliasing.py)."""
 
     def __init__(self, input_name: str | None = None) -> None:
         if input_name is not None:
@@ -96,12 +95,7 @@ class _Run:
 
     def __init__(self, weights: dict[int, str]) -> None:
         self.weights = weights
-        """By id the names of the model's weights.
-
-        They have no origins of their own, which would take more memory than all else of a trace.
-        """
-        self.values: dict[Any, Any] | None = None
-        """Shapes, names and attributes by their contents: most operators repeat those of others."""
+        """By id the names of the model's weights, which have no origins of their own."""
 
 
 _run = _Run({})
@@ -110,42 +104,16 @@ _run = _Run({})
 @contextlib.contextmanager
 def named_weights(names: dict[int, str]) -> Iterator[None]:
     """For the length of the block, that of a run, tensors of these ids are weights of these names."""
-    before = _run.weights, _run.values
-    _run.weights, _run.values = names, {}
+    before = _run.weights
+    _run.weights = names
     try:
         yield
     finally:
-        _run.weights, _run.values = before
-
-
-def shared(value: _Value, key: Any = None) -> _Value:
-    """The first of all equal values that the run asked for: equal itself, or of an equal key.
-
-    Raises:
-        TypeError: what is compared cannot be hashed.
-    """
-    if _run.values is None:
-        return value
-    known: _Value = _run.values.setdefault(value if key is None else key, value)
-    return known
-
-
-def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
-    """What hangs on the tensor object, to be added to.
-
-    Python makes room for thirty attributes; in a dict of its own, the one that is needed takes half as much
-    memory (250 of 416 bytes with the tensor, Python 3.11).
-    """
-    known: dict[str, Any] = tensor.__dict__
-    if not known:
-        known = {}
-        object.__setattr__(tensor, "__dict__", known)  # a subclass may have its own way to set attributes
-    return known
+        _run.weights = before
 
 
 def origin_of(tensor: torch.Tensor) -> Origin | None:
     """What is known about the tensor, or None; that it is a weight of the model may be known all the same."""
-    # Not tensor.__dict__, which would be made where there is none.
     found: Origin | None = getattr(tensor, _ATTRIBUTE, None)
     return found
 
@@ -164,7 +132,7 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:
     """The tensor's origin, created where there is none."""
-    known = attributes_of(tensor)
+    known = tensor.__dict__
     found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
         found = known[_ATTRIBUTE] = Origin()
@@ -174,7 +142,7 @@ def ensure_origin(tensor: torch.Tensor) -> Origin:
 
 def new_origin(tensor: torch.Tensor) -> Origin:
     """The origin of a tensor that was just made: it is no weight, whichever tensor had its id before."""
-    known = attributes_of(tensor)
+    known = tensor.__dict__
     found: Origin | None = known.get(_ATTRIBUTE)
     if found is None:
         found = known[_ATTRIBUTE] = Origin()
@@ -196,7 +164,7 @@ def origin_for_reading(tensor: torch.Tensor) -> Origin:
 
 def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
     """Replace what is known about the tensor."""
-    attributes_of(tensor)[_ATTRIBUTE] = origin
+    tensor.__dict__[_ATTRIBUTE] = origin
 
 
 def clear_origin(tensor: torch.Tensor) -> None:
@@ -215,9 +183,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
         # Tensors of other metadata may share an origin: casts, detached ones, those set through `.data`.
         if spec.shape == shape and spec.strides == strides and spec.dtype == dtype:
             return spec
-    sizes = shared(tuple(shape))
-    if strides is not None:
-        strides = shared(strides)
+    sizes = tuple(shape)
     if origin is None:
         return TensorSpec(sizes, dtype, strides, _run.weights.get(id(tensor)))
     origin.spec = TensorSpec(
