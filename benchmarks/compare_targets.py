@@ -85,7 +85,7 @@ def _scripts(work: Path) -> Iterator[Target]:
     """The labelled scripts, and the files that the tests of fixes begin with."""
     shutil.copytree(ROOT / "tests" / "source" / "labelled", work / LABELLED)
     (work / FIX_CASES).mkdir()
-    for path in (ROOT / "tests" / "fix" / "cases").glob("*.before"):
+    for path in (ROOT / "tests" / "edits" / "cases").glob("*.before"):
         shutil.copy(path, work / FIX_CASES / f"{path.stem.replace('.', '_')}.py")
     for folder in (LABELLED, FIX_CASES):
         for path in sorted((work / folder).rglob("*.py")):

@@ -369,7 +369,7 @@ def examples() -> list[str]:
     """The examples of the rules and the cases of their fixes: programs with much to find."""
     root = Path(__file__).parents[1]
     found = sorted((root / "fixtures" / "rules").rglob("invalid_*.py"))
-    found += sorted((root / "tests" / "fix" / "cases").glob("*.before"))
+    found += sorted((root / "tests" / "edits" / "cases").glob("*.before"))
     return [path.read_bytes().decode() for path in found]
 
 

@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 import tclint
+from tclint.core.errors import TargetError
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 
@@ -154,3 +155,19 @@ def test_a_saved_program() -> None:
     graph = tclint.trace(build)
     assert forward_flops(graph) == forward_flops(tclint.trace(Residual, torch.rand(2, 3, 8, 8)))
     assert graph.metadata["model"] == "ExportedProgram"
+
+
+def test_an_exported_program_is_a_model_by_itself() -> None:
+    net = nn.Sequential(nn.Linear(16, 24), nn.ReLU())
+    program = torch.export.export(net, (torch.randn(8, 16),))
+    graph = tclint.trace(program)
+    assert [op.kind for op in graph.ops] == ["linear", "elementwise"]
+    assert tclint.trace(program, inputs=torch.randn(8, 16)).inputs == graph.inputs
+    report = tclint.check([program])
+    assert [entry.target for entry in report.entries] == ["ExportedProgram object"]
+
+
+def test_other_inputs_than_those_of_an_export_are_refused() -> None:
+    program = torch.export.export(nn.Linear(16, 24), (torch.randn(8, 16),))
+    with pytest.raises(TargetError, match=r"exported with inputs of other sizes \(float32 8x16\)"):
+        tclint.trace(program, inputs=torch.randn(4, 16))

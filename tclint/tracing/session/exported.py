@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from tclint.graph.ops import Graph, Parameter
 from tclint.tracing.record.fx_reader import TensorName, graph_from_fx
 from tclint.tracing.values.dtypes import dtype_name
+from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
 
 
@@ -25,6 +26,11 @@ class Exported(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the program returns."""
         return self.program.module()(*args, **kwargs)
+
+
+def is_model(value: Any) -> bool:
+    """Whether the value is a model by itself, not something that builds one."""
+    return is_module(value) or isinstance(value, ExportedProgram)
 
 
 def example_inputs(program: ExportedProgram) -> Any:

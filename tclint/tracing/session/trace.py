@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter  # bound before user code can replace it
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Op, Site, TensorSpec
 from tclint.tracing.kernels.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
@@ -64,6 +65,7 @@ def trace_model(
         metadata: added to the graph's metadata.
 
     Raises:
+        TargetError: an exported program has other inputs.
         Exception: what the model's forward raised, if no guess helped.
     """
     model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
@@ -74,7 +76,9 @@ def trace_model(
     except NotReadable:
         graph = None
         model = model.program.module()
-    if graph is None:
+    if graph is not None:
+        _check_same_inputs(graph.inputs, (args, kwargs))
+    else:
         recording = record(model, args, kwargs, sites)
         adjustments = recording.adjustments
         graph = Graph(
@@ -97,6 +101,17 @@ def trace_model(
             **(metadata or {}),
         },
     )
+
+
+def _check_same_inputs(stated: Sequence[TensorSpec], given: Any) -> None:
+    """An exported program is read, not run: its sizes cannot be others than those it was exported with."""
+    sizes = [tuple(tensor.shape) for tensor in _tensors(given)]
+    if sizes != [spec.shape for spec in stated]:
+        own = ", ".join(f"{spec.dtype} {'x'.join(map(str, spec.shape))}" for spec in stated)
+        raise TargetError(
+            f"The program was exported with inputs of other sizes ({own}): export it with those that it is "
+            "used with, or give none."
+        )
 
 
 def record(

@@ -23,8 +23,8 @@ from tclint.tracing.inputs.inference import infer_inputs
 from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
+from tclint.tracing.session.exported import is_model
 from tclint.tracing.session.left_as_it_was import left_as_it_was, random_states_as_they_were
-from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.entry import (
@@ -99,11 +99,11 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
 
 def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
     arguments = dict(options.arguments)
-    if arguments and is_module(target.given):
+    if arguments and is_model(target.given):
         raise TargetError(f"{target.name} is built already, and takes no argument {next(iter(arguments))!r}.")
     build = functools.partial(target.given, **arguments) if arguments else target.given
     # Inputs may stand beside a class or function, as they may in a file that is named.
-    origin = type(target.given) if is_module(target.given) else target.given
+    origin = type(target.given) if is_model(target.given) else target.given
     module = sys.modules.get(getattr(origin, "__module__", None) or "", ModuleType(""))
     named = Target(target.name, target.name, module=module.__name__)
     loaded = LoadedTarget(named, build, module, target.site)
@@ -121,7 +121,7 @@ class _Given:
     """What the caller handed over."""
 
     given: Any
-    """A module, or a callable that returns one."""
+    """A model, or a callable that returns one."""
     name: str
     site: Site | None
     """Where its class or function is defined; of torch's own classes, where the caller is."""
@@ -129,7 +129,7 @@ class _Given:
 
     @classmethod
     def of(cls, given: Any, name: str = "") -> _Given:
-        site = site_of(type(given) if is_module(given) else given)
+        site = site_of(type(given) if is_model(given) else given)
         if site is not None and os.path.abspath(site.path).startswith(_TORCH_FOLDER):
             site = SiteFinder().find(sys._getframe()).site
         roots = [os.getcwd()]
@@ -148,13 +148,13 @@ class _Given:
             TargetError: it could not be built.
         """
         with random_states_as_they_were():
-            built, assumed = (self.given, ()) if is_module(self.given) else self._build(self.given)
+            built, assumed = (self.given, ()) if is_model(self.given) else self._build(self.given)
             model, returned = split_built(built, self.name)
             made_here = self.sites.ids()
             callers = [
                 module
                 for _, module in named_modules(model)
-                if is_module(self.given) or id(construct_site_of(module).site) not in made_here
+                if is_model(self.given) or id(construct_site_of(module).site) not in made_here
             ]
             with left_as_it_was(*callers, *inputs):
                 yield model, returned, assumed
@@ -169,7 +169,7 @@ class _Given:
 
 def name_of(given: Any) -> str:
     """What messages and reports call a module or a callable: 'Net object', 'build_model'."""
-    if is_module(given):
+    if is_model(given):
         return f"{type(given).__name__} object"
     name = str(getattr(given, "__qualname__", None) or type(given).__name__).rpartition("<locals>.")[2]
     if name != "<lambda>":
