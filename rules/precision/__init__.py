@@ -1,1 +1,1 @@
-"""Rules on precision of float32 work."""
+"""Rules on the precision of float32 work."""

@@ -1,4 +1,4 @@
-"""Fixes: from the findings of source rules to edits, and to new text.
+"""Fixes: turns the findings of source rules into edits, and applies them to the text.
 
 Importing this package stays cheap; the codemods are loaded for the first file that has something to fix.
 """

@@ -1,1 +1,1 @@
-"""A run: targets to graphs and tables, rules, findings, and the report that they make."""
+"""One run: targets are traced or parsed, rules check them, and the findings make a report."""

@@ -1,1 +1,1 @@
-"""A traced model as plain data, without torch."""
+"""A traced model without torch: its operators, its coupled dims, and the kernels that they lower to."""

@@ -1,4 +1,4 @@
-"""A traced model as plain data: no torch, JSON-serialisable, the ground of every cost and every rule."""
+"""The data of a traced model: Graph, Op and TensorSpec (JSON-serialisable); lists of torch's operators."""
 
 from tclint.graph.ops.graph import Assumption, Graph, Parameter
 from tclint.graph.ops.op import Cast, Op, OpKind

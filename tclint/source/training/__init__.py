@@ -1,1 +1,1 @@
-"""Training practice that several rules ask about: loaders, scalers, switches, loops."""
+"""What several rules ask about training code: loaders, scalers, switches, loops."""
