@@ -54,7 +54,7 @@ def main() -> int:
     done = _done(out)
     importlib.import_module("tclint.tracing.worker.in_process")
     importlib.import_module("torch.utils.flop_counter")
-    importlib.import_module("tclint.tracing.worker.warm").warm_up()  # as tclint's own worker does
+    importlib.import_module("tclint.tracing.worker.warm_up").warm_up()  # as tclint's own worker does
     chosen = [
         case
         for position, case in enumerate(source.cases())

@@ -10,7 +10,7 @@ from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
-from tclint.analysis.sharing import share_finding
+from tclint.analysis.share_findings import share_finding
 from tclint.core.finding import Finding
 
 _FEWEST_STEPS = 4

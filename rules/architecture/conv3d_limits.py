@@ -8,7 +8,7 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, indices_of, worth_pricing
 from tclint.analysis.op_dims import convolutions
-from tclint.analysis.sharing import share_finding
+from tclint.analysis.share_findings import share_finding
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Op

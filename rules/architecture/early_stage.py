@@ -8,7 +8,7 @@ from math import prod
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import indices_of, limiters, worth_saying_unpriced
-from tclint.analysis.sharing import share_finding
+from tclint.analysis.share_findings import share_finding
 from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Op
 

@@ -8,7 +8,7 @@ from tclint.analysis.deep_stacks import Stack, as_wide, deep_stacks
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, largest_share_percent, rounded, share_percent
-from tclint.analysis.sharing import share_finding
+from tclint.analysis.share_findings import share_finding
 from tclint.core.finding import Effect, Finding
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
-from tclint.source.layers.tied_tables import only_size, tied_table
+from tclint.source.layers.tied_embeddings import only_size, tied_table
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, dotted

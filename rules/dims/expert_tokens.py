@@ -10,7 +10,7 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.op_dims import leaf_ops
-from tclint.analysis.sharing import share_finding
+from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import round_up
 from tclint.core.finding import Effect, Finding
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved

@@ -17,7 +17,7 @@ from tclint.analysis.layers import (
     worth_saying_unpriced,
 )
 from tclint.analysis.op_dims import convolutions, groups_of, width_dims
-from tclint.analysis.sharing import share_finding
+from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
 from tclint.core.finding import Effect, Finding

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
-from tclint.source.layers.passing import parameters
+from tclint.source.layers.call_arguments import parameters
 from tclint.source.names.queries import contains, names_in, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (

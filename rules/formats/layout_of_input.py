@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
+from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
-from tclint.source.layers.passing import arguments_of
 from tclint.source.names.queries import has_star, is_test_path, root_name
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render

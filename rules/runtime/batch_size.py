@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.source.layers.configurations import imported_values, switched_off
-from tclint.source.layers.tied_tables import only_size
+from tclint.source.layers.tied_embeddings import only_size
 from tclint.source.names.conditions import conditions_of
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions, words
 from tclint.source.names.resolve import Possible, Symbol

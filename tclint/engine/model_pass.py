@@ -26,7 +26,7 @@ def check_graph(
 ) -> tuple[Entry, list[Finding], GraphContext]:
     """The entry of a traced model, its findings, and the context that priced them."""
     from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.what_if.circumstances import WhatIf, batch_limits
+    from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 

@@ -11,7 +11,7 @@ from tclint.core.finding import LEVEL_ORDER, Finding
 from tclint.core.rule import CRASH_CODE
 
 if TYPE_CHECKING:
-    from tclint.analysis.what_if.circumstances import BatchLimits, Comparison
+    from tclint.analysis.what_if.comparisons import BatchLimits, Comparison
     from tclint.cost.rows import Memory
     from tclint.graph.lowering.work import Gap
     from tclint.graph.ops import Assumption, Graph

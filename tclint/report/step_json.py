@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tclint.analysis.what_if.circumstances import ComparedStep
+    from tclint.analysis.what_if.comparisons import ComparedStep
     from tclint.cost.rows import Memory
     from tclint.engine.report import Entry, Metrics
 

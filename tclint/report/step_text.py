@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.core.units import bytes_text, count, percent_text, significant, time_text, uncertainty_text
 
 if TYPE_CHECKING:
-    from tclint.analysis.what_if.circumstances import BatchLimits, ComparedStep, Comparison
+    from tclint.analysis.what_if.comparisons import BatchLimits, ComparedStep, Comparison
     from tclint.cost.rows import Memory
     from tclint.engine.report import Entry, Metrics
     from tclint.graph.lowering.work import Gap

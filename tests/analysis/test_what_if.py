@@ -12,7 +12,7 @@ from torch import nn
 
 import tclint
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.what_if.circumstances import WhatIf, batch_limits
+from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
 from tclint.config.settings import COMPARISONS, Settings
 from tclint.cost.gpu import all_gpus
 from tclint.engine.model_pass import check_graph

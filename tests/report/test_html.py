@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from sample_report import BACKWARD
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.what_if.circumstances import ComparedStep, Comparison
+from tclint.analysis.what_if.comparisons import ComparedStep, Comparison
 from tclint.core.finding import Edit, Fix
 from tclint.core.text import printable
 from tclint.engine.report import Report

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from sample_report import ENTRY, metrics
 
-from tclint.analysis.what_if.circumstances import BatchLimits
+from tclint.analysis.what_if.comparisons import BatchLimits
 from tclint.config.settings import Settings
 from tclint.cost.rows import Memory
 from tclint.engine.provenance import git_state, tool_hash

@@ -23,7 +23,7 @@ from tclint.report.step_text import comparison_table, fixed_lines, gap_text, lau
 from tclint.report.words import counts_text
 
 if TYPE_CHECKING:
-    from tclint.analysis.what_if.circumstances import Comparison
+    from tclint.analysis.what_if.comparisons import Comparison
     from tclint.engine.report import Entry, Metrics, Report
 
 ENTRIES_AT_MOST = 200

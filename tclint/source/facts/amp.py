@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tclint.source.facts.autocasts import Autocasts
-from tclint.source.facts.hand_scaling import computes_with_scale, rescales_gradients
+from tclint.source.facts.manual_loss_scaling import computes_with_scale, rescales_gradients
 from tclint.source.names.frameworks import names
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (

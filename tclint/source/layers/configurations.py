@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tclint.source.layers.passing import arguments_of
+from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.names.queries import has_star, positional
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tclint.source.layers.call_arguments import arguments_of, parameters, passed_for
 from tclint.source.layers.layer_counts import CLASS_DEPTH, LayerCounts, through_star
 from tclint.source.layers.library_models import Built, library_model, only_text
-from tclint.source.layers.passing import arguments_of, parameters, passed_for
 from tclint.source.names.queries import keyword, words
 from tclint.source.syntax.tables import (
     Assignment,

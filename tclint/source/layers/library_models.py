@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.layers.configurations import known_values
-from tclint.source.layers.passing import arguments_of
 from tclint.source.names.queries import keyword, words
 from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.tables import Call, Expression, Function, Literal, Name, Subscript

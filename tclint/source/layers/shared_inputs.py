@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.layers.tied_tables import only_size
+from tclint.source.layers.tied_embeddings import only_size
 from tclint.source.names.queries import has_star, keyword
 from tclint.source.names.readers import direct_names, sets_up
 from tclint.source.syntax.tables import (

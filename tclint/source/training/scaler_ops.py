@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tclint.source.facts.hand_scaling import unscales_gradients
+from tclint.source.facts.manual_loss_scaling import unscales_gradients
 from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from tclint.tracing.inputs.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.consumers import uses_of
 from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
 from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described, inputs_of_graph
+from tclint.tracing.inputs.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
 from tclint.tracing.inputs.named_inputs import (
     AUDIO_SAMPLES,
@@ -36,7 +37,6 @@ from tclint.tracing.inputs.named_inputs import (
 )
 from tclint.tracing.inputs.number_inputs import numbers_for
 from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, attribute, sequence_length, width
-from tclint.tracing.inputs.use_inputs import parts_of, state_for
 
 _META = torch.device("meta")
 

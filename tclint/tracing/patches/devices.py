@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches import jagged
-from tclint.tracing.record.stand_ins import become_meta
+from tclint.tracing.record.placeholder_weights import become_meta
 from tclint.tracing.values.contents import likely_values
 from tclint.tracing.values.origin import ensure_origin
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _python_dispatch
 
-from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.meta_ops.meta_kernels import to_meta
 
 _without_modes = getattr(_python_dispatch, "_disable_current_modes", contextlib.nullcontext)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tclint.graph.ops import numel
-from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.assumptions import Assumptions
 from tclint.tracing.values.origin import ensure_origin, origin_of
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_map
 
-from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.assumptions import Assumptions
 from tclint.tracing.values.operators import Argument, OperatorFacts
 

@@ -15,9 +15,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tclint.graph.ops import Cast, TensorSpec
-from tclint.tracing.kernels.argument_checks import check_arguments
-from tclint.tracing.kernels.index_checks import check_constant_rows, integer_indices
-from tclint.tracing.kernels.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
+from tclint.tracing.meta_ops.argument_checks import check_arguments
+from tclint.tracing.meta_ops.index_checks import check_constant_rows, integer_indices
+from tclint.tracing.meta_ops.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.record.autocast_casts import cast_arguments
 from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
 from tclint.tracing.record.guesses import GUESSES

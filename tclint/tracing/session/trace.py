@@ -14,7 +14,7 @@ from torch import nn
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Op, Site, TensorSpec
-from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.custom_functions import watched_by
 from tclint.tracing.patches.devices import DeviceRewriter

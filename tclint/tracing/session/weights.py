@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.patches.modules import named_modules
-from tclint.tracing.record.stand_ins import buffer_copy, meta_parameter
+from tclint.tracing.record.placeholder_weights import buffer_copy, meta_parameter
 from tclint.tracing.session.weight_names import is_lazy, named_tensors
 from tclint.tracing.values.origin import Origin, clear_origin, named_weights, origin_of, set_origin
 

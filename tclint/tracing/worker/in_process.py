@@ -24,7 +24,7 @@ from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import is_model
-from tclint.tracing.session.left_as_it_was import left_as_it_was, random_states_as_they_were
+from tclint.tracing.session.restore_state import left_as_it_was, random_states_as_they_were
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.entry import (

@@ -154,7 +154,7 @@ def _import_torch() -> str | None:
 def _prepare_for_forks() -> None:
     import tclint.tracing.worker.entry  # noqa: F401  children inherit it imported
     from tclint.tracing.worker import light_imports
-    from tclint.tracing.worker.warm import warm_up
+    from tclint.tracing.worker.warm_up import warm_up
 
     light_imports.install()
     warm_up()

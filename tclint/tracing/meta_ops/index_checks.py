@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.kernels.refusals import listed, may_mix, type_name
+from tclint.tracing.meta_ops.refusals import listed, may_mix, type_name
 from tclint.tracing.values.origin import is_traced
 
 _INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.kernels.argument_checks import check_arguments
-from tclint.tracing.kernels.shape_rules import RULES, Metadata
+from tclint.tracing.meta_ops.argument_checks import check_arguments
+from tclint.tracing.meta_ops.shape_rules import RULES, Metadata
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.formats import is_dense
 from tclint.tracing.values.operators import OperatorFacts

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.kernels.meta_kernels import to_meta
+from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.constants import MAX_REAL_BUFFER_FLOATS
 
 

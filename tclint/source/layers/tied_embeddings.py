@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.layers.configurations import field_values
-from tclint.source.layers.passing import arguments_of
 from tclint.source.names.queries import has_star
 from tclint.source.syntax.tables import (
     Argument,
