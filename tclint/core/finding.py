@@ -93,7 +93,8 @@ class Fix:
 
     advice: str
     safety: Literal["safe", "unsafe", "advice"] = "advice"
-    """'safe' changes nothing but speed or a deprecation; 'advice' has no edits."""
+    """'safe' repairs what the finding says is wrong and changes nothing else; 'unsafe' may change results,
+    checkpoints or speed, or rests on more than the file shows; 'advice' has no edits."""
     edits: tuple[Edit, ...] = ()
 
 
