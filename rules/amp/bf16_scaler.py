@@ -82,7 +82,11 @@ class ScalerWithBf16(SourceRule):
                     item.enabled is False
                     or (
                         item.enabled is None
-                        and _by_dtype(context, flow.function, _enabled_text(item.arguments))
+                        # `GradScaler(**options)`: the options may switch it off.
+                        and (
+                            "enabled" not in item.arguments
+                            or _by_dtype(context, flow.function, _enabled_text(item.arguments))
+                        )
                     )
                     for item in made
                 ):

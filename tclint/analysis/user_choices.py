@@ -17,10 +17,10 @@ def asks_for_bias(site: Site | None) -> bool:
         changed_ns = os.stat(site.path).st_mtime_ns
     except OSError:
         return False  # a graph of another machine, or a cell of a notebook
-    said = [
+    choices = [
         explicit for first, last, explicit in _layers(site.path, changed_ns) if first <= site.line <= last
     ]
-    return bool(said) and all(said)
+    return bool(choices) and all(choices)
 
 
 @lru_cache(maxsize=64)

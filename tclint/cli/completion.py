@@ -77,7 +77,7 @@ def _gpus(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 def _matching(words: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
     before, comma, word = incomplete.rpartition(",")
     return [
-        CompletionItem(f"{before}{comma}{value}", help=said)
-        for value, said in words
+        CompletionItem(f"{before}{comma}{value}", help=description)
+        for value, description in words
         if value.lower().startswith(word.lower())
     ]

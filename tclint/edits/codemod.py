@@ -164,8 +164,10 @@ class Codemod(KeepsComments, ContextAwareTransformer):
 
 
 def _with_comments_above(new: Any, old: Any) -> tuple[Any, Any]:
-    """Comments above a statement go above what is put before it, but for what is said to tclint about it."""
+    """Comments above a statement go above what is put before it, but for what tclint is told about it."""
     above = list(old.leading_lines)
-    said = (index for index, line in enumerate(above) if line.comment and "tclint:" in line.comment.value)
-    at = next(said, len(above))
+    directives = (
+        index for index, line in enumerate(above) if line.comment and "tclint:" in line.comment.value
+    )
+    at = next(directives, len(above))
     return new.with_changes(leading_lines=above[:at]), old.with_changes(leading_lines=above[at:])
