@@ -74,23 +74,21 @@ def estimate(
 
 
 def to_fx(graph: Graph) -> torch.fx.Graph:
-    """The operators of a traced model as nodes of a torch.fx.Graph, for tools that work on those.
+    """The torch.fx.Graph that `trace` recorded or was given, for tools that work on those.
 
     Placeholders are the inputs, get_attr nodes parameters and buffers by their qualified names, call_function
-    nodes the operators (OpOverload targets); of an operator written as its parts, the parts.
-    `node.meta["tclint"]` is the Op, with its shapes, module and source lines. Constants that the model made
-    while it ran are get_attr nodes `_constant_1` ...: their shape is in `node.meta["spec"]`, their values are
-    not known. Without such constants `torch.fx.GraphModule(model, to_fx(graph))` computes what the model
-    does, as a tuple.
+    nodes the operators (OpOverload targets); of an operator written as its parts, the parts. Nodes have
+    torch.fx's own metadata: `val` (meta tensors), `nn_module_stack` and `stack_trace`;
+    `node.meta["tclint"]` is the rest, such as the line that constructed the layer. Constants that the model
+    made while it ran are get_attr nodes `_constant_1` ..., whose values are not known. Without such constants
+    `torch.fx.GraphModule(model, to_fx(graph))` computes what the model does, as a tuple.
 
     Raises:
-        LookupError: an operator of a library that is not imported here, or a graph from before operators
-            were named in full.
-        ImportError: torch is not installed.
+        LookupError: the graph was read from JSON.
     """
-    from tclint.tracing.record.fx_graph import to_fx as write
+    from tclint.graph.ops.graph import fx_of
 
-    return write(graph)
+    return fx_of(graph)
 
 
 def check(targets: Targets, settings: Settings | None = None) -> Report:

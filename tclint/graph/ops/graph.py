@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import warnings
 from dataclasses import dataclass, field
@@ -101,6 +100,8 @@ class Graph:
     """Where the user's callable or class is defined: the fallback location of a finding."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """JSON values: torch version, seconds spent building and tracing, the model's class name."""
+    fx: torch.fx.Graph | None = field(default=None, compare=False, repr=False)
+    """What the model was traced into, in the process that traced it; not in JSON."""
 
     @property
     def parameter_count(self) -> int:
@@ -112,9 +113,7 @@ class Graph:
         warnings.warn(
             "Graph.to_fx() is deprecated: call tclint.to_fx(graph)", DeprecationWarning, stacklevel=2
         )
-        # By name: this package stands below the one that knows torch.
-        fx: torch.fx.Graph = importlib.import_module("tclint.tracing.record.fx_graph").to_fx(self)
-        return fx
+        return fx_of(self)
 
     def to_json(self) -> str:
         """One JSON document; `Graph.from_json` gives an equal graph back."""
@@ -154,3 +153,13 @@ class Graph:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a tclint graph: {error!r}") from error
+
+
+def fx_of(graph: Graph) -> torch.fx.Graph:
+    """See `tclint.to_fx`."""
+    if graph.fx is None:
+        raise LookupError(
+            "this graph has no torch.fx nodes: they stay in the process that traced the model, so call "
+            "tclint.trace there"
+        )
+    return graph.fx

@@ -94,6 +94,10 @@ class Site:
     def __deepcopy__(self, _memo: object) -> Site:
         return self  # modules, which are copied, carry theirs
 
+    def as_trace(self) -> str:
+        """The line as Python's tracebacks, and torch.fx's `stack_trace`, have it."""
+        return f'File "{self.path}", line {self.line}, in {self.function}'
+
     def to_json(self) -> list[Any]:
         return [self.path, self.line, self.function]
 

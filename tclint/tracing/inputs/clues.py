@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from tclint.graph.ops import TensorSpec
-from tclint.tracing.values.origin import origin_of, spec_of
+from tclint.tracing.values.makers import call_of, maker_of
+from tclint.tracing.values.origin import origin_of
 
 Shape = tuple[int, ...]
 
@@ -82,36 +82,35 @@ class Clues:
 
 def clash_of(tensor: torch.Tensor, have: int, want: int) -> SizeClash:
     """One of the tensor's sizes should be another."""
-    before = tuple(
-        (f"op_{spec.producer}" if spec.producer is not None else str(spec.input_name), spec.shape)
-        for spec in _ancestors(tensor)
-    )
+    before = tuple((name, shape) for name, shape, _ in _ancestors(tensor))
     return SizeClash(have, want, sources_of(tensor), before)
 
 
-def _ancestors(tensor: torch.Tensor) -> Iterator[TensorSpec]:
-    """What the tensor was computed from, nearest first: the first outputs of operators, and the inputs."""
+def _ancestors(tensor: torch.Tensor) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+    """What the tensor was computed from, nearest first: name, shape, and whether it is an input of the model.
+
+    Of operators with several results the first.
+    """
     origin = origin_of(tensor)
-    if origin is None:
-        return
-    waiting, seen = deque([spec_of(tensor)]), set[int | str]()
+    if origin is not None and origin.input_name is not None:
+        yield origin.input_name, tuple(tensor.shape), True
+    waiting, seen = deque([maker_of(tensor)]), set[str]()
     while waiting:
-        spec = waiting.popleft()
-        key = spec.input_name if spec.producer is None else spec.producer
-        if key is None or key in seen:
+        node = waiting.popleft()
+        if node is None or node.name in seen:
             continue
-        seen.add(key)
-        if spec.producer is None:
-            yield spec
-        elif (op := origin.op_of(spec.producer)) is not None:
-            yield op.outputs[0]
-            waiting.extend(op.inputs)
+        seen.add(node.name)
+        if node.op == "placeholder":
+            yield node.meta["tclint"].input_name, tuple(node.meta["val"].shape), True
+        elif node.op == "call_function":
+            value = node.meta["val"]
+            first = value if isinstance(value, torch.Tensor) else value[0]
+            yield node.name, tuple(first.shape), False
+            waiting.extend(call_of(given) or given for given in node.all_input_nodes)
 
 
 def sources_of(tensor: Any) -> frozenset[str]:
     """Names of the model's inputs that a tensor was computed from."""
     if not isinstance(tensor, torch.Tensor):
         return frozenset()
-    return frozenset(
-        spec.input_name for spec in _ancestors(tensor) if spec.producer is None and spec.input_name
-    )
+    return frozenset(name for name, _, is_input in _ancestors(tensor) if is_input)

@@ -134,7 +134,7 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     frames: dict[nn.Module, ModuleFrame | str] = {}  # by its path alone until a module is called
     for name, module in named_modules(model):
         frames.setdefault(module, name)
-    stack, callers = recorder.modules, recorder.callers
+    modules, callers, stacks = recorder.modules, recorder.callers, recorder.stacks
 
     def call(self: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         frame = frames.get(self)
@@ -142,18 +142,21 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             type_name = type(self).__name__
             path = frame
             if path is None:  # made inside a forward, or kept outside the module tree
-                path = f"{stack[-1].path}.<{type_name}>" if stack[-1].path else f"<{type_name}>"
-            frame = frames[self] = ModuleFrame(path, type_name, construct_site_of(self))
-        stack.append(frame)
+                path = f"{modules[-1].path}.<{type_name}>" if modules[-1].path else f"<{type_name}>"
+            in_full = f"{type(self).__module__}.{type(self).__qualname__}"
+            frame = frames[self] = ModuleFrame(path, in_full, construct_site_of(self))
+        modules.append(frame)
         callers.append(None)
+        stacks.append(None)
         try:
             if isinstance(self, GraphModule):
                 return run_graph_module(recorder, self, args, kwargs)
             # Not the compiled call: its operators would run outside the recorder.
             return self._call_impl(*args, **kwargs)
         finally:
-            stack.pop()
+            modules.pop()
             callers.pop()
+            stacks.pop()
 
     recorder.sites.mark_module_call(call.__code__)
     before = _watched.call

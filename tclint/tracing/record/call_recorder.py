@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
 
-from tclint.graph.ops import Cast, Op, TensorSpec
+from tclint.graph.ops import Cast
 from tclint.graph.ops.op import Checkpoint
-from tclint.tracing.record.kinds import VIEW_OR_COPY, kind_of
-from tclint.tracing.record.op_writer import Call, OpWriter
+from tclint.tracing.meta_ops.meta_kernels import to_meta
+from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorName
+from tclint.tracing.record.kinds import VIEW_OR_COPY
 from tclint.tracing.values.aliasing import WrittenMemory, shares_memory
-from tclint.tracing.values.dtypes import DTYPE_NAMES
 from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import ensure_origin, new_origin, spec_of, tensors_in
+from tclint.tracing.values.origin import ensure_origin, new_origin, parameter_of, tensors_in
 from tclint.tracing.values.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000
+
+ModuleStack = dict[str, tuple[str, str]]
+"""`nn_module_stack` of torch.fx: path and class of each module that runs, outermost first."""
 
 
 class TooManyOps(RuntimeError):
@@ -31,6 +34,7 @@ class ModuleFrame(NamedTuple):
 
     path: str
     type_name: str
+    """Of its class, in full."""
     construct: SitePair
 
 
@@ -45,12 +49,14 @@ class CallRecorder:
         writer: receives the operators; None while the model is being built.
     """
 
-    def __init__(self, sites: SiteFinder, writer: OpWriter | None) -> None:
+    def __init__(self, sites: SiteFinder, writer: FxWriter | None) -> None:
         self.sites = sites
         self.writer = writer
         self.modules: list[ModuleFrame] = [_ROOT]
         self.callers: list[Caller | None] = [None]
         """Beside `modules`, where each was called, once something asked."""
+        self.stacks: list[ModuleStack | None] = [{}]
+        """Beside `modules`, once something asked."""
         self.autocast_dtype: torch.dtype | None = None
         self.autocast_disabled = False
         """In a region that the model takes out of autocast, on or not."""
@@ -63,7 +69,7 @@ class CallRecorder:
         """Calls of torch.utils.checkpoint so far."""
         self.carried: tuple[Node, int] | None = None
         """The node of another tracer's graph that runs, and how many modules ran when it started."""
-        self._parent: Call | None = None
+        self._parent: Node | None = None
         self._written = WrittenMemory()
 
     def record(
@@ -75,15 +81,15 @@ class CallRecorder:
         casts: tuple[Cast, ...],
         *,
         given: list[torch.Tensor] | None = None,
-        written: Call | None = None,
-        before: Mapping[int, TensorSpec] | None = None,
+        written: Node | None = None,
+        before: Arguments | None = None,
     ) -> None:
         """Write down an operator call, unless it only handed back its input (for operators' rules).
 
         Args:
             given: the tensors among the arguments, where the caller knows them.
             written: the call, if it was written ahead of its parts, which made the outputs.
-            before: by id, tensor arguments as they were before an operator that changed their shapes.
+            before: the arguments as they were before an operator that changed their shapes.
         """
         writer = self.writer
         if writer is None:
@@ -96,87 +102,78 @@ class CallRecorder:
                 return
         elif written is None and _hands_back(made, given):
             return  # dropout in eval mode, `.to` without a change
-        if len(writer.ops) >= MAX_OPS:
+        if writer.calls >= MAX_OPS:
             raise TooManyOps(f"the model runs more than {MAX_OPS} operators")
-        call = written or writer.write(facts, args, kwargs, before)
-        outputs = self._bind_outputs(writer, call, facts, made, given, rebinds=written is None)
-        name = facts.name
+        node = written
+        if node is None:
+            node = writer.call(facts, before or writer.arguments(facts, args, kwargs), self._parent)
+        call: Call = node.meta["tclint"]
+        self._bind_outputs(node, call, output, made, given, rebinds=written is None)
         module, depth = self.modules[-1], len(self.modules) - 1
-        construct, site = module.construct, self.sites.find(sys._getframe(2), self.callers, depth)
+        stack, line = self._module_stack(depth), self.sites.find(sys._getframe(2), self.callers, depth)
         if self.carried is not None:
-            module, site = self._carried(module, site)
-        writer.ops[call.index] = Op(
-            index=call.index,
-            name=name,
-            operator=facts.operator,
-            kind=kind_of(name, aliases_input=name in VIEW_OR_COPY and shares_memory(made[0], given)),
-            inputs=call.inputs,
-            outputs=outputs,
-            input_names=call.input_names,
-            attributes=call.attributes,
-            module_path=module.path,
-            module_type=module.type_name,
-            construct_site=construct.site,
-            construct_library_site=construct.library_site,
-            call_site=site.site,
-            call_library_site=site.library_site,
-            parent=None if self._parent is None else self._parent.index,
-            in_place=facts.in_place,
-            differentiable=torch.is_grad_enabled() or self.in_custom_function,
-            has_own_backward=self.has_own_backward,
-            checkpoint=self.checkpoint,
-            autocast_disabled=self.autocast_disabled,
-            casts=casts,
-        )
+            stack, line = self._carried(stack, line)
+        node.meta["nn_module_stack"] = stack
+        if line.site is not None:
+            node.meta["stack_trace"] = line.site.as_trace()
+        call.construct, call.line = module.construct, line
+        call.is_alias = facts.name in VIEW_OR_COPY and shares_memory(made[0], given)
+        call.differentiable = torch.is_grad_enabled() or self.in_custom_function
+        call.has_own_backward = self.has_own_backward
+        call.checkpoint = self.checkpoint
+        call.autocast_disabled = self.autocast_disabled
+        call.casts = casts
 
-    def _carried(self, module: ModuleFrame, site: SitePair) -> tuple[ModuleFrame, SitePair]:
-        """The module and the line that a node of another tracer's graph tells, where it knows better."""
+    def _module_stack(self, depth: int) -> ModuleStack:
+        """The modules that run, up to one of them."""
+        stack = self.stacks[depth]
+        if stack is None:
+            outer, module = self._module_stack(depth - 1), self.modules[depth]
+            # A module may run inside itself.
+            key = module.path if module.path not in outer else f"{module.path}@{depth}"
+            stack = self.stacks[depth] = {**outer, key: (module.path, module.type_name)}
+        return stack
+
+    def _carried(self, stack: ModuleStack, line: SitePair) -> tuple[ModuleStack, SitePair]:
+        """The modules and the line that a node of another tracer's graph tells, where it knows better."""
         assert self.carried is not None
         node, depth = self.carried
-        if site.site is None:
-            site = self.sites.of_trace(node.meta.get("stack_trace") or "")
-        stack = node.meta.get("nn_module_stack")
-        if stack and depth == len(self.modules):
-            path, kind = list(stack.values())[-1]
-            type_name = kind.rpartition(".")[2] if isinstance(kind, str) else kind.__name__
-            module = ModuleFrame(path, type_name, module.construct)
-        return module, site
+        if line.site is None:
+            line = self.sites.of_trace(node.meta.get("stack_trace") or "")
+        own = node.meta.get("nn_module_stack")
+        return own if own and depth == len(self.modules) else stack, line
 
     def _bind_outputs(
         self,
-        writer: OpWriter,
+        node: Node,
         call: Call,
-        facts: OperatorFacts,
+        output: Any,
         made: Sequence[Any],
         given: list[torch.Tensor],
         *,
         rebinds: bool,
-    ) -> tuple[TensorSpec, ...]:
-        """Describe what a call made, and, if it `rebinds`, leave on the tensors that it made them."""
-        parameter = _parameter_of_all(call.inputs)
-        specs: list[TensorSpec] = []
-        for tensor in made:
+    ) -> None:
+        """Note what a call made, and, if it `rebinds`, leave on the tensors that it made them."""
+        parameter = _parameter_of_all(given)
+        names: list[TensorName] = []
+        values: list[Any] = []
+        for place, tensor in enumerate(made):
             if not isinstance(tensor, torch.Tensor):
+                values.append(tensor)
                 continue
             is_given = any(old is tensor for old in given)
             origin = ensure_origin(tensor) if is_given else new_origin(tensor)
             if parameter is not None and not is_given:
                 origin.name_parameter(parameter)
-            spec = TensorSpec(
-                tuple(tensor.shape),
-                DTYPE_NAMES[tensor.dtype],
-                tensor.stride() if tensor.layout is torch.strided else None,
-                origin.parameter,
-                call.index,
-                len(specs),
-                origin.input_name,
-            )
-            specs.append(spec)
-            if rebinds and (facts.mutates or not is_given):
-                origin.made_by(writer.ops, spec)
+            names.append(TensorName(origin.parameter, origin.input_name))
+            values.append(to_meta(tensor))
+            if rebinds and (call.facts.mutates or not is_given):
+                origin.made_by(node, None if made is not output else place)
                 if self._written.writes and not is_given:
                     self._written.forget(tensor, origin)
-        return tuple(specs)
+        node.meta["val"] = values[0] if made is not output else values
+        if any(map(any, names)):
+            call.names = tuple(names)
 
 
 def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
@@ -193,16 +190,14 @@ def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:
 
 def inherit_parameter(tensors: list[torch.Tensor], output: Any) -> None:
     """What is made from parameters alone, and not recorded, goes by the first one's name."""
-    name = _parameter_of_all([spec_of(tensor) for tensor in tensors])
+    name = _parameter_of_all(tensors)
     if name is not None:
         for tensor in output if isinstance(output, (list, tuple)) else (output,):
             if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
                 ensure_origin(tensor).name_parameter(name, is_derived=True)
 
 
-def _parameter_of_all(specs: Sequence[TensorSpec]) -> str | None:
+def _parameter_of_all(tensors: Sequence[torch.Tensor]) -> str | None:
     """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
-    for spec in specs:
-        if spec.parameter is None:
-            return None
-    return specs[0].parameter if specs else None
+    names = [parameter_of(tensor) for tensor in tensors]
+    return names[0] if names and None not in names else None

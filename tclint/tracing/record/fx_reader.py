@@ -1,21 +1,23 @@
-"""Reads a torch.fx.Graph of ATen operators, such as torch.export makes, as a Graph without torch."""
+"""Reads a torch.fx.Graph of ATen operators, the recorder's or torch.export's, as a Graph without torch."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
 from tclint.graph.ops import Graph, Op, TensorSpec
+from tclint.tracing.record.fx_writer import Call, TensorName
 from tclint.tracing.record.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.dtypes import DTYPE_NAMES
-from tclint.tracing.values.operators import Argument, facts_of, json_value, required_facts
-from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.operators import facts_of, json_value, required_facts
+from tclint.tracing.values.sites import NOWHERE, SiteFinder
 
 _aten = torch.ops.aten
 _TRANSPOSITIONS: tuple[tuple[Any, ...], ...] = (
@@ -24,13 +26,6 @@ _TRANSPOSITIONS: tuple[tuple[Any, ...], ...] = (
     (_aten.transpose.int, 0, 1),
     (_aten.transpose.int, 1, 0),
 )
-
-
-class TensorName(NamedTuple):
-    """Which of the model's weights or inputs a placeholder is."""
-
-    parameter: str | None = None
-    input_name: str | None = None
 
 
 class NotReadable(Exception):
@@ -44,11 +39,11 @@ def graph_from_fx(
 ) -> Graph:
     """The operators, inputs and outputs of a graph whose nodes have `meta["val"]`.
 
-    Linear layers that torch has split into a transposition and a product are linear layers again.
+    Linear layers that torch.export has split into a transposition and a product are linear layers again.
 
     Args:
         traced: the graph, or the module of it.
-        names: by their nodes' names, what placeholders and outputs stand for; the others are inputs.
+        names: by their nodes' names, what placeholders stand for; the others are inputs.
         sites: tells user code from library code.
 
     Raises:
@@ -70,6 +65,8 @@ class _Reader:
         self._sites = sites
         self._made: dict[Node, Any] = {}
         """What nodes made: a TensorSpec, a list of them, or a size."""
+        self._indices: dict[Node, int] = {}
+        """Of the operators, by their nodes."""
 
     def read(self, node: Node) -> None:
         if node.op == "output":
@@ -89,13 +86,12 @@ class _Reader:
         if not isinstance(value, torch.Tensor):
             self._made[node] = value
             return
-        name = self._names.get(node.name)
+        name = node.meta.get("tclint") or self._names.get(node.name)
         if name is None and node.op == "placeholder":
             name = TensorName(input_name=node.name)
         elif name is None:
             name = TensorName(str(node.target))
-        shape, dtype, strides = _metadata(value)
-        spec = TensorSpec(shape, dtype, strides, name.parameter, input_name=name.input_name)
+        spec = _spec(value, name)
         self._made[node] = spec
         if spec.input_name is not None:
             self.inputs.append(spec)
@@ -105,60 +101,85 @@ class _Reader:
         if not isinstance(value, (torch.Tensor, list, tuple)):
             self._made[node] = value  # arithmetic with sizes, an assertion
             return
-        facts, args, kwargs = facts_of(node.target), node.args, node.kwargs
-        if facts is None:
-            raise NotReadable(f"{node.op} {node.target}")
-        if self._is_transposed_weight(node) and node.users and all(map(self._is_linear, node.users)):
-            return
-        if self._is_linear(node):
-            facts = required_facts(_aten.linear.default)
-            *bias, given, weight = args
-            assert isinstance(weight, Node)
-            args = (given, weight.args[0], *bias)
-        names, specs, attributes = self._arguments(facts.arguments, facts.defaults, args, kwargs)
-        made = value if isinstance(value, (list, tuple)) else [value]
-        outputs = self._outputs(node, made, specs)
+        recorded: Call | None = node.meta.get("tclint")
+        if recorded is None:
+            recorded = self._described(node)
+            if recorded is None:
+                return
+        facts = recorded.facts
+        names, specs, attributes = self._arguments(node, recorded)
+        construct, line = recorded.construct or NOWHERE, recorded.line or NOWHERE
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path, kind = stack[-1] if stack else ("", "")
-        is_view = facts.name in VIEW_OR_COPY and shares_memory(made[0], _values(node.all_input_nodes))
+        index = self._indices[node] = len(self.ops)
         self.ops.append(
             Op(
-                index=len(self.ops),
+                index=index,
                 name=facts.name,
-                kind=kind_of(facts.name, aliases_input=is_view),
+                operator=facts.operator,
+                kind=kind_of(facts.name, aliases_input=recorded.is_alias),
                 inputs=specs,
-                outputs=outputs,
+                outputs=self._outputs(node, recorded, specs),
                 input_names=names,
                 attributes=attributes,
                 module_path=path,
                 module_type=kind.rpartition(".")[2] if isinstance(kind, str) else kind.__name__,
-                call_site=self._sites.of_trace(node.meta.get("stack_trace") or "").site,
+                construct_site=construct.site,
+                construct_library_site=construct.library_site,
+                call_site=line.site,
+                call_library_site=line.library_site,
+                parent=None if recorded.parent is None else self._indices[recorded.parent],
                 in_place=facts.in_place,
-                operator=facts.operator,
+                differentiable=recorded.differentiable,
+                has_own_backward=recorded.has_own_backward,
+                checkpoint=recorded.checkpoint,
+                autocast_disabled=recorded.autocast_disabled,
+                casts=recorded.casts,
             )
         )
 
+    def _described(self, node: Node) -> Call | None:
+        """What the recorder would have noted of another tracer's node; None where nothing is to be noted."""
+        facts = facts_of(node.target)
+        if facts is None:
+            raise NotReadable(f"{node.op} {node.target}")
+        if self._is_transposed_weight(node) and node.users and all(map(self._is_linear, node.users)):
+            return None
+        is_view = False
+        if facts.name in VIEW_OR_COPY:
+            is_view = shares_memory(_first_value(node), _values(node.all_input_nodes))
+        if self._is_linear(node):
+            facts = required_facts(_aten.linear.default)
+        line = self._sites.of_trace(node.meta.get("stack_trace") or "")
+        return Call(facts, {}, None, is_alias=is_view, line=line)
+
     def _arguments(
-        self,
-        arguments: tuple[Argument, ...],
-        defaults: Mapping[str, Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        self, node: Node, recorded: Call
     ) -> tuple[tuple[str, ...], tuple[TensorSpec, ...], dict[str, Any]]:
         """Names and tensors in schema order, and all other arguments by their names, as Op has them."""
+        facts, args, kwargs = recorded.facts, node.args, node.kwargs
+        if facts.function is _aten.linear.default and node.target is not facts.function:
+            *bias, tensor, weight = args
+            assert isinstance(weight, Node)
+            args = (tensor, weight.args[0], *bias)
         names: list[str] = []
         specs: list[TensorSpec] = []
-        attributes = dict(defaults)
-        named = ((argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs)
-        for (name, is_placement), value in (*zip(arguments, args, strict=False), *named):
-            given = self._given(value)
-            found = list(_named_specs(name, given))
-            names += [place for place, _ in found]
-            specs += [spec for _, spec in found]
+        attributes = facts.defaults.copy()
+        given: Iterable[Any] = zip(facts.arguments, args, strict=False)
+        if kwargs:
+            named = [argument for argument in facts.arguments if argument.name in kwargs]
+            given = [*given, *((argument, kwargs[argument.name]) for argument in named)]
+        for (name, is_placement), value in given:
+            found = list(_named_specs(name, self._given(value)))
             if found:
+                names += [place for place, _ in found]
+                specs += [spec for _, spec in found]
                 attributes.pop(name, None)
             elif not is_placement:
-                attributes[name] = json_value(given)
+                attributes[name] = json_value(self._given(value))
+        for place, tensor in recorded.read_as.items():
+            shape, dtype, strides = _metadata(tensor)
+            specs[place] = replace(specs[place], shape=shape, dtype=dtype, strides=strides)
         return tuple(names), tuple(specs), attributes
 
     def _given(self, value: Any) -> Any:
@@ -166,19 +187,24 @@ class _Reader:
             return self._made[value]
         return [self._given(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-    def _outputs(
-        self, node: Node, made: Iterable[Any], inputs: tuple[TensorSpec, ...]
-    ) -> tuple[TensorSpec, ...]:
+    def _outputs(self, node: Node, recorded: Call, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
         """What a call made; noted as well, for those that are given it."""
-        parameters = [spec.parameter for spec in inputs]
-        parameter = parameters[0] if parameters and None not in parameters else None
+        name = TensorName()
+        if not recorded.names and inputs and all(spec.parameter for spec in inputs):
+            name = TensorName(inputs[0].parameter)
+        value, index = node.meta["val"], len(self.ops)
         specs: list[TensorSpec] = []
         places: list[Any] = []
-        for value in made:
-            if isinstance(value, torch.Tensor):
-                specs.append(TensorSpec(*_metadata(value), parameter, len(self.ops), len(specs)))
-            places.append(specs[-1] if isinstance(value, torch.Tensor) else value)
-        self._made[node] = places[0] if isinstance(node.meta["val"], torch.Tensor) else places
+        for made in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(made, torch.Tensor):
+                places.append(made)
+                continue
+            position = len(specs)
+            own = recorded.names[position] if recorded.names else name
+            specs.append(_spec(made, own, index, position))
+            # The model's input that was written to is not that any more for who reads it then.
+            places.append(_spec(made, own._replace(input_name=None), index, position))
+        self._made[node] = places[0] if isinstance(value, torch.Tensor) else places
         return tuple(specs)
 
     def _is_linear(self, node: Node) -> bool:
@@ -202,6 +228,11 @@ def _values(nodes: Iterable[Any]) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
+def _first_value(node: Node) -> Any:
+    value = node.meta["val"]
+    return value if isinstance(value, torch.Tensor) else value[0]
+
+
 def _named_specs(name: str, given: Any) -> Iterable[tuple[str, TensorSpec]]:
     if isinstance(given, TensorSpec):
         yield name, given
@@ -215,6 +246,15 @@ def _specs_in(value: Any) -> list[TensorSpec]:
     if isinstance(value, TensorSpec):
         return [value]
     return [spec for item in value for spec in _specs_in(item)] if isinstance(value, list) else []
+
+
+def _spec(
+    tensor: torch.Tensor, name: TensorName, producer: int | None = None, position: int = 0
+) -> TensorSpec:
+    shape, dtype, strides = _metadata(tensor)
+    return TensorSpec(
+        shape, dtype, strides, name.parameter, producer, position, name.input_name, name.is_derived
+    )
 
 
 def _metadata(tensor: torch.Tensor) -> tuple[tuple[int, ...], str, tuple[int, ...] | None]:

@@ -123,7 +123,7 @@ def _flex_attention(recorder: Recording, *args: Any, **_: Any) -> Any:
     name = name_of(function)
     arguments = tuple(Argument(given, False) for given in ("query", "key", "value"))
     operator = f"higher_order::{name}"
-    facts = OperatorFacts(name, name, False, False, False, False, False, arguments, {}, operator)
+    facts = OperatorFacts(name, name, False, False, False, False, False, arguments, {}, operator, function)
     recorder.record(facts, (query, key, value), {}, (output, logsumexp), ())
     # Who can ask for the scores' maximum as well is handed it always.
     if hasattr(torch.nn.attention.flex_attention, "AuxRequest"):

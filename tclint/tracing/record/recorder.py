@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph.ops import Cast, TensorSpec
+from tclint.graph.ops import Cast
 from tclint.tracing.meta_ops.argument_checks import check_arguments
 from tclint.tracing.meta_ops.index_checks import check_constant_rows, integer_indices
 from tclint.tracing.meta_ops.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.record.autocast_casts import cast_arguments
 from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
+from tclint.tracing.record.fx_writer import Arguments, FxWriter
 from tclint.tracing.record.guesses import GUESSES
 from tclint.tracing.record.higher_order import run_higher_order
-from tclint.tracing.record.op_writer import OpWriter
 from tclint.tracing.values.assumptions import Assumptions, Instruction
 from tclint.tracing.values.constants import (
     MAX_REAL_UNDEFINED,
@@ -33,6 +33,7 @@ from tclint.tracing.values.constants import (
     stays_small,
 )
 from tclint.tracing.values.contents import note_contents
+from tclint.tracing.values.makers import maker_of
 from tclint.tracing.values.operators import (
     OperatorFacts,
     facts_of,
@@ -47,7 +48,6 @@ from tclint.tracing.values.origin import (
     origin_for_reading,
     origin_of,
     set_origin,
-    spec_of,
     tensors_in,
 )
 from tclint.tracing.values.sites import SiteFinder
@@ -91,7 +91,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
     def __init__(
         self,
         sites: SiteFinder,
-        writer: OpWriter | None = None,
+        writer: FxWriter | None = None,
         *,
         keep_constants: bool = True,
         flipped: dict[Instruction, bool] | None = None,
@@ -182,7 +182,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if from_inputs and self._written.writes:
             for tensor in tensors:
                 self._learn_of_writes(tensor)
-        before = _specs_by_id(tensors) if from_inputs and facts.mutates else None
+        before = self._arguments(facts, args, kwargs) if from_inputs and facts.mutates else None
         try:
             output = function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
@@ -250,7 +250,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if self.writer is not None and facts.full_name in _DECOMPOSED:
             return self._run_parts(function, facts, args, kwargs, casts)
         # Operators such as squeeze_ change the very tensor that they are given.
-        before = _specs_by_id(tensors) if facts.reshapes_in_place else None
+        before = self._arguments(facts, args, kwargs) if facts.reshapes_in_place else None
         key, output = self._kernels.recall(function, facts, args, kwargs)
         if output is None:
             check_arguments(facts.full_name, args, kwargs)
@@ -304,14 +304,15 @@ class Recorder(CallRecorder, TorchDispatchMode):
         error: Exception | None = None,
     ) -> Any:
         """Run a composite operator as its parts, recorded as its children; `error` if that fails too."""
-        written = None if self.writer is None else self.writer.write(facts, args, kwargs)
+        given = self._arguments(facts, args, kwargs)
+        written = self.writer.call(facts, given, self._parent) if self.writer and given else None
         before, self._parent = self._parent, written
         try:
             with self:
                 output = function.decompose(*args, **kwargs)
         except Exception:
             if written is not None and self.writer is not None:
-                self.writer.take_back(written.index)  # the model may go on without it
+                self.writer.take_back(written)  # the model may go on without it
             if error is None or isinstance(error, NotImplementedError):
                 raise  # a missing kernel is no fault of the model's, what its parts refuse is
             raise error from None
@@ -319,6 +320,12 @@ class Recorder(CallRecorder, TorchDispatchMode):
             self._parent = before
         self.record(facts, args, kwargs, output, casts, written=written)
         return output
+
+    def _arguments(
+        self, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments | None:
+        """What an operator is given, where it has to be written down before the operator runs."""
+        return None if self.writer is None else self.writer.arguments(facts, args, kwargs)
 
     def current(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor as later operators see it: with all writes to its memory, on meta if it was written."""
@@ -332,7 +339,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         for write in self._written.unseen(tensor):
             if write.origin is origin_of(tensor):
                 continue
-            where = list(write.spec.shape), list(write.spec.strides or ()), write.first
+            where = list(write.shape), list(write.strides), write.first
             self.record(_SCATTER_FACTS, (tensor, write.stand_in(), *where), {}, tensor, ())
 
     def _demote(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -352,17 +359,12 @@ class Recorder(CallRecorder, TorchDispatchMode):
         return self._demote(tensor)
 
 
-def _specs_by_id(tensors: list[torch.Tensor]) -> dict[int, TensorSpec]:
-    return {id(tensor): spec_of(tensor) for tensor in tensors}
-
-
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
     """Whether a view is that of a `:` in an index, or detaches what is detached.
 
     Older versions of torch (2.6) run an operator for each `:`, and detach twice.
     """
     if facts.full_name == "detach":
-        origin = origin_of(args[0])
-        maker = None if origin is None else origin.maker
-        return maker is not None and maker.operator == facts.operator
+        maker = maker_of(args[0])
+        return maker is not None and maker.target is facts.function
     return is_whole_slice(facts, args)

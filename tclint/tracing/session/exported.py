@@ -10,7 +10,8 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from tclint.graph.ops import Graph, Parameter
-from tclint.tracing.record.fx_reader import TensorName, graph_from_fx
+from tclint.tracing.record.fx_reader import graph_from_fx
+from tclint.tracing.record.fx_writer import TensorName
 from tclint.tracing.values.dtypes import dtype_name
 from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
@@ -53,7 +54,9 @@ def graph_of(program: ExportedProgram, sites: SiteFinder) -> Graph:
     written = len(signature.buffers_to_mutate) + len(signature.user_inputs_to_mutate)
     parameters = [_parameter(name, tensor) for name, tensor in program.named_parameters()]
     buffers = [_parameter(name, tensor, is_buffer=True) for name, tensor in program.named_buffers()]
-    return dataclasses.replace(graph, parameters=(*parameters, *buffers), outputs=graph.outputs[written:])
+    return dataclasses.replace(
+        graph, parameters=(*parameters, *buffers), outputs=graph.outputs[written:], fx=program.graph
+    )
 
 
 def _parameter(name: str, tensor: torch.Tensor, *, is_buffer: bool = False) -> Parameter:

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Graph as FxGraph
 
 from tclint.core.errors import TargetError
-from tclint.graph.ops import Assumption, Graph, Op, Site, TensorSpec
+from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.custom_functions import watched_by
@@ -22,15 +23,15 @@ from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.higher_order import higher_order_operators
 from tclint.tracing.patches.modules import remembered_construction, tracked_calls
 from tclint.tracing.record.call_recorder import TooManyOps
-from tclint.tracing.record.fx_reader import NotReadable
-from tclint.tracing.record.op_writer import OpWriter
+from tclint.tracing.record.fx_reader import NotReadable, graph_from_fx
+from tclint.tracing.record.fx_writer import FxWriter, without_composites
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.build import list_parameters
 from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.constants import MAX_REAL_INPUT
-from tclint.tracing.values.origin import Origin, set_origin, spec_of
+from tclint.tracing.values.origin import Origin, set_origin
 from tclint.tracing.values.sites import SiteFinder
 
 
@@ -38,9 +39,7 @@ from tclint.tracing.values.sites import SiteFinder
 class Recording:
     """The operators of one run, and what the run had to assume."""
 
-    ops: tuple[Op, ...]
-    outputs: tuple[TensorSpec, ...]
-    inputs: tuple[TensorSpec, ...]
+    fx: FxGraph
     assumptions: tuple[Assumption, ...]
     adjustments: tuple[str, ...]
     """How the run had to differ from the first attempt, for --debug."""
@@ -81,12 +80,11 @@ def trace_model(
     else:
         recording = record(model, args, kwargs, sites)
         adjustments = recording.adjustments
-        graph = Graph(
-            ops=recording.ops,
+        graph = dataclasses.replace(
+            graph_from_fx(recording.fx),
             parameters=list_parameters(model),
-            inputs=recording.inputs,
-            outputs=recording.outputs,
             assumptions=recording.assumptions,
+            fx=without_composites(recording.fx),
         )
     return dataclasses.replace(
         graph,
@@ -127,7 +125,7 @@ def record(
     adjustments: list[str] = []
     first: Exception | None = None
     for _ in range(MAX_ATTEMPTS):
-        writer = OpWriter()
+        writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
         try:
             return _record_once(model, args, kwargs, recorder, writer, inference, tuple(adjustments))
@@ -158,14 +156,14 @@ def _record_once(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     recorder: Recorder,
-    writer: OpWriter,
+    writer: FxWriter,
     inference: bool,
     adjustments: tuple[str, ...],
 ) -> Recording:
     with contextlib.ExitStack() as stack:
         stack.enter_context(higher_order_operators(Recorder))
         recorder.weights = stack.enter_context(weights_on_meta(model, inference=inference))
-        named = _Inputs()
+        named = _Inputs(writer)
         positional = tuple(
             named.declare(value, name)
             for value, name in zip(args, argument_names(model, len(args)), strict=True)
@@ -185,21 +183,15 @@ def _record_once(
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
-        outputs = tuple(spec_of(recorder.current(tensor)) for tensor in _tensors(returned))
-    return Recording(
-        writer.finished(),
-        outputs,
-        tuple(named.specs),
-        recorder.assumptions.listed(),
-        adjustments,
-    )
+        writer.finish(recorder.current(tensor) for tensor in _tensors(returned))
+    return Recording(writer.graph, recorder.assumptions.listed(), adjustments)
 
 
 class _Inputs:
     """Turns the caller's inputs into placeholders: meta tensors, except for a few integers given as such."""
 
-    def __init__(self) -> None:
-        self.specs: list[TensorSpec] = []
+    def __init__(self, writer: FxWriter) -> None:
+        self._writer = writer
         self._declared: dict[int, torch.Tensor] = {}
 
     def declare(self, value: Any, name: str) -> Any:
@@ -210,7 +202,7 @@ class _Inputs:
                 tensor = value.detach().clone() if _has_values(value) else to_meta(value)
                 self._declared[id(value)] = tensor
                 set_origin(tensor, Origin(input_name=name))
-                self.specs.append(spec_of(tensor))
+                self._writer.declare_input(name, tensor)
             return self._declared[id(value)]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(

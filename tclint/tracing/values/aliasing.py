@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tclint.graph.ops import TensorSpec
-from tclint.tracing.values.origin import Origin, ensure_origin, set_origin, spec_of
+from tclint.tracing.values.origin import Origin, ensure_origin, set_origin
 
 _META = torch.device("meta")
 
@@ -53,17 +52,17 @@ class Write(NamedTuple):
 
     origin: Origin
     """Of the tensor that was written."""
-    spec: TensorSpec
-    """That tensor as it was right after; not the tensor itself, which would outlive its use."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    """Of that tensor right after; not the tensor itself, which would outlive its use."""
     first: int
     end: int
     """The range of elements of the memory that it covers."""
 
     def stand_in(self) -> torch.Tensor:
         """A tensor like the one that was written, and made by what made that."""
-        made = torch.empty_strided(
-            self.spec.shape, self.spec.strides or (), dtype=getattr(torch, self.spec.dtype), device=_META
-        )
+        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=_META)
         set_origin(made, self.origin)
         return made
 
@@ -91,7 +90,7 @@ class WrittenMemory:
             writes = self.writes[key] = []
             self._memory[key] = StorageWeakRef(tensor.untyped_storage())
         origin = ensure_origin(tensor)
-        writes.append(Write(origin, spec_of(tensor), *_extent(tensor)))
+        writes.append(Write(origin, tuple(tensor.shape), tensor.stride(), tensor.dtype, *_extent(tensor)))
         origin.writes_seen = len(writes)
 
     def _forget_the_dead(self) -> None:

@@ -16,7 +16,8 @@ from tclint.tracing.values.branch_policy import Guard, extremum_at, guard_at
 from tclint.tracing.values.called_layers import calls_a_layer
 from tclint.tracing.values.constants import RANDOM_FACTORIES
 from tclint.tracing.values.contents import likely_values
-from tclint.tracing.values.origin import origin_of, spec_of
+from tclint.tracing.values.makers import call_of, maker_of, operator_name
+from tclint.tracing.values.origin import origin_of
 from tclint.tracing.values.sites import SiteFinder
 
 Instruction = tuple[str, int, int]
@@ -181,40 +182,36 @@ def _picks_the_known(tensor: torch.Tensor, extremum: str) -> bool | None:
     Python asks `item > best` for max and `item < best` for min, and turns it round where only the second is
     a tensor.
     """
-    origin = origin_of(tensor)
-    op = None if origin is None else origin.maker
-    if not extremum or op is None or len(op.inputs) != 1:
+    maker = maker_of(tensor)
+    if not extremum or maker is None or len(maker.all_input_nodes) != 1:
         return None
     turned = {"max": "lt", "min": "gt"}[extremum]
-    return op.name == turned if op.name in ("lt", "gt") else None
+    name = operator_name(maker)
+    return name == turned if name in ("lt", "gt") else None
 
 
 def _is_made_by(tensor: torch.Tensor, names: frozenset[str]) -> bool:
     """Whether one of these operators is among the last that the tensor was computed with."""
-    origin = origin_of(tensor)
-    spec = spec_of(tensor)
+    maker = maker_of(tensor)
     for _ in range(_FLAW_STEPS):
-        op = None if origin is None or spec.producer is None else origin.op_of(spec.producer)
-        if op is None or not op.inputs:
+        if maker is None or not maker.all_input_nodes:
             return False
-        if op.name in names:
+        if operator_name(maker) in names:
             return True
-        spec = op.inputs[0]
+        maker = call_of(maker.all_input_nodes[0])
     return False
 
 
 def _is_chance(tensor: torch.Tensor) -> bool:
     """Whether all that the tensor was computed from was drawn at random."""
-    origin = origin_of(tensor)
-    if origin is None:
+    if origin_of(tensor) is None:
         return False
-    waiting = [spec_of(tensor)]
+    waiting = [maker_of(tensor)]
     for _ in range(_CHANCE_STEPS):
         if not waiting:
             return True
-        spec = waiting.pop()
-        op = None if spec.producer is None else origin.op_of(spec.producer)
-        if op is None or (not op.inputs and op.name not in RANDOM_FACTORIES):
+        maker = waiting.pop()
+        if maker is None or not (maker.all_input_nodes or operator_name(maker) in RANDOM_FACTORIES):
             return False
-        waiting += op.inputs
+        waiting += map(call_of, maker.all_input_nodes)
     return False

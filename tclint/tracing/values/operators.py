@@ -62,26 +62,27 @@ class OperatorFacts:
     stand here too, as None, for their place in the order."""
     operator: str
     """As Op.operator has it: 'aten::add_.Tensor'."""
+    function: Any
+    """The operator itself, an OpOverload."""
 
 
-# By identity, because overloads hash themselves in Python; the overload beside the facts keeps its id in use.
-_FACTS: dict[int, tuple[OperatorFacts, Any]] = {}
+# By identity, because overloads hash themselves in Python; the facts keep them, and so their ids, in use.
+_FACTS: dict[int, OperatorFacts] = {}
 
 
 def facts_of(function: Any) -> OperatorFacts | None:
     """Facts of an OpOverload; None for higher-order operators, which have no schema."""
     known = _FACTS.get(id(function))
     if known is not None:
-        return known[0]
+        return known
     schema = getattr(function, "_schema", None)
     if schema is None:
         return None
-    facts = _read_facts(schema)
-    _FACTS[id(function)] = facts, function
+    facts = _FACTS[id(function)] = _read_facts(function, schema)
     return facts
 
 
-def _read_facts(schema: Any) -> OperatorFacts:
+def _read_facts(function: Any, schema: Any) -> OperatorFacts:
     full_name = schema.name.split("::", 1)[1]
     arguments = schema.arguments
     in_place = (
@@ -113,6 +114,7 @@ def _read_facts(schema: Any) -> OperatorFacts:
             and (argument.has_default_value() or "Tensor" not in str(argument.type))
         },
         operator=f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name,
+        function=function,
     )
 
 

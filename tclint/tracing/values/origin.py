@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-
-from tclint.graph.ops import Op, TensorSpec
-from tclint.tracing.values.dtypes import DTYPE_NAMES
+from torch.fx import Node
 
 _ATTRIBUTE = "_tclint_origin"
 
@@ -20,18 +18,14 @@ class Origin:
     Mostly defaults, so that making one sets nothing.
     """
 
-    ops: Sequence[Op | None] | None = None
-    """The operators of the run in which the tensor was made; None in the place of one that still runs."""
-    producer: int | None = None
-    """Which of them made the tensor; None for inputs, weights and constants."""
-    position: int = 0
-    """Which of its outputs that are tensors it is."""
-    spec: TensorSpec | None = None
-    """The tensor as an operator's input, made when first asked for (`spec_of`)."""
+    maker: Node | None = None
+    """The operator call that made the tensor, in a run's graph; None for inputs, weights and constants."""
+    place: int | None = None
+    """Which of the call's results it is, where the call returned several."""
     parameter: str | None = None
     """The parameter or buffer that the tensor is, or is computed from alone."""
     is_derived: bool = False
-    """As in TensorSpec."""
+    """It is not the parameter itself, and was computed from it where nothing is recorded."""
     input_name: str | None = None
     """The model input that the tensor is."""
     truth: bool | None = None
@@ -60,34 +54,20 @@ class Origin:
         self.parameter = name
         if is_derived:
             self.is_derived = True
-        self.spec = None
 
-    @property
-    def maker(self) -> Op | None:
-        """The operator that made the tensor."""
-        return None if self.producer is None else self.op_of(self.producer)
-
-    def op_of(self, producer: int) -> Op | None:
-        """Any operator of the run; None while it runs, and where it was taken back."""
-        return self.ops[producer] if self.ops is not None and producer < len(self.ops) else None
-
-    def made_by(self, ops: Sequence[Op | None], spec: TensorSpec) -> None:
+    def made_by(self, maker: Node, place: int | None) -> None:
         """An operator made the tensor, or wrote to it."""
-        self.ops = ops
-        self.producer, self.position = spec.producer, spec.output_index
-        # What was written to is the model's input no more, though the operator's output it still is.
-        self.spec = spec if spec.input_name is None else None
-        self.input_name = None
+        self.maker, self.place = maker, place
+        self.input_name = None  # what was written to is the model's input no more
 
     def forget_maker(self) -> None:
         """The tensor comes from an earlier run."""
-        self.ops, self.producer, self.position, self.writes_seen = None, None, 0, 0
+        self.maker, self.place, self.writes_seen = None, None, 0
 
     def take_maker(self, other: Origin) -> None:
         """From now on the tensor is what made another one."""
-        self.ops, self.producer, self.position = other.ops, other.producer, other.position
+        self.maker, self.place = other.maker, other.place
         self.input_name = other.input_name
-        self.spec = None
 
 
 class _Run:
@@ -120,14 +100,19 @@ def origin_of(tensor: torch.Tensor) -> Origin | None:
 
 def is_weight(tensor: torch.Tensor) -> bool:
     """Whether the tensor is a parameter, a buffer, or made from them alone."""
+    return parameter_of(tensor) is not None
+
+
+def parameter_of(tensor: torch.Tensor) -> str | None:
+    """The parameter or buffer that the tensor is, or is computed from alone."""
     origin = origin_of(tensor)
-    return id(tensor) in _run.weights if origin is None else origin.parameter is not None
+    return _run.weights.get(id(tensor)) if origin is None else origin.parameter
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether the tensor is, or is computed from, an input of the model or what the model computed."""
     origin = origin_of(tensor)
-    return origin is not None and (origin.producer is not None or origin.input_name is not None)
+    return origin is not None and (origin.maker is not None or origin.input_name is not None)
 
 
 def ensure_origin(tensor: torch.Tensor) -> Origin:
@@ -157,8 +142,7 @@ def origin_for_reading(tensor: torch.Tensor) -> Origin:
     if origin_of(tensor) is not None or id(tensor) not in _run.weights:
         return ensure_origin(tensor)
     made = Origin()
-    made.spec = spec_of(tensor)
-    made.parameter = made.spec.parameter
+    made.parameter = parameter_of(tensor)
     return made
 
 
@@ -171,32 +155,6 @@ def clear_origin(tensor: torch.Tensor) -> None:
     """Forget what is known about the tensor."""
     if origin_of(tensor) is not None:
         delattr(tensor, _ATTRIBUTE)
-
-
-def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Shape, dtype, strides, and the op that made the tensor or the weight or input that it is."""
-    origin = origin_of(tensor)
-    shape, dtype = tensor.shape, DTYPE_NAMES[tensor.dtype]
-    strides = tensor.stride() if tensor.layout is torch.strided else None
-    if origin is not None and origin.spec is not None:
-        spec = origin.spec
-        # Tensors of other metadata may share an origin: casts, detached ones, those set through `.data`.
-        if spec.shape == shape and spec.strides == strides and spec.dtype == dtype:
-            return spec
-    sizes = tuple(shape)
-    if origin is None:
-        return TensorSpec(sizes, dtype, strides, _run.weights.get(id(tensor)))
-    origin.spec = TensorSpec(
-        sizes,
-        dtype,
-        strides,
-        origin.parameter,
-        origin.producer,
-        origin.position,
-        origin.input_name,
-        origin.is_derived and origin.producer is None,
-    )
-    return origin.spec
 
 
 def map_tensors(value: Any, function: Any) -> Any:
