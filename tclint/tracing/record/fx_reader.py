@@ -97,12 +97,12 @@ class _Reader:
             self.inputs.append(spec)
 
     def _call(self, node: Node) -> None:
-        value = node.meta.get("val")
-        if not isinstance(value, (torch.Tensor, list, tuple)):
-            self._made[node] = value  # arithmetic with sizes, an assertion
-            return
         recorded: Call | None = node.meta.get("tclint")
         if recorded is None:
+            value = node.meta.get("val")
+            if not isinstance(value, (torch.Tensor, list, tuple)):
+                self._made[node] = value  # arithmetic with sizes, an assertion
+                return
             recorded = self._described(node)
             if recorded is None:
                 return
