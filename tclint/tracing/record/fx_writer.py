@@ -114,7 +114,9 @@ class FxWriter:
     def call(self, facts: OperatorFacts, given: Arguments, parent: Node | None) -> Node:
         """The node of an operator call that starts."""
         self.calls += 1
-        node = self.graph.create_node("call_function", facts.function, given.args, given.kwargs)
+        node = self.graph.create_node(
+            "call_function", facts.function, given.args, given.kwargs, name=facts.full_name
+        )
         node.meta["tclint"] = Call(facts, given.read_as, parent)
         return node
 
@@ -143,7 +145,7 @@ class FxWriter:
     def _result(self, call: Node, place: int) -> Node:
         node = self._results.get((call, place))
         if node is None:
-            node = self.graph.create_node("call_function", operator.getitem, (call, place))
+            node = self.graph.create_node("call_function", operator.getitem, (call, place), name="item")
             node.meta["val"] = call.meta["val"][place]
             self._results[call, place] = node
         return node
