@@ -169,14 +169,19 @@ class _Reader:
         if kwargs:
             named = [argument for argument in facts.arguments if argument.name in kwargs]
             given = [*given, *((argument, kwargs[argument.name]) for argument in named)]
-        for (name, is_placement), value in given:
-            found = list(_named_specs(name, self._given(value)))
-            if found:
-                names += [place for place, _ in found]
-                specs += [spec for _, spec in found]
+        for (name, is_placement), argument in given:
+            value = self._given(argument)
+            if isinstance(value, TensorSpec):
+                names.append(name)
+                specs.append(value)
+                attributes.pop(name, None)
+            elif isinstance(value, list) and any(isinstance(item, TensorSpec) for item in value):
+                found = [(at, item) for at, item in enumerate(value) if isinstance(item, TensorSpec)]
+                names += [f"{name}[{at}]" for at, _ in found]
+                specs += [item for _, item in found]
                 attributes.pop(name, None)
             elif not is_placement:
-                attributes[name] = json_value(self._given(value))
+                attributes[name] = json_value(value)
         for place, tensor in recorded.read_as.items():
             shape, dtype, strides = _metadata(tensor)
             specs[place] = replace(specs[place], shape=shape, dtype=dtype, strides=strides)
@@ -201,9 +206,10 @@ class _Reader:
                 continue
             position = len(specs)
             own = recorded.names[position] if recorded.names else name
-            specs.append(_spec(made, own, index, position))
+            spec = _spec(made, own, index, position)
+            specs.append(spec)
             # The model's input that was written to is not that any more for who reads it then.
-            places.append(_spec(made, own._replace(input_name=None), index, position))
+            places.append(spec if spec.input_name is None else replace(spec, input_name=None))
         self._made[node] = places[0] if isinstance(value, torch.Tensor) else places
         return tuple(specs)
 
@@ -231,15 +237,6 @@ def _values(nodes: Iterable[Any]) -> list[torch.Tensor]:
 def _first_value(node: Node) -> Any:
     value = node.meta["val"]
     return value if isinstance(value, torch.Tensor) else value[0]
-
-
-def _named_specs(name: str, given: Any) -> Iterable[tuple[str, TensorSpec]]:
-    if isinstance(given, TensorSpec):
-        yield name, given
-    elif isinstance(given, list):
-        for place, item in enumerate(given):
-            if isinstance(item, TensorSpec):
-                yield f"{name}[{place}]", item
 
 
 def _specs_in(value: Any) -> list[TensorSpec]:

@@ -104,19 +104,22 @@ class FxWriter:
                 return [read(item) for item in value]
             return _CPU if isinstance(value, torch.device) else value
 
-        placements = {argument.name for argument in facts.arguments if argument.is_placement}
-        given = tuple(read(value) for value in args)
-        # In the order of the schema, by which `read_as` counts.
-        names = [argument.name for argument in facts.arguments if argument.name in kwargs]
-        named = {name: read(kwargs[name]) for name in names if name not in placements}
+        given = tuple([read(value) for value in args])
+        named: dict[str, Any] = {}
+        if kwargs:
+            for name, is_placement in facts.arguments:  # in their order, by which `read_as` counts
+                if name in kwargs and not is_placement:
+                    named[name] = read(kwargs[name])
         return Arguments(given, named, read_as)
 
     def call(self, facts: OperatorFacts, given: Arguments, parent: Node | None) -> Node:
         """The node of an operator call that starts."""
         self.calls += 1
-        node = self.graph.create_node(
-            "call_function", facts.function, given.args, given.kwargs, name=facts.full_name
-        )
+        # With arguments, create_node() looks through them for what is never there.
+        node = self.graph.create_node("call_function", facts.function, name=facts.full_name)
+        node.args = given.args
+        if given.kwargs:
+            node.kwargs = given.kwargs
         node.meta["tclint"] = Call(facts, given.read_as, parent)
         return node
 
@@ -145,7 +148,8 @@ class FxWriter:
     def _result(self, call: Node, place: int) -> Node:
         node = self._results.get((call, place))
         if node is None:
-            node = self.graph.create_node("call_function", operator.getitem, (call, place), name="item")
+            node = self.graph.create_node("call_function", operator.getitem, name="item")
+            node.args = (call, place)
             node.meta["val"] = call.meta["val"][place]
             self._results[call, place] = node
         return node
