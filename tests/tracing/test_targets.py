@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tclint.core.errors import TargetError
+from tclint.tracing.worker.target_arguments import parse_arguments
 from tclint.tracing.worker.targets import Target, load_target, parse_target
 
 
@@ -165,18 +166,18 @@ def test_a_file_named_like_an_imported_module(folder: Path) -> None:
 
 def test_arguments(folder: Path) -> None:
     (folder / "m13.py").write_text("def build(size, *, depth=1): return size, depth\n")
-    loaded = load_target(parse_target("m13.py:build"), {"size": 3})
+    loaded = load_target(parse_target("m13.py:build"), parse_arguments(("size=3",)))
     assert loaded.function() == (3, 1)
     with pytest.raises(
         TargetError, match=r"build \(m13.py:1\) has no argument 'dept'.*Did you mean 'depth'\?"
     ):
-        load_target(parse_target("m13.py:build"), {"size": 3, "dept": 2})
+        load_target(parse_target("m13.py:build"), parse_arguments(("size=3", "dept=2")))
     assert "--arg size=VALUE" in error_of("m13.py:build")
 
 
 def test_arguments_of_a_callable_that_takes_any(folder: Path) -> None:
     (folder / "hubconf.py").write_text("dependencies = ['os']\ndef net(pretrained=False, **kw): return kw\n")
-    loaded = load_target(parse_target("hubconf.py:net"), {"width": 8})
+    loaded = load_target(parse_target("hubconf.py:net"), parse_arguments(("width=8",)))
     assert loaded.function() == {"width": 8}
 
 

@@ -1,11 +1,9 @@
-"""`--input` specs ('8,3,224,224', 'int64[8,128]<50257', 'mel=float32[8,80,900]') and `--arg` values."""
+"""`--input` specs: '8,3,224,224', 'int64[8,128]<50257', 'mel=float32[8,80,900]'."""
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from tclint.core.errors import UsageError, closest
 from tclint.graph.ops.spec import FLOATING_DTYPES, ITEMSIZE_BYTES
@@ -26,7 +24,6 @@ _SHORT_NAMES = {
     "long": "int64",
 }
 _MAX_DIMS = 64
-_WORDS = {"true": True, "false": False, "null": None}
 
 _SPEC = re.compile(
     r"""
@@ -100,33 +97,6 @@ def parse_input_set(text: str) -> tuple[InputSpec, ...]:
         UsageError: a spec is malformed, there is none, or two have the same name.
     """
     return parse_inputs(tuple(text.split(";")))
-
-
-def parse_arguments(texts: tuple[str, ...]) -> dict[str, Any]:
-    """Read `--arg name=value` options: Python literals, true, false and null; any other text is a string.
-
-    Raises:
-        UsageError: there is no name, or one is given twice.
-    """
-    arguments: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip()
-        if not equals or not name.isidentifier():
-            raise UsageError(f"{text!r} is no argument: write NAME=VALUE, such as width=64 or depths=[2,2].")
-        if name in arguments:
-            raise UsageError(f"the argument {name!r} was given twice.")
-        arguments[name] = _literal(value.strip())
-    return arguments
-
-
-def _literal(text: str) -> Any:
-    if text in _WORDS:
-        return _WORDS[text]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
 
 
 def _parse_sizes(text: str, whole: str) -> tuple[int, ...]:

@@ -18,8 +18,9 @@ from typing import Any
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.graph.ops import Graph
-from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
+from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.worker.result_file import EXIT_BROKEN, Run, read_runs
+from tclint.tracing.worker.target_arguments import parse_arguments
 from tclint.tracing.worker.targets import check_file, parse_target
 
 TORCH_MISSING = (

@@ -37,6 +37,7 @@ from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.failures import forward_error
 from tclint.tracing.worker.import_roots import import_roots
 from tclint.tracing.worker.result_file import Run
+from tclint.tracing.worker.target_arguments import ArgumentSpec
 from tclint.tracing.worker.targets import LoadedTarget, load_target, parse_target, shown_path, user_errors
 
 
@@ -47,7 +48,7 @@ class TraceOptions:
     inputs: tuple[InputSpec, ...] = ()
     input_sets: tuple[tuple[str, tuple[InputSpec, ...]], ...] = ()
     """Their names and specs."""
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: tuple[ArgumentSpec, ...] = ()
     batch: int | None = None
     evaluate: bool = False
     """Whether the model is put into eval mode, however it was built."""
@@ -100,7 +101,7 @@ def runs_of(
     text = loaded.target.text
     metadata: dict[str, Any] = {"target": text, "build_s": seconds["build"]}
     if options.arguments:
-        metadata["arguments"] = {name: repr(value) for name, value in options.arguments.items()}
+        metadata["arguments"] = {spec.name: spec.text for spec in options.arguments}
     if options.batch is not None:
         metadata["batch"] = options.batch
         sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}

@@ -20,7 +20,7 @@ from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import InferenceFailed, given_inputs
 from tclint.tracing.inputs.inference import infer_inputs
-from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
+from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import is_model
@@ -36,6 +36,7 @@ from tclint.tracing.worker.entry import (
     trace_or_explain,
 )
 from tclint.tracing.worker.result_file import Run
+from tclint.tracing.worker.target_arguments import parse_arguments, resolve
 from tclint.tracing.worker.targets import (
     LoadedTarget,
     Target,
@@ -98,15 +99,19 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
 
 
 def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
-    arguments = dict(options.arguments)
-    if arguments and is_model(target.given):
-        raise TargetError(f"{target.name} is built already, and takes no argument {next(iter(arguments))!r}.")
-    build = functools.partial(target.given, **arguments) if arguments else target.given
+    if options.arguments and is_model(target.given):
+        raise TargetError(
+            f"{target.name} is built already, and takes no argument {options.arguments[0].name!r}."
+        )
     # Inputs may stand beside a class or function, as they may in a file that is named.
     origin = type(target.given) if is_model(target.given) else target.given
     module = sys.modules.get(getattr(origin, "__module__", None) or "", ModuleType(""))
     named = Target(target.name, target.name, module=module.__name__)
-    loaded = LoadedTarget(named, build, module, target.site)
+    build, told = target.given, tuple[Assumption, ...]()
+    if not is_model(target.given):
+        arguments, told = resolve(options.arguments, target.given, module)
+        build = functools.partial(target.given, **arguments) if arguments else target.given
+    loaded = LoadedTarget(named, build, module, target.site, told)
     how = "Settings.inputs"
     started = time.perf_counter()
     with replace(target, given=build).built() as (model, returned, assumed):

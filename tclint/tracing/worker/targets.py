@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ from tclint.core.target import LIBRARIES
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.worker.hints import hint_for, holds_weights
 from tclint.tracing.worker.import_roots import import_roots, package_of
+from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, resolve
 from tclint.tracing.worker.torch_errors import in_plain_words
 
 _HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
@@ -95,22 +96,21 @@ def check_file(target: Target) -> None:
 
 def load_target(
     target: Target,
-    arguments: Mapping[str, Any] | None = None,
+    arguments: Sequence[ArgumentSpec] = (),
     running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> LoadedTarget:
     """Import the target's file or module and find its callable.
 
     Args:
-        arguments: that the callable gets.
+        arguments: that the callable gets, beside configurations that make themselves.
         running: entered while the user's file runs.
 
     Raises:
         TargetError: the file does not run, or has no such callable that takes these arguments alone.
     """
-    arguments = arguments or {}
     if target.library is not None:
         with running():
-            return _load_from_library(target, target.library, arguments)
+            return _load_from_library(target, target.library, literals(arguments, target.text))
     check_file(target)
     with running():
         module = _import_file(target) if target.path is not None else _import_module(target)
@@ -126,8 +126,9 @@ def load_target(
             f"class that builds a model.{_candidates(module, target)}"
         )
     site = site_of(function)
-    _check_signature(target, function, site, arguments)
-    return LoadedTarget(target, functools.partial(function, **arguments), module, site)
+    values, assumptions = resolve(arguments, function, module)
+    _check_signature(target, function, site, values)
+    return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
 
 
 def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any]) -> LoadedTarget:

@@ -58,10 +58,11 @@ def run_target(request: dict[str, Any]) -> None:
     """Trace the request's target in this process and write the result to its file (results.py)."""
     import torch
 
-    from tclint.tracing.inputs.specs import parse_arguments, parse_input_set, parse_inputs
+    from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
     from tclint.tracing.values.sites import SiteFinder
     from tclint.tracing.worker.entry import TraceOptions, trace_target
     from tclint.tracing.worker.read_files import watch
+    from tclint.tracing.worker.target_arguments import parse_arguments
     from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 
     torch.set_num_threads(1)
