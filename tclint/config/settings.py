@@ -198,7 +198,8 @@ class Settings:
     arguments: tuple[str, ...] = setting(
         (),
         kinds.ARGUMENTS,
-        "An argument of the model's callable: width=64; may be repeated.",
+        "An argument of the model's callable: width=64, config=GPTConfig(n_layer=6), config.n_layer=6 or "
+        "config=@conf.yaml; may be repeated.",
         key="arg",
         places=("models", "baseline", "trace"),
     )

@@ -17,17 +17,25 @@ LIBRARIES = ("timm", "hf")
 """Prefixes of models that are named, as in 'timm:resnet50' (tclint/tracing/worker/libraries.py)."""
 _LIBRARY_TARGET = re.compile(rf"({'|'.join(LIBRARIES)}):[\w./\\~-]+")
 
+_MODEL_FILES = frozenset({".onnx", ".pt", ".pt2", ".pth", ".torchscript", ".ts"})
+"""Endings of files that hold a model without its code, or only its weights."""
+
 
 def is_model_target(text: str) -> bool:
-    """True for 'path/model.py:build_model', 'package.module:Class' and 'timm:resnet50'; False for paths.
+    """True for 'path/model.py:build_model', 'package.module:Class', 'timm:resnet50' and 'model.pt2'.
 
-    Only such an explicit target ever runs user code, so a path that exists under exactly this name is
-    read, not run.
+    Only such an explicit target ever runs user code, so a path of Python that exists under exactly this name
+    is read, not run.
     """
     if os.path.exists(text):
-        return False
+        return is_model_file(text)
     patterns = (_FILE_TARGET, _MODULE_TARGET, _LIBRARY_TARGET)
     return any(pattern.fullmatch(text) for pattern in patterns)
+
+
+def is_model_file(text: str) -> bool:
+    """Whether the text is the name of a file that holds a model, or weights, and no Python."""
+    return os.path.splitext(text)[1].lower() in _MODEL_FILES and os.path.isfile(text)
 
 
 def targets_of(given: Any) -> list[Any]:

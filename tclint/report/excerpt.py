@@ -30,13 +30,13 @@ class SourceLines:
 
 
 def read_source(path: str) -> bytes | None:
-    """A file's bytes, or None where it is gone, no file, or too large to be code."""
+    """A file's bytes, or None where it is gone, no file, too large to be code, or binary."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
         return None
-    return data if len(data) <= MAX_FILE_BYTES else None
+    return data if len(data) <= MAX_FILE_BYTES and b"\0" not in data else None
 
 
 def _read_lines(path: str) -> list[str]:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from tclint.core.errors import TargetError, closest
-from tclint.core.target import LIBRARIES
+from tclint.core.target import LIBRARIES, is_model_file
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.worker.hints import hint_for, holds_weights
 from tclint.tracing.worker.import_roots import import_roots, package_of
@@ -33,6 +33,7 @@ class Target:
 
     text: str
     attribute: str
+    """Empty: the path is that of a saved model."""
     path: str | None = None
     module: str | None = None
     library: str | None = None
@@ -62,6 +63,8 @@ def parse_target(text: str) -> Target:
     Raises:
         TargetError: there is no callable behind a colon.
     """
+    if is_model_file(text):
+        return Target(text, "", path=text)
     library, _, name = text.partition(":")
     if library in LIBRARIES and name:
         return Target(text, name, library=library)
@@ -112,6 +115,9 @@ def load_target(
         with running():
             return _load_from_library(target, target.library, literals(arguments, target.text))
     check_file(target)
+    if not target.attribute:
+        with running():
+            return _load_saved(target, literals(arguments, target.text))
     with running():
         module = _import_file(target) if target.path is not None else _import_module(target)
     function: Any = module
@@ -129,6 +135,15 @@ def load_target(
     values, assumptions = resolve(arguments, function, module)
     _check_signature(target, function, site, values)
     return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
+
+
+def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
+    from tclint.tracing.worker.model_files import load_program
+
+    if arguments:
+        raise TargetError(f"{target.text} is built already, and takes no argument {next(iter(arguments))!r}.")
+    program = load_program(target.text)
+    return LoadedTarget(target, lambda: program, ModuleType(""), None)
 
 
 def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any]) -> LoadedTarget:

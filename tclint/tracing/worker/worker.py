@@ -69,7 +69,7 @@ def run_target(request: dict[str, Any]) -> None:
     limit_resources(request["memory_limit_mib"], request["timeout_s"] + _SPARE_CPU_S)
     owner = os.getpid()
     target: str = request["target"]
-    sys.argv = [target.rpartition(":")[0]]
+    sys.argv = [target.rpartition(":")[0] or target]
     folder = os.path.dirname(os.path.abspath(sys.argv[0]))
     _prepare_environment(request)
     files = watch(folder)
