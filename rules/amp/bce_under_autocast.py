@@ -10,7 +10,6 @@ from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
-    CallEvent,
     Function,
     Literal,
     dotted,
@@ -70,18 +69,15 @@ class BceUnderAutocast(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[int] = set()
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                region = context.amp.autocasts.effective(function, event.block)
-                if region is None or not region.on_cuda or _off_by_default(context, region):
-                    continue
-                for where, function_of_call, call in self._raising(context, function, event.call, 3):
-                    place = call.node_id if where is context else -event.call.node_id
-                    if place not in seen:
-                        seen.add(place)
-                        yield self._report(context, where, function_of_call, call, region, event.call)
+        for function, event in context.tables.calls:
+            region = context.amp.autocasts.effective(function, event.block)
+            if region is None or not region.on_cuda or _off_by_default(context, region):
+                continue
+            for where, function_of_call, call in self._raising(context, function, event.call, 3):
+                place = call.node_id if where is context else -event.call.node_id
+                if place not in seen:
+                    seen.add(place)
+                    yield self._report(context, where, function_of_call, call, region, event.call)
 
     def _raising(
         self, context: SourceContext, function: Function, call: Call, depth: int
@@ -94,8 +90,8 @@ class BceUnderAutocast(SourceRule):
         if depth <= 0:
             return
         for where, helper in functions_run_by(context, function, call, _BCE_TOKENS):
-            for event in helper.events:
-                if isinstance(event, CallEvent) and not where.amp.autocasts.active(helper, event.block):
+            for event in helper.calls:
+                if not where.amp.autocasts.active(helper, event.block):
                     yield from self._raising(where, helper, event.call, depth - 1)
 
     def _is_bce(self, context: SourceContext, function: Function, call: Call) -> bool:

@@ -94,15 +94,14 @@ class CustomFunctionNoCustomFwd(SourceRule):
     def _foreign(self, context: SourceContext, forward: Function) -> Call | None:
         casts = {"float", "half", "to", "type", "type_as"}
         found = None
-        for event in forward.events:
-            if isinstance(event, CallEvent):
-                _, method = method_of(event.call)
-                if method in casts:
-                    return None
-                called = context.resolver.called(forward, event.call)
-                roots = {name.lstrip(".").partition(".")[0] for name in called}
-                if called and not roots & {"torch", "math", "numpy", "typing", "functools"}:
-                    found = found or event.call
+        for event in forward.calls:
+            _, method = method_of(event.call)
+            if method in casts:
+                return None
+            called = context.resolver.called(forward, event.call)
+            roots = {name.lstrip(".").partition(".")[0] for name in called}
+            if called and not roots & {"torch", "math", "numpy", "typing", "functools"}:
+                found = found or event.call
         return found
 
     def _used(self, context: SourceContext, owner: Function) -> tuple[Call, int] | None:

@@ -186,8 +186,8 @@ def _calls_under_autocast(
     context: SourceContext, function: Function
 ) -> Iterator[tuple[CallEvent, str, Region]]:
     """Calls of what has a name, in an autocast region and with gradients."""
-    for event in function.events:
-        if isinstance(event, CallEvent) and isinstance(event.call.function, Name):
+    for event in function.calls:
+        if isinstance(event.call.function, Name):
             region = context.amp.autocasts.effective(function, event.block)
             if region is not None and context.amp.gradients_on(function, event.block):
                 yield event, event.call.function.dotted, region

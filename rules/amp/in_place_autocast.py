@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Literal, method_of
+from tclint.source.syntax.tables import Literal, method_of
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -57,9 +57,7 @@ class InPlaceUnderAutocast(SourceRule):
         for function in context.tables.functions:
             if not context.amp.autocasts.regions(function):
                 continue
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
+            for event in function.calls:
                 receiver, method = method_of(event.call)
                 given = any(
                     argument.keyword == "out" and argument.value != Literal(None)

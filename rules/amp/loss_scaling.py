@@ -10,7 +10,7 @@ from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Argument, CallEvent, dotted, method_of, render
+from tclint.source.syntax.tables import Argument, dotted, method_of, render
 from tclint.source.training.across_files import flows_across_files
 from tclint.source.training.scaler_ops import scales_itself
 
@@ -182,8 +182,8 @@ def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
 
 def _handled_exclusively(context: SourceContext, flow: Flow, backward: Backward) -> bool:
     """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
-    for event in flow.function.events:
-        if isinstance(event, CallEvent) and mutually_exclusive(flow.function, event.block, backward.block):
+    for event in flow.function.calls:
+        if mutually_exclusive(flow.function, event.block, backward.block):
             receiver, method = method_of(event.call)
             if (
                 method == "scale"

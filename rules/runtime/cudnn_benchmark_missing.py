@@ -144,12 +144,7 @@ def _sized_elsewhere(context: SourceContext) -> str | None:
 
 def _keeps_aspect(context: SourceContext) -> bool:
     """Images are resized to the length of one side, and batches of one need no common size."""
-    calls = [
-        (function, event.call)
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, CallEvent)
-    ]
+    calls = [(function, event.call) for function, event in context.tables.calls]
     resizes = [call for _, call in calls if dotted(call.function).rpartition(".")[2] == "Resize"]
     one_side = resizes and all(
         len(call.arguments) == 1 and isinstance(call.arguments[0].value, Literal) for call in resizes

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from tclint.source.names.resolve import Resolver, Symbol
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
-    CallEvent,
     Expression,
     Function,
     Name,
@@ -90,12 +88,10 @@ class Casts:
     def models(self) -> frozenset[str]:
         """Names on which methods of nn.Module are called."""
         found = set()
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent):
-                    receiver, method = method_of(event.call)
-                    if method in _OF_MODULES and receiver is not None and dotted(receiver):
-                        found.add(dotted(receiver))
+        for _, event in self.tables.calls:
+            receiver, method = method_of(event.call)
+            if method in _OF_MODULES and receiver is not None and dotted(receiver):
+                found.add(dotted(receiver))
         return frozenset(name for name in found if "opt" not in name.lower() and "sched" not in name.lower())
 
     def dtype_of(self, function: Function, call: Call) -> str | None:
@@ -135,8 +131,8 @@ class Casts:
         for function in self.tables.functions:
             inner = set(_receivers(function))
             assigned: set[int] = set()
-            for event in function.events:
-                if isinstance(event, Assignment) and isinstance(event.value, Call) and not event.operator:
+            for event in function.assignments:
+                if isinstance(event.value, Call) and not event.operator:
                     root, dtype = self.chain(function, event.value)
                     if dtype is None or event.unpacked:
                         continue
@@ -146,11 +142,11 @@ class Casts:
                             cast = ModelCast(name, dtype, function.index, event.block, event.value.node_id)
                             found.append(cast)
                             break
-            for event in function.events:
-                if isinstance(event, CallEvent) and event.call.node_id not in inner | assigned:
-                    root, dtype = self.chain(function, event.call)
+            for call, block in function.calls:
+                if call.node_id not in inner | assigned:
+                    root, dtype = self.chain(function, call)
                     if root in self.models and dtype is not None:
-                        found.append(ModelCast(root, dtype, function.index, event.block, event.call.node_id))
+                        found.append(ModelCast(root, dtype, function.index, block, call.node_id))
         return tuple(sorted(found, key=lambda cast: cast.node_id))
 
     @cached_property
@@ -167,20 +163,17 @@ class Casts:
                 for later in self.model_casts
             ):
                 continue
-            for function in self.tables.functions:
-                for event in function.events:
-                    if not isinstance(event, Assignment) or event.unpacked or event.operator:
-                        continue
-                    made = event.value
-                    if not isinstance(made, Call) or len(event.targets) != 1:
-                        continue
-                    if owner in self.resolver.local_functions(function, made.function):
-                        name = event.targets[0]
-                        found.append(
-                            ModelCast(
-                                name, cast.dtype, function.index, event.block, made.node_id, cast.node_id
-                            )
-                        )
+            for function, event in self.tables.assignments:
+                if event.unpacked or event.operator:
+                    continue
+                made = event.value
+                if not isinstance(made, Call) or len(event.targets) != 1:
+                    continue
+                if owner in self.resolver.local_functions(function, made.function):
+                    name = event.targets[0]
+                    found.append(
+                        ModelCast(name, cast.dtype, function.index, event.block, made.node_id, cast.node_id)
+                    )
         return tuple(found)
 
     @cached_property
@@ -193,14 +186,9 @@ class Casts:
             return ()
         found = []
         for function in self.tables.functions:
-            bound = [
-                target
-                for event in function.events
-                if isinstance(event, Assignment)
-                for target in event.targets
-            ]
-            for event in function.events:
-                if not isinstance(event, Assignment) or event.unpacked or len(event.targets) != 1:
+            bound = [target for event in function.assignments for target in event.targets]
+            for event in function.assignments:
+                if event.unpacked or len(event.targets) != 1:
                     continue
                 name = event.targets[0]
                 load = _load(event.value)
@@ -225,16 +213,13 @@ class Casts:
     def trained(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """Models whose parameters the file gives to optimizers -> (function, node id) of each."""
         found: dict[str, tuple[tuple[int, int], ...]] = {}
-        for function in self.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                called = self.resolver.called(function, event.call)
-                if not any(_is_optimizer(name) for name in called):
-                    continue
-                for argument in event.call.arguments:
-                    for name in self._parameters_in(function, argument.value, 3):
-                        found[name] = (*found.get(name, ()), (function.index, event.call.node_id))
+        for function, event in self.tables.calls:
+            called = self.resolver.called(function, event.call)
+            if not any(_is_optimizer(name) for name in called):
+                continue
+            for argument in event.call.arguments:
+                for name in self._parameters_in(function, argument.value, 3):
+                    found[name] = (*found.get(name, ()), (function.index, event.call.node_id))
         return found
 
     def _parameters_in(self, function: Function, expression: Expression, depth: int) -> Iterator[str]:
@@ -264,11 +249,10 @@ def _is_optimizer(qualified: str) -> bool:
 
 def _receivers(function: Function) -> Iterator[int]:
     """Sites of calls on whose result a method is called."""
-    for event in function.events:
-        if isinstance(event, CallEvent):
-            receiver, _ = method_of(event.call)
-            if isinstance(receiver, Call):
-                yield receiver.node_id
+    for event in function.calls:
+        receiver, _ = method_of(event.call)
+        if isinstance(receiver, Call):
+            yield receiver.node_id
 
 
 def _load(expression: Expression) -> Call | None:

@@ -269,9 +269,7 @@ class Reader:
                 continue
             context, function = found
             methods = set()
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
+            for event in function.calls:
                 receiver, method = method_of(event.call)
                 if receiver is not None and render(receiver).endswith((".grad", ".grad.data")):
                     methods.add(method)

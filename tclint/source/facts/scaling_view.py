@@ -16,7 +16,6 @@ from tclint.source.names.conditions import (
     mutually_exclusive,
 )
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
     Expression,
     Function,
@@ -178,8 +177,8 @@ class View:
 
     def _counts_to_one(self, index: int, block: int) -> bool:
         function = self.amp.tables.functions[index]
-        for event in function.events:
-            if not isinstance(event, Assignment) or event.block != block:
+        for event in function.assignments:
+            if event.block != block:
                 continue
             header = isinstance(event.value, Other) and event.value.kind == "iterate"
             for iterated in parts_of(event.value) if header else ():
@@ -194,9 +193,7 @@ class View:
         function = self.amp.tables.functions[loop[1]]
         root = name.partition(".")[0].partition("[")[0]
         bound: set[str] = set()
-        for event in function.events:
-            if not isinstance(event, Assignment):
-                continue
+        for event in function.assignments:
             if event.block == loop[2] and isinstance(event.value, Other) and event.value.kind == "iterate":
                 bound.update(target.partition(".")[0] for target in event.targets)
             elif loop[2] in function.enclosing(event.block) and _picked_by(event.value, bound):
@@ -208,8 +205,8 @@ class View:
         function = self.amp.tables.functions[loop[1]]
         return frozenset(
             target
-            for event in function.events
-            if isinstance(event, Assignment) and loop[2] in function.enclosing(event.block)
+            for event in function.assignments
+            if loop[2] in function.enclosing(event.block)
             for target in event.targets
         )
 

@@ -9,7 +9,6 @@ from tclint.source.names.queries import contains, has_star, keyword, names_in, w
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
-    CallEvent,
     Collection,
     Expression,
     Function,
@@ -66,8 +65,8 @@ def _steps(context: SourceContext) -> Iterator[CellStep]:
     for function in context.tables.functions:
         if function.kind != "function":
             continue
-        for event in function.events:
-            if not isinstance(event, CallEvent) or has_star(event.call):
+        for event in function.calls:
+            if has_star(event.call):
                 continue
             called = event.call.function
             listed = isinstance(called, Subscript)
@@ -91,8 +90,8 @@ def _changes(function: Function, loop: int, key: Expression) -> bool:
     names = names_in(key)
     return any(
         _same(target, name)
-        for event in function.events
-        if isinstance(event, Assignment) and loop in function.enclosing(event.block)
+        for event in function.assignments
+        if loop in function.enclosing(event.block)
         for target in event.targets
         for name in names
     )
@@ -135,16 +134,8 @@ class _Body:
             for position in range(len(self.function.blocks))
             if step.loop in self.function.enclosing(position)
         }
-        self.assigned = [
-            event
-            for event in self.function.events
-            if isinstance(event, Assignment) and event.block in self._inside
-        ]
-        self.calls = [
-            event.call
-            for event in self.function.events
-            if isinstance(event, CallEvent) and event.block in self._inside
-        ]
+        self.assigned = [event for event in self.function.assignments if event.block in self._inside]
+        self.calls = [event.call for event in self.function.calls if event.block in self._inside]
 
     @property
     def known_beforehand(self) -> bool:

@@ -14,7 +14,6 @@ from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
     Call,
-    CallEvent,
     Choice,
     Collection,
     Expression,
@@ -150,8 +149,8 @@ class Models:
         }
         makers = [member for member in inherited if member.name == "__init__"]
         for member in self.context.values.members(owner):
-            for event in member.events:
-                if not isinstance(event, CallEvent) or method_of(event.call)[1] != "__init__":
+            for event in member.calls:
+                if method_of(event.call)[1] != "__init__":
                     continue
                 for parameter in kept & {item.name for item in makers[0].parameters} if makers else ():
                     value = passed_for(event.call, parameters(context, makers[0]), parameter)

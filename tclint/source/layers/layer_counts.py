@@ -9,7 +9,6 @@ from tclint.source.layers.library_models import NOT, Built, library_model
 from tclint.source.names.queries import keyword
 from tclint.source.syntax.tables import (
     Call,
-    CallEvent,
     Collection,
     Expression,
     Function,
@@ -86,11 +85,10 @@ class LayerCounts:
 
     def _of_function(self, context: SourceContext, function: Function, depth: int) -> Layers:
         total = Layers()
-        for event in function.events:
-            if isinstance(event, CallEvent):
-                total = total + self.of_callee(context, function, event.call, depth)
-                if method_of(event.call)[1] in _LAYOUT_MATTERS:
-                    total = total._replace(views=True)
+        for event in function.calls:
+            total = total + self.of_callee(context, function, event.call, depth)
+            if method_of(event.call)[1] in _LAYOUT_MATTERS:
+                total = total._replace(views=True)
         return total
 
     def of_expression(

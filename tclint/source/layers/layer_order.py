@@ -177,10 +177,8 @@ class LayerOrder:
                 made = {
                     event.targets[0]
                     for member in members
-                    for event in member.events
-                    if isinstance(event, Assignment)
-                    and len(event.targets) == 1
-                    and event.targets[0].startswith("self.")
+                    for event in member.assignments
+                    if len(event.targets) == 1 and event.targets[0].startswith("self.")
                 }
                 if made:
                     yield from self._pairs_of(owner, members, made)

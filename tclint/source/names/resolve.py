@@ -11,7 +11,6 @@ from tclint.source.names.frameworks import names
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
-    CallEvent,
     Choice,
     Collection,
     Expression,
@@ -98,10 +97,9 @@ class Resolver:
         known = self._assignments.get(function.index)
         if known is None:
             known = {}
-            for event in function.events:
-                if isinstance(event, Assignment):
-                    for target in event.targets:
-                        known.setdefault(target, []).append(event)
+            for event in function.assignments:
+                for target in event.targets:
+                    known.setdefault(target, []).append(event)
             self._assignments[function.index] = known
         return known.get(name, [])
 
@@ -309,26 +307,25 @@ class Resolver:
         return self._argparse_default(destination, _DEPTH)
 
     def _argparse_default(self, destination: str, depth: int) -> Possible:
-        for function in self.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or method_of(event.call)[1] != "add_argument":
-                    continue
-                options = {
-                    argument.keyword: argument.value for argument in event.call.arguments if argument.keyword
-                }
-                flags = [
-                    argument.value.value
-                    for argument in event.call.arguments
-                    if not argument.keyword and isinstance(argument.value, Literal)
-                ]
-                written = {str(flag).lstrip("-").replace("-", "_") for flag in flags}
-                if options.get("dest") == Literal(destination) or destination in written:
-                    default = options.get("default")
-                    if default is not None:
-                        return Possible(self.evaluate(function, default, depth - 1).values, False)
-                    action = options.get("action")
-                    if action in (Literal("store_true"), Literal("store_false")):
-                        return Possible((action == Literal("store_false"),), False)
+        for function, event in self.tables.calls:
+            if method_of(event.call)[1] != "add_argument":
+                continue
+            options = {
+                argument.keyword: argument.value for argument in event.call.arguments if argument.keyword
+            }
+            flags = [
+                argument.value.value
+                for argument in event.call.arguments
+                if not argument.keyword and isinstance(argument.value, Literal)
+            ]
+            written = {str(flag).lstrip("-").replace("-", "_") for flag in flags}
+            if options.get("dest") == Literal(destination) or destination in written:
+                default = options.get("default")
+                if default is not None:
+                    return Possible(self.evaluate(function, default, depth - 1).values, False)
+                action = options.get("action")
+                if action in (Literal("store_true"), Literal("store_false")):
+                    return Possible((action == Literal("store_false"),), False)
         return UNKNOWN
 
     def _evaluate_operation(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tclint.core.finding import Location
 from tclint.source.names.queries import keyword, words
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
     CallEvent,
     Discard,
@@ -85,9 +84,7 @@ def replaces_norms(context: SourceContext, model: str) -> bool:
         return True
     return any(
         target.startswith(f"{model}.") and re.search(r"bn|norm", target.rpartition(".")[2].lower())
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, Assignment)
+        for function, event in context.tables.assignments
         for target in event.targets
     )
 
@@ -179,9 +176,7 @@ def _norm_in(context: SourceContext, function: Function, depth: int) -> Norm | N
         isinstance(event, Return) and not event.is_yield for event in function.events
     ):
         return None
-    for event in function.events:
-        if not isinstance(event, CallEvent):
-            continue
+    for event in function.calls:
         around = {function.blocks[block].kind for block in function.enclosing(event.block)}
         if around & _MAYBE:
             continue

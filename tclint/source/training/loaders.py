@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tclint.source.names.queries import keyword, root_name, words
 from tclint.source.syntax.tables import (
     Call,
-    CallEvent,
     Expression,
     Function,
     Literal,
@@ -97,8 +96,8 @@ def copies_in_training(context: SourceContext, loader: Called) -> list[Call]:
     found = []
     for function, loop in training_loops(context, loader):
         names = context.program.loop_names(function, loop)
-        for event in function.events:
-            if not isinstance(event, CallEvent) or loop not in function.enclosing(event.block):
+        for event in function.calls:
+            if loop not in function.enclosing(event.block):
                 continue
             receiver, method = method_of(event.call)
             if receiver is None or root_name(receiver) not in names:

@@ -143,9 +143,7 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> Repeate
         return None
     kept: dict[str, str] = {}
     own: set[str] = set()
-    for event in function.events:
-        if not isinstance(event, Assignment):
-            continue
+    for event in function.assignments:
         name = _kept(event.value)
         kept.update(dict.fromkeys(event.targets, name))
         if not name:
@@ -190,11 +188,8 @@ def _in_loop_of_base(
         bases = [found for scope, derived in waiting for found in _bases(scope, derived, function.name)]
         for scope, base in bases:
             for member in scope.values.members(base):
-                for event in member.events:
-                    if (
-                        not isinstance(event, CallEvent)
-                        or dotted(event.call.function) != f"self.{function.name}"
-                    ):
+                for event in member.calls:
+                    if dotted(event.call.function) != f"self.{function.name}":
                         continue
                     if (
                         _in_loop_of(scope, member, event, optimizers) is not None
@@ -239,8 +234,8 @@ def _in_loop_of(
 def _assigned_in(function: Function, block: int) -> set[str]:
     return {
         target
-        for event in function.events
-        if isinstance(event, Assignment) and block in function.enclosing(event.block)
+        for event in function.assignments
+        if block in function.enclosing(event.block)
         for target in event.targets
     }
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tclint.source.facts.manual_loss_scaling import unscales_gradients
-from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
+from tclint.source.syntax.tables import Call, Literal, dotted, method_of, render
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -58,8 +58,7 @@ def scales_itself(context: SourceContext, function: Function, name: str) -> bool
 def _speaks_of_scaling(function: Function) -> bool:
     return any(
         word in render(event.call.function).lower()
-        for event in function.events
-        if isinstance(event, CallEvent)
+        for event in function.calls
         for word in ("scaler", "scale_loss", "loss_scale")
     )
 

@@ -95,8 +95,8 @@ def half_input(function: Function, given: Expression, call: CallEvent) -> Call |
         return None
     around = function.enclosing(call.block)
     value: Expression | None = None
-    for event in function.events:
-        if not isinstance(event, Assignment) or event.node_id >= call.call.node_id:
+    for event in function.assignments:
+        if event.node_id >= call.call.node_id:
             continue
         if given.dotted in event.targets:
             value = None
