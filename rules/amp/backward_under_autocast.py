@@ -113,7 +113,7 @@ def _called_under(
 ) -> Region | None:
     """The autocast region that every call of a function in its file is under that can lead to code which
     runs under these tests; None where one call is not."""
-    calls = context.program.callers.get(function.index, [])
+    calls = context.resolver.callers.get(function.index, [])
     found: Region | None = None
     for caller, event in calls if depth > 0 else ():
         here = _about_the_object(caller, event.block)

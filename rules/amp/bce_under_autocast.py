@@ -16,7 +16,6 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-from tclint.source.training.across_files import passed_elsewhere
 from tclint.source.training.call_graph import functions_run_by
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class BceUnderAutocast(SourceRule):
             return False
         origins = [(context, *origin) for origin in context.origins_of(function, name)]
         if not origins:
-            for other, caller, value in passed_elsewhere(context, function, name, "BCELoss"):
+            for other, caller, value in context.passed_elsewhere(function, name, "BCELoss"):
                 origins.extend(
                     [(other, *origin) for origin in other.origins_of(caller, dotted(value))]
                     or [(other, caller, value)]
@@ -161,7 +160,7 @@ def _off_by_default(context: SourceContext, region: Region) -> bool:
     off = {item.name for item in owner.parameters if item.default in (Literal(False), Literal(None))}
     wanted = {condition.text for condition in region.autocast.conditions if condition.holds}
     return region.autocast.enabled is None and any(
-        not any(context.scaling.passed(owner, name))
+        not any(context.resolver.passed(owner, name))
         and not (context.neighbours.known and context.neighbours.mention((f"{name}=",)))
         for name in wanted & off
     )

@@ -88,7 +88,7 @@ class ScalerWithoutAutocast(SourceRule):
     def _loss_is_given(self, context: SourceContext, view: View, backward: Op) -> bool:
         """A caller outside the file computes the loss, under an autocast of its own perhaps."""
         function = view.function
-        if backward.loss is None or context.program.callers.get(function.index):
+        if backward.loss is None or context.resolver.callers.get(function.index):
             return False
         loss = (
             backward.loss.arguments[0].value

@@ -86,7 +86,7 @@ class ManualAttentionInSource(SourceRule):
         seen: Counter[str] = Counter()
         for attention in written_attentions(context):
             function = attention.function
-            callers = [caller for caller, _ in context.program.callers.get(function.index, ())]
+            callers = [caller for caller, _ in context.resolver.callers.get(function.index, ())]
             if not any(_has_heads(context, place) for place in (function, *callers)):
                 continue
             seen[function.qualified_name] += 1

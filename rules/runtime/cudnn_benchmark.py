@@ -206,11 +206,11 @@ def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
         return False
     seeded_before = any(
         caller.index == benchmark.function.index and event.call.node_id < benchmark.node_id
-        for caller, event in program.callers.get(seeding, [])
+        for caller, event in program.resolver.callers.get(seeding, [])
     )
     benchmark_after = any(
         caller.index == seeding and event.call.node_id > deterministic.node_id
-        for caller, event in program.callers.get(benchmark.function.index, [])
+        for caller, event in program.resolver.callers.get(benchmark.function.index, [])
     )
     return not seeded_before and not benchmark_after
 
@@ -230,7 +230,7 @@ def _run_together(program: Program, first: Switch, second: Switch) -> bool:
         return False
     return all(
         not switch.function.index
-        or bool(program.callers.get(switch.function.index))
+        or bool(program.resolver.callers.get(switch.function.index))
         or switch.function.name in _ENTRANCES
         for switch in (first, second)
     )

@@ -116,13 +116,13 @@ def _always_called_here(context: SourceContext, function: Function) -> bool:
         return True
     if function.kind != "function" or not context.amp.gradients_on(function, 0):
         return False
-    callers = context.program.callers.get(function.index, [])
+    callers = context.resolver.callers.get(function.index, [])
     if not callers:
         return False
     for caller, event in callers:
         if not context.amp.gradients_on(caller, event.block):
             return False
-        outer = context.program.callers.get(caller.index, [])
+        outer = context.resolver.callers.get(caller.index, [])
         if any(not context.amp.gradients_on(second, call.block) for second, call in outer):
             return False
     return True

@@ -18,6 +18,7 @@ from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
 from tclint.source.names.project import Project
+from tclint.source.names.queries import bound
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.parse import Parsed
@@ -99,7 +100,7 @@ class SourceContext:
         if depth <= 0 or not name:
             return
         if any(parameter.name == name for parameter in function.parameters):
-            for caller, value in self.scaling.passed(function, name):
+            for caller, value in self.resolver.passed(function, name):
                 yield from self._followed(caller, value, depth)
             return
         for scope, item in self.resolver.definitions(function, name)[0]:
@@ -112,6 +113,34 @@ class SourceContext:
             yield from self.origins_of(scope, value.dotted, depth - 1)
         else:
             yield scope, value
+
+    def passed_elsewhere(
+        self, function: Function, parameter: str, word: str = ""
+    ) -> Iterator[tuple[SourceContext, Function, Expression]]:
+        """(file, caller, argument) of what other files of the project that import a function, or the class
+        that it constructs, pass for a parameter.
+
+        Args:
+            word: only in files that hold it.
+        """
+        called = self.resolver.called_as(function)
+        if called.parent != 0:
+            return
+        parameters = self.resolver.parameters(function)
+        for path in self.neighbours.importing(word or called.name):
+            other = self.project.context_of(path)
+            if other is None:
+                continue
+            for caller, event, _ in other.program.methods(called.name):
+                value = bound(event.call, parameters).get(parameter)
+                for qualified in other.resolver.called(caller, event.call):
+                    found = other.project.definition(qualified)
+                    is_called = found is not None and (found[0].path, found[1].index) == (
+                        self.path,
+                        called.index,
+                    )
+                    if is_called and value is not None:
+                        yield other, caller, value
 
     @cached_property
     def project(self) -> Project[SourceContext]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.autocasts import Region
 from tclint.source.names.conditions import conditions_of, exclusive, mutually_exclusive
+from tclint.source.names.queries import bound
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -307,15 +308,9 @@ class Flow:
 
     def _pass(self, helper: Function, call: Call, block: int) -> None:
         """Note what a call hands to a function of the same file."""
-        names = [parameter.name for parameter in helper.parameters if not parameter.star]
-        if dotted(call.function).startswith(("self.", "cls.")):
-            names = names[1:]
-        for position, argument in enumerate(call.arguments):
-            if argument.star:
-                return
-            name = argument.keyword or (names[position] if position < len(names) else "")
-            origin = self.origin(argument.value, block)
-            if name in names and origin.regions:
+        for name, value in bound(call, self.amp.resolver.parameters(helper)).items():
+            origin = self.origin(value, block)
+            if origin.regions:
                 self.others.note(helper, name, origin)
 
     def _loss_of(self, call: Call, receiver: Expression | None) -> Expression | None:

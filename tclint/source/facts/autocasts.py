@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tclint.source.names.conditions import Condition, conditions_of, exclusive, simple_conditions
 from tclint.source.names.frameworks import names
+from tclint.source.names.queries import bound, has_star
 from tclint.source.names.resolve import Possible, Resolver, Symbol
 from tclint.source.syntax.tables import (
     Call,
@@ -224,21 +225,11 @@ class Autocasts:
     def autocast(self, function: Function, qualified: str, call: Call) -> Autocast:
         """What a call of an autocast class makes; `qualified` is one of names().autocast."""
         known = names().autocast[qualified]
-        given: dict[str, Expression] = {}
-        unpacked = False
-        position = 0
-        for argument in call.arguments:
-            if argument.star:
-                unpacked = True
-            elif argument.keyword:
-                given[argument.keyword] = argument.value
-            elif position < len(known.parameters):
-                given[known.parameters[position]] = argument.value
-                position += 1
+        given = bound(call, known.parameters)
         devices = self._devices(function, known.device, given.get("device_type"))
         dtype, dtype_given = self._dtype(function, given.get("dtype"), devices)
         enabled, conditions = self._enabled(function, given.get("enabled"))
-        if unpacked:
+        if has_star(call):
             dtype = dtype if "dtype" in given else None
             dtype_given = True
             enabled = enabled if "enabled" in given else None

@@ -113,15 +113,6 @@ class Program:
     def switches_of(self, *names: str) -> list[Switch]:
         return [switch for switch in self.switches if switch.name in names]
 
-    @cached_property
-    def callers(self) -> dict[int, list[tuple[Function, CallEvent]]]:
-        """Function index -> calls of it in this file."""
-        found: dict[int, list[tuple[Function, CallEvent]]] = {}
-        for function, event in self.tables.calls:
-            for local in self.resolver.local_functions(function, event.call.function):
-                found.setdefault(local.index, []).append((function, event))
-        return found
-
     def unconditional(self, function: Function, block: int) -> bool:
         """Nothing but loops, with blocks, and tests for a GPU or for being the program stand around it."""
         for index in function.enclosing(block):

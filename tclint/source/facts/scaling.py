@@ -14,7 +14,7 @@ from tclint.source.facts.scaling_reader import PROTOCOL, Reader
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.frameworks import names
 from tclint.source.names.project import Project
-from tclint.source.names.queries import names_in
+from tclint.source.names.queries import bound, has_star, names_in
 from tclint.source.names.readers import direct_names
 from tclint.source.syntax.tables import (
     Call,
@@ -64,20 +64,13 @@ class Scaling:
             parameters = names().scaler_classes.get(qualified)
             if parameters is None:
                 continue
-            given: dict[str, Expression] = {}
-            unpacked = False
-            for position, argument in enumerate(call.arguments):
-                unpacked = unpacked or bool(argument.star)
-                if argument.keyword:
-                    given[argument.keyword] = argument.value
-                elif not argument.star and position < len(parameters):
-                    given[parameters[position]] = argument.value
+            given = bound(call, parameters)
             enabled: bool | None = True
             if "enabled" in given:
                 possible = self.resolver.evaluate(function, given["enabled"])
                 truths = {bool(value) for value in possible.values}
                 enabled = truths.pop() if possible.complete and len(truths) == 1 else None
-            elif unpacked:
+            elif has_star(call):
                 enabled = None
             return Made(qualified, given, enabled, function.index, 0, call.node_id)
         return None
@@ -97,7 +90,7 @@ class Scaling:
         found: list[Made] = []
         others = False
         if depth > 0 and any(parameter.name == name for parameter in function.parameters):
-            for caller, argument in self.passed(function, name):
+            for caller, argument in self.resolver.passed(function, name):
                 same = name if caller is function else ""
                 inner, other = self._origins_of_value(caller, argument, same, depth)
                 found.extend(inner)
@@ -145,30 +138,6 @@ class Scaling:
                 found.extend(inner)
                 others = others or other
         return found, others or not found
-
-    def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
-        """(caller, argument) of what functions of the file pass for a parameter."""
-        positions = [item.name for item in function.parameters if not item.star]
-        for caller, call in self._calls.get(function.index, ()):
-            bound = function.name == "__init__" or dotted(call.function).startswith(("self.", "cls."))
-            listed = positions[1:] if bound else positions
-            for position, argument in enumerate(call.arguments):
-                target = argument.keyword or (listed[position] if position < len(listed) else "")
-                if target == parameter and not argument.star:
-                    yield caller, argument.value
-
-    @cached_property
-    def _calls(self) -> dict[int, list[tuple[Function, Call]]]:
-        """Function -> where the file calls it; a constructor where its class is called."""
-        found: dict[int, list[tuple[Function, Call]]] = {}
-        for function, event in self.tables.calls:
-            for helper in self.resolver.local_functions(function, event.call.function):
-                called: tuple[int, ...] = (helper.index,)
-                if helper.kind == "class":
-                    called = self.tables.children.get(helper.index, {}).get("__init__", ())
-                for index in called:
-                    found.setdefault(index, []).append((function, event.call))
-        return found
 
     @cached_property
     def _protocol(self) -> dict[str, set[str]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tclint.source.layers.call_arguments import arguments_of, parameters, passed_for
 from tclint.source.layers.layer_counts import CLASS_DEPTH, LayerCounts, through_star
 from tclint.source.layers.library_models import Built, library_model, only_text
-from tclint.source.names.queries import keyword, words
+from tclint.source.names.queries import bound, keyword, words
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -89,34 +87,12 @@ class Models:
         self, owner: Function, name: str, depth: int, seen: set[tuple[int, str]]
     ) -> Iterator[Built | str | None]:
         found = False
-        for value, caller in arguments_of(self.context, owner, name):
+        for caller, value in self.context.resolver.passed(owner, name):
             found = True
             yield from self._value(caller, value, depth - 1, seen)
         if not found and depth > 2:
-            yield from self._passed_elsewhere(owner, name)
-
-    def _passed_elsewhere(self, owner: Function, name: str) -> Iterator[Built | str | None]:
-        """What other files of the project that import the function pass for its parameter."""
-        called = owner
-        if owner.name == "__init__" and owner.parent >= 0:
-            called = self.context.tables.functions[owner.parent]
-        if called.parent != 0:
-            return
-        listed = parameters(self.context, owner)
-        for other in self.context.neighbours.importing(called.name):
-            context = self.context.project.context_of(other)
-            if context is None:
-                continue
-            models = Models(context)
-            for function, event, _ in context.program.methods(called.name):
-                for qualified in context.resolver.called(function, event.call):
-                    found = context.project.definition(qualified, (called.name.encode(),))
-                    if found is None or not _same_file(found[0].path, self.context.path):
-                        continue
-                    value = passed_for(event.call, listed, name)
-                    if value is not None:
-                        yield from models._value(function, value, _DEPTH - 2, set())
-                    break
+            for context, caller, value in self.context.passed_elsewhere(owner, name):
+                yield from Models(context)._value(caller, value, _DEPTH - 2, set())
 
     def _inherited(self, function: Function, name: str, depth: int) -> Iterator[Built | str | None]:
         """What the nearest base class that assigns `self.model` makes of it."""
@@ -153,7 +129,7 @@ class Models:
                 if method_of(event.call)[1] != "__init__":
                     continue
                 for parameter in kept & {item.name for item in makers[0].parameters} if makers else ():
-                    value = passed_for(event.call, parameters(context, makers[0]), parameter)
+                    value = bound(event.call, context.resolver.parameters(makers[0])).get(parameter)
                     if value is not None:
                         yield from self._value(member, value, depth - 1, set())
 
@@ -311,10 +287,6 @@ class Models:
             for made in models._value(function, value, depth - 2, set()):
                 # A file's own function is where its model is made; another file's is named by the call.
                 yield self._seen_from_here(made, context, node_id)
-
-
-def _same_file(one: str, other: str) -> bool:
-    return os.path.abspath(one) == os.path.abspath(other)
 
 
 def _unpacked(item: Assignment, name: str) -> Expression | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.layers.configurations import known_values
 from tclint.source.names.queries import keyword, words
 from tclint.source.names.resolve import Symbol
@@ -114,7 +113,7 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
     found = list(possible.values)
     if isinstance(value, Name):
         owner = context.resolver.owner(scope, value.dotted)
-        for passed, caller in arguments_of(context, owner, value.dotted) if owner is not None else ():
+        for caller, passed in context.resolver.passed(owner, value.dotted) if owner is not None else ():
             found.extend(context.resolver.evaluate(caller, passed).values)
         if "." in value.dotted and not found:
             # `args` is a parameter, but the parser stands in this file.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.layers.configurations import field_values
 from tclint.source.names.queries import has_star
 from tclint.source.syntax.tables import (
@@ -113,10 +112,11 @@ def _passed_sizes(
     context: SourceContext, owner: Function, name: str, default: Expression | None, depth: int
 ) -> set[object]:
     """What the calls of a function or class pass for a parameter; its default where nothing calls it."""
-    called = context.tables.functions[owner.parent] if owner.name == "__init__" else owner
+    resolver = context.resolver
+    called = resolver.called_as(owner)
     if any(context.neighbours.importing(called.name)):
         return {None}
-    calls = context.program.callers.get(called.index, ())
+    calls = resolver.callers.get(called.index, ())
     derived = any(
         dotted(base).rpartition(".")[2] == called.name
         for other in context.tables.functions
@@ -124,9 +124,9 @@ def _passed_sizes(
     )
     if derived or any(has_star(event.call) for _, event in calls):
         return {None}
-    passed = list(arguments_of(context, owner, name))
+    passed = list(resolver.passed(owner, name))
     sizes: set[object] = set()
-    for argument, caller in passed:
+    for caller, argument in passed:
         sizes |= _sizes(context, caller, argument, depth - 1)
     if len(passed) < len(calls) or not calls:
         if not passed and _overrides(context, name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from tclint.source.syntax.tables import (
@@ -45,6 +45,16 @@ def keyword(call: Call, name: str, position: int = -1) -> Expression | None:
         if len(positional) > position and not any(argument.star for argument in positional[: position + 1]):
             return positional[position].value
     return None
+
+
+def bound(call: Call, parameters: Sequence[str]) -> dict[str, Expression]:
+    """What a call passes by parameter; those are named in the order in which arguments fill them."""
+    found: dict[str, Expression] = {}
+    for position, argument in enumerate(call.arguments):
+        name = argument.keyword or (parameters[position] if position < len(parameters) else "")
+        if name and not argument.star:
+            found.setdefault(name, argument.value)
+    return found
 
 
 def has_star(call: Call) -> bool:

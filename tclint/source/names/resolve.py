@@ -5,12 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from tclint.source.names.frameworks import names
+from tclint.source.names.queries import bound
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
+    CallEvent,
     Choice,
     Collection,
     Expression,
@@ -181,6 +184,39 @@ class Resolver:
                 found = self.tables.children.get(owner.index, {}).get(rest, ())
                 return tuple(self.tables.functions[index] for index in found)
         return ()
+
+    # -- what calls pass
+
+    @cached_property
+    def callers(self) -> dict[int, list[tuple[Function, CallEvent]]]:
+        """Index of a function or class -> calls of it in this file."""
+        found: dict[int, list[tuple[Function, CallEvent]]] = {}
+        for function, event in self.tables.calls:
+            for local in self.local_functions(function, event.call.function):
+                found.setdefault(local.index, []).append((function, event))
+        return found
+
+    def called_as(self, function: Function) -> Function:
+        """What is called to run a function: of a constructor its class."""
+        is_constructor = function.name == "__init__" and function.parent >= 0
+        return self.tables.functions[function.parent] if is_constructor else function
+
+    def parameters(self, function: Function) -> list[str]:
+        """The names that a call's positional arguments fill, in order."""
+        names = [item.name for item in function.parameters if not item.star]
+        is_method = function.parent >= 0 and self.tables.functions[function.parent].kind == "class"
+        return names[1:] if is_method and Name("staticmethod") not in function.decorators else names
+
+    def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
+        """(caller, argument) of what functions of this file pass for a parameter."""
+        parameters = self.parameters(function)
+        if parameter in {item.name for item in function.parameters}:
+            for caller, event in self.callers.get(self.called_as(function).index, ()):
+                value = bound(event.call, parameters).get(parameter)
+                if value is not None:
+                    yield caller, value
+
+    # -- where names get their values
 
     def definitions(self, function: Function, name: str) -> tuple[list[tuple[Function, Assignment]], bool]:
         """Assignments that can give a dotted name its value, and whether these are all there are.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.source.facts.autocast_flow import NOWHERE, Flows, Origin
@@ -17,32 +16,6 @@ _PLACING = frozenset(("cuda", "to", "train", "float"))
 
 _WRAPPING = ("DataParallel", "DistributedDataParallel", "compile")
 """Last parts of the names of what calls the forward of the module it is given."""
-
-
-def passed_elsewhere(
-    context: SourceContext, function: Function, parameter: str, word: str
-) -> Iterator[tuple[SourceContext, Function, Expression]]:
-    """(file, caller, argument) of what other files pass for a parameter of a function of this one.
-
-    Args:
-        word: only in files that hold it.
-    """
-    names = [item.name for item in function.parameters if not item.star]
-    if function.parent != 0 or parameter not in names:
-        return
-    for path in context.neighbours.importing(word):
-        other = context.project.context_of(path)
-        if other is None:
-            continue
-        for caller, event, _ in other.program.methods(function.name):
-            for qualified in other.resolver.called(caller, event.call):
-                found = other.project.definition(qualified)
-                if found is None or found[0].path != context.path or found[1].index != function.index:
-                    continue
-                for position, argument in enumerate(event.call.arguments):
-                    target = argument.keyword or (names[position] if position < len(names) else "")
-                    if target == parameter and not argument.star:
-                        yield other, caller, argument.value
 
 
 def flows_across_files(context: SourceContext) -> Flows:

@@ -107,7 +107,7 @@ def _trains(context: SourceContext, function: Function, training: set[int], dept
         return False
     return any(
         _trains(context, caller, training, depth - 1)
-        for caller, _ in context.program.callers.get(function.index, ())
+        for caller, _ in context.resolver.callers.get(function.index, ())
     )
 
 

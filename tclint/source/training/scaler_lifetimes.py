@@ -257,7 +257,7 @@ def _kept(value: Expression) -> str:
 
 def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Function, CallEvent, str]]:
     """(caller, call, object) of a function's calls; the object is '' but for `trainer.fit()`."""
-    for caller, event in context.program.callers.get(function.index, ()):
+    for caller, event in context.resolver.callers.get(function.index, ()):
         yield caller, event, ""
     owner = context.tables.class_of(function)
     if owner is None or function.parent != owner.index:
@@ -275,7 +275,7 @@ def _named_in(context: SourceContext, caller: Function, function: Function, name
     if any(parameter.name == root for parameter in function.parameters) and root not in ("self", "cls"):
         return {
             part
-            for scope, value in context.scaling.passed(function, root)
+            for scope, value in context.resolver.passed(function, root)
             if scope is caller
             for part in (dotted(value), root_name(value))
         }

@@ -69,7 +69,7 @@ def _of_callers(context: SourceContext, cast: ModelCast) -> Iterator[tuple[int, 
         for event in function.events
     ):
         return
-    for caller, value in context.scaling.passed(function, cast.name):
+    for caller, value in context.resolver.passed(function, cast.name):
         for scope, node_id in context.casts.trained.get(dotted(value), ()):
             if scope == caller.index:
                 yield scope, node_id
