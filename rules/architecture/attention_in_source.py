@@ -12,12 +12,10 @@ from tclint.core.rule import Rule
 from tclint.source.layers.written_attention import written_attentions
 from tclint.source.names.queries import is_test_path, names_in
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.outline_attention import writes_attention
 from tclint.source.syntax.tables import Assignment, CallEvent, Function
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.syntax.outlines import Outline
 
 _HAS_OTHER = re.compile(
     r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"
@@ -74,9 +72,6 @@ class ManualAttentionInSource(SourceRule):
         rb"(?s)\A(?!.*?(?:scaled_dot_product|[fF]lash_?[aA]tt|xformers|memory_efficient|sdpa|flex_att))"
         rb"(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}"
     )
-
-    def outline(self, outline: Outline) -> bool:
-        return writes_attention(outline) and not outline.matches(_HAS_OTHER)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path) or not context.torch_may_be((2, 1)):
