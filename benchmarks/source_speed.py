@@ -4,8 +4,8 @@
 
 The pass reads every file, filters them by their bytes, parses what is left, walks it and runs the source
 rules. The baseline is `libcst.parse_module` on exactly the files that the filter lets through and, for the
-filter's own worth, on all files (`--all`, slow). They alternate in one process and the medians of CPU time are
-compared, so that a busy machine disturbs the ratios little.
+filter's own worth, on all files (`--all`, slow). They alternate in one process and the medians of CPU time
+are compared, so that a busy machine disturbs the ratios little.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import conditions_of, exclusive, mutually_exclusive
+from tclint.source.names.conditions import conditions_of, exclusive, left_between, mutually_exclusive
 from tclint.source.names.queries import bound
 from tclint.source.syntax.tables import (
     Assignment,
@@ -22,7 +22,6 @@ from tclint.source.syntax.tables import (
     CallEvent,
     Expression,
     Function,
-    Jump,
     Literal,
     Name,
     Operation,
@@ -88,15 +87,8 @@ class Flow:
     """Calls `x.scale(loss)`, with what the loss comes from."""
     returned: Origin = NOWHERE
     _written: dict[str, list[_Written]] = field(default_factory=dict)
-    _exits: frozenset[int] = frozenset()
 
     def run(self) -> None:
-        self._exits = frozenset(
-            event.block
-            for event in self.function.events
-            if (isinstance(event, Return) and not event.is_yield)
-            or (isinstance(event, Jump) and event.kind != "break")
-        )
         for name, origin in self.given.items():
             self._written[name] = [_Written(0, origin, False)]
         for event in self.function.events:
@@ -143,7 +135,9 @@ class Flow:
         found = NOWHERE
         around = set(self.function.enclosing(block))
         for item in reversed(written):
-            if mutually_exclusive(self.function, item.block, block) or self._left(item.block, around):
+            if mutually_exclusive(self.function, item.block, block) or left_between(
+                self.function, item.block, block
+            ):
                 continue
             for region in item.origin.regions:
                 # `with autocast(enabled=amp)` and then `if not amp: loss.backward()`
@@ -159,10 +153,6 @@ class Flow:
         while self.function.blocks[block].kind in ("with", "try", "finally"):
             block = self.function.blocks[block].parent
         return block
-
-    def _left(self, block: int, around: set[int]) -> bool:
-        """The run leaves the function or the loop's round between that block and here."""
-        return any(index in self._exits and index not in around for index in self.function.enclosing(block))
 
     def _of_call(self, call: Call, block: int) -> Origin:
         receiver, method = method_of(call)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.names.resolve import Resolver, Symbol
+from tclint.source.names.queries import keyword
+from tclint.source.names.resolve import Resolver, Symbol, dtype_of
 from tclint.source.syntax.tables import (
     Call,
     Expression,
@@ -21,15 +22,6 @@ from tclint.source.syntax.tables import (
 )
 
 _METHODS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
-_DTYPES = {
-    "torch.float16": "float16",
-    "torch.half": "float16",
-    "torch.bfloat16": "bfloat16",
-    "torch.float32": "float32",
-    "torch.float": "float32",
-    "torch.float64": "float64",
-    "torch.double": "float64",
-}
 _OF_MODULES = frozenset(
     (
         "parameters",
@@ -105,9 +97,9 @@ class Casts:
             for argument in call.arguments:
                 if argument.keyword not in ("", "dtype") or argument.star:
                     continue
-                possible = self.resolver.evaluate(function, argument.value)
-                if possible.certain and isinstance(possible.values[0], Symbol):
-                    return _DTYPES.get(possible.values[0].qualified)
+                made = self.resolver.evaluate(function, argument.value).only
+                if isinstance(made, Symbol):
+                    return dtype_of(made)
         return None
 
     def chain(self, function: Function, expression: Expression) -> tuple[str, str | None]:
@@ -199,15 +191,8 @@ class Casts:
         return tuple(sorted(found, key=lambda cast: cast.node_id))
 
     def _asks_half(self, function: Function, load: Call) -> bool:
-        for argument in load.arguments:
-            if argument.keyword in ("torch_dtype", "dtype"):
-                possible = self.resolver.evaluate(function, argument.value)
-                return (
-                    possible.certain
-                    and isinstance(possible.values[0], Symbol)
-                    and _DTYPES.get(possible.values[0].qualified) == "float16"
-                )
-        return False
+        given = keyword(load, "torch_dtype") or keyword(load, "dtype")
+        return given is not None and dtype_of(self.resolver.evaluate(function, given).only) == "float16"
 
     @cached_property
     def trained(self) -> dict[str, tuple[tuple[int, int], ...]]:

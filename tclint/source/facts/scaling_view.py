@@ -13,15 +13,14 @@ from tclint.source.names.conditions import (
     conditions_of,
     exclusive,
     guards_before,
+    left_between,
     mutually_exclusive,
 )
 from tclint.source.syntax.tables import (
     Call,
     Expression,
     Function,
-    Jump,
     Other,
-    Return,
     Subscript,
     dotted,
     parts_of,
@@ -118,21 +117,10 @@ class View:
             function = self.amp.tables.functions[one.function]
             if mutually_exclusive(function, one.block, other.block):
                 return True
-            if self._left(function, one.block, other.block):
+            if left_between(function, one.block, other.block):
                 return True
             break
         return exclusive(self.conditions(first), self.conditions(second))
-
-    def _left(self, function: Function, first: int, second: int) -> bool:
-        """The run leaves the function or the loop's round between the two."""
-        around = set(function.enclosing(second))
-        exits = {
-            event.block
-            for event in function.events
-            if (isinstance(event, Return) and not event.is_yield)
-            or (isinstance(event, Jump) and event.kind != "break")
-        }
-        return any(block in exits and block not in around for block in function.enclosing(first))
 
     def conditions(self, op: Op) -> tuple[Condition, ...]:
         """Tests that hold where it is done, those of `if test: continue` before it as well."""

@@ -53,6 +53,22 @@ class Symbol(NamedTuple):
     qualified: str
 
 
+DTYPES = {
+    "torch.float16": "float16",
+    "torch.half": "float16",
+    "torch.bfloat16": "bfloat16",
+    "torch.float32": "float32",
+    "torch.float": "float32",
+    "torch.float64": "float64",
+    "torch.double": "float64",
+}
+
+
+def dtype_of(value: object) -> str | None:
+    """'float16' of Symbol('torch.half')."""
+    return DTYPES.get(value.qualified) if isinstance(value, Symbol) else None
+
+
 class Possible(NamedTuple):
     """The values that an expression can have."""
 
