@@ -108,8 +108,7 @@ class ScalerLifetime(SourceRule):
         where = "in every round of the loop that it scales"
         if found.call is not None:
             where = f"anew by every call of `{view.function.name}`, which runs in a loop"
-            if found.call.node_id is not None:
-                related.append(context.related(found.call.node_id, "called in a loop here"))
+            related.append(context.related(found.call, "called in a loop here"))
         return self.finding(
             context.location(found.made.node_id),
             f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",

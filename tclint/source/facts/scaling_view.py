@@ -188,15 +188,9 @@ class View:
                 bound.update(event.targets)
         return root in bound or any(f"[{target}]" in name for target in bound)
 
-    def changes_in(self, loop: tuple[tuple[int, ...], int, int]) -> frozenset[str]:
+    def changes_in(self, loop: tuple[tuple[int, ...], int, int]) -> set[str]:
         """Names that a loop's header or body assigns."""
-        function = self.amp.tables.functions[loop[1]]
-        return frozenset(
-            target
-            for event in function.assignments
-            if loop[2] in function.enclosing(event.block)
-            for target in event.targets
-        )
+        return self.amp.tables.functions[loop[1]].assigned_in(loop[2])
 
     def encloses(self, first: Op, second: Op) -> bool:
         """Whether the first is always done in a run of the second's block: `second` is at least as deep."""

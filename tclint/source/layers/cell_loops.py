@@ -87,14 +87,7 @@ def _steps(context: SourceContext) -> Iterator[CellStep]:
 
 def _changes(function: Function, loop: int, key: Expression) -> bool:
     """The loop assigns what a list of cells is indexed with: another cell at each turn."""
-    names = names_in(key)
-    return any(
-        _same(target, name)
-        for event in function.assignments
-        if loop in function.enclosing(event.block)
-        for target in event.targets
-        for name in names
-    )
+    return any(_same(target, name) for target in function.assigned_in(loop) for name in names_in(key))
 
 
 def _kind(context: SourceContext, function: Function, name: str, listed: bool) -> str | None:

@@ -223,6 +223,15 @@ class Function:
             block = self.blocks[block].parent
         return tuple(chain)
 
+    def assigned_in(self, block: int) -> set[str]:
+        """Names that are assigned in a block or in those within it."""
+        return {
+            target
+            for event in self.assignments
+            if block in self.enclosing(event.block)
+            for target in event.targets
+        }
+
 
 @dataclass(frozen=True)
 class Tables:

@@ -41,20 +41,13 @@ _FOLLOWED = 3
 """How many calls deep a function is below the loop."""
 
 
-class Repeated(NamedTuple):
-    """A call that a loop makes in every round."""
-
-    node_id: int | None
-    """None: in another class than the function's, a base of it."""
-
-
 class RecreatedInLoop(NamedTuple):
     """A scaler that is made again and again while one optimizer goes on."""
 
     made: Made
     backward: Op
-    call: Repeated | None
-    """What runs the function again and again; None: the function makes it in a loop of its own."""
+    call: int | None
+    """What runs the function again and again; None: the function has a loop of its own."""
 
 
 def recreated_in_loop(context: SourceContext, view: View) -> Iterator[RecreatedInLoop]:
@@ -134,7 +127,7 @@ def _only_when_missing(function: Function, block: int) -> bool:
     )
 
 
-def _called_in_loop(context: SourceContext, view: View, backward: Op) -> Repeated | None:
+def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | None:
     """A call, of the function or of one that calls it, by a loop in which the optimizers stay the
     same ones."""
     function = view.function
@@ -156,7 +149,7 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> Repeate
 
 def _loop_around(
     context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
-) -> Repeated | None:
+) -> int | None:
     if function.kind != "function" or _makes_optimizer(context, function, 0):
         return None
     for caller, event, owner in _calls_of(context, function):
@@ -166,78 +159,27 @@ def _loop_around(
         ]
         call = _in_loop_of(context, caller, event, passed)
         if call is None and depth > 1 and caller is not function:
-            assigned = _assigned_in(caller, 0)
+            assigned = caller.assigned_in(0)
             if not any(names & assigned for names in passed):
                 call = _loop_around(context, caller, passed, depth - 1)
         if call is not None:
             return call
-    if depth > 0 and all(any(name.startswith("self.") for name in names) for names in optimizers):
-        return _in_loop_of_base(context, function, optimizers, depth)
     return None
-
-
-def _in_loop_of_base(
-    context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
-) -> Repeated | None:
-    """`for epoch in range(epochs): self.train_epoch()` in a class that this method's class derives from."""
-    owner = context.tables.class_of(function)
-    if owner is None or function.parent != owner.index:
-        return None
-    waiting = [(context, owner)]
-    for _ in range(_FOLLOWED):
-        bases = [found for scope, derived in waiting for found in _bases(scope, derived, function.name)]
-        for scope, base in bases:
-            for member in scope.values.members(base):
-                for event in member.calls:
-                    if dotted(event.call.function) != f"self.{function.name}":
-                        continue
-                    if (
-                        _in_loop_of(scope, member, event, optimizers) is not None
-                        or _loop_around(scope, member, optimizers, depth - 1) is not None
-                    ):
-                        return Repeated(None)
-        waiting = bases
-    return None
-
-
-def _bases(context: SourceContext, owner: Function, method: str) -> Iterator[tuple[SourceContext, Function]]:
-    """Classes of the file or the project that a class derives from, with their files' contexts."""
-    scope = context.tables.functions[max(owner.parent, 0)]
-    for base in owner.bases:
-        local = [item for item in context.resolver.local_functions(scope, base) if item.kind == "class"]
-        if local:
-            yield context, local[-1]
-            continue
-        for qualified in context.resolver.qualified(scope, dotted(base)) if dotted(base) else ():
-            if qualified.startswith("torch."):
-                continue
-            found = context.project.definition(qualified, (method.encode(),))
-            if found is not None and found[1].kind == "class":
-                yield found
 
 
 def _in_loop_of(
     context: SourceContext, caller: Function, event: CallEvent, optimizers: list[set[str]]
-) -> Repeated | None:
+) -> int | None:
     """The call where a loop of the caller keeps at least one of the optimizers."""
     for loop in caller.enclosing(event.block):
         if caller.blocks[loop].kind != "loop":
             continue
         if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
             return None
-        assigned = _assigned_in(caller, loop)
+        assigned = caller.assigned_in(loop)
         if any(not names & assigned for names in optimizers):
-            return Repeated(event.call.node_id)
+            return event.call.node_id
     return None
-
-
-def _assigned_in(function: Function, block: int) -> set[str]:
-    return {
-        target
-        for event in function.assignments
-        if block in function.enclosing(event.block)
-        for target in event.targets
-    }
 
 
 def _is_whole_training(context: SourceContext, function: Function, backward: Op) -> bool:

@@ -68,7 +68,7 @@ def tail(scaler: str) -> str:
     return scaler.rpartition(".")[2]
 
 
-def reads_of_round(condition: Condition, changing: frozenset[str]) -> bool:
+def reads_of_round(condition: Condition, changing: set[str]) -> bool:
     """Whether a test can come out differently from round to round of a loop that changes these names."""
     return "%" in condition.text or any(
         name in changing or name.partition(".")[0] in changing for name in _NAME.findall(condition.text)
