@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
+from tclint.source.names.queries import makers
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
     Function,
     Literal,
     dotted,
-    method_of,
     render,
 )
 from tclint.source.training.call_graph import functions_run_by
@@ -167,8 +167,8 @@ def _off_by_default(context: SourceContext, region: Region) -> bool:
 
 
 def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
-    called = context.resolver.called(function, call)
-    if any(name in ("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss") for name in called):
-        return True
-    receiver, method = method_of(call)
-    return method in ("to", "cuda") and isinstance(receiver, Call) and _makes_bce(context, function, receiver)
+    return any(
+        name in ("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss")
+        for made in makers(call)
+        for name in context.resolver.called(function, made)
+    )

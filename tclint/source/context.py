@@ -23,9 +23,10 @@ from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
-from tclint.source.syntax.tables import Expression, Function, Name, Tables
+from tclint.source.syntax.tables import Expression, Function, Name, Tables, dotted
 
 _Found = TypeVar("_Found")
+_LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
 @dataclass
@@ -113,6 +114,29 @@ class SourceContext:
             yield from self.origins_of(scope, value.dotted, depth - 1)
         else:
             yield scope, value
+
+    def definitions_of(
+        self, function: Function, called: Expression, holding: tuple[bytes, ...] = ()
+    ) -> Iterator[tuple[SourceContext, Function]]:
+        """Functions and classes that a name can mean, with their files: of this one, or of the project.
+
+        Args:
+            holding: of other files, only those that hold one of these tokens.
+        """
+        local = self.resolver.local_functions(function, called)
+        yield from ((self, item) for item in local)
+        name = dotted(called)
+        if local or not name:
+            return
+        candidates = self.resolver.qualified(function, name)
+        if "." not in name and self.resolver.owner(function, name) is None:
+            stars = (item.qualified for item in self.tables.module.imports if item.name == "*")
+            candidates = tuple(f"{module}.{name}" for module in stars)
+        for qualified in candidates:
+            if not qualified.startswith(_LIBRARIES):
+                found = self.project.definition(qualified, holding)
+                if found is not None:
+                    yield found
 
     def passed_elsewhere(
         self, function: Function, parameter: str, word: str = ""

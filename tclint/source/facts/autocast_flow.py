@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.autocasts import Region
 from tclint.source.names.conditions import conditions_of, exclusive, left_between, mutually_exclusive
-from tclint.source.names.queries import bound
+from tclint.source.names.queries import bound, makers
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -214,22 +214,11 @@ class Flow:
         name = dotted(call.function)
         found = NOWHERE
         for scope, item in resolver.definitions(self.function, name)[0] if name else ():
-            made: Expression = item.value
-            while isinstance(made, Call):
+            for made in makers(item.value):
                 for maker in resolver.local_functions(scope, made.function):
-                    for index in (
-                        resolver.tables.children.get(maker.index, {}).get("forward", ())
-                        if maker.kind == "class"
-                        else ()
-                    ):
+                    methods = resolver.tables.children.get(maker.index, {}) if maker.kind == "class" else {}
+                    for index in methods.get("forward", ()):
                         found = found | self.others.of(resolver.tables.functions[index]).returned
-                receiver, method = method_of(made)
-                if receiver is not None and method in ("cuda", "to", "train"):
-                    made = receiver
-                else:
-                    # DataParallel(Net()), torch.compile(Net())
-                    first = made.arguments[0].value if len(made.arguments) >= 1 else None
-                    made = first if isinstance(first, Call) else Literal(None)
         return found
 
     def _may_scale(self, symbol: str, operands: tuple[Expression, ...], block: int) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal as Choices
 
-from tclint.source.names.queries import Called, any_word, words
+from tclint.source.names.queries import Called, any_word, makers, words
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
     Call,
     CallEvent,
     Expression,
     Function,
-    Literal,
     Name,
     Other,
     Subscript,
@@ -151,26 +150,18 @@ class Values:
                 return True
         return False
 
-    def classes_made(self, function: Function, expression: Expression) -> tuple[Function, ...]:
-        """Classes of this file that an expression's value is made by."""
-        match expression:
-            case Call():
-                makers = self.resolver.local_functions(function, expression.function)
-                classes = tuple(maker for maker in makers if maker.kind == "class")
-                if classes:
-                    return classes
-                receiver, method = method_of(expression)
-                if receiver is not None and method in ("cuda", "to", "train", "eval", "half", "float"):
-                    return self.classes_made(function, receiver)
-                return ()
-            case Name(name):
-                found: list[Function] = []
-                for scope, item in self.resolver.definitions(function, name)[0]:
-                    if not item.operator and not item.unpacked and isinstance(item.value, Call):
-                        found.extend(self.classes_made(scope, _unwrapped(item.value, name)))
-                return tuple(dict.fromkeys(found))
-            case _:
-                return ()
+    def classes_made(self, function: Function, name: str) -> tuple[Function, ...]:
+        """Classes of this file that make what a name stands for."""
+        return tuple(
+            {
+                maker.index: maker
+                for scope, item in self.resolver.definitions(function, name)[0]
+                if not item.operator and not item.unpacked
+                for made in makers(item.value)
+                for maker in self.resolver.local_functions(scope, made.function)
+                if maker.kind == "class"
+            }.values()
+        )
 
     def members(self, owner: Function) -> Iterator[Function]:
         """Methods of a class and the functions nested in them."""
@@ -207,8 +198,3 @@ class Values:
 
 def _over_data(iterated: Other) -> bool:
     return any_word(render(iterated.parts[0]), ("loader", "dataset", "batches")) if iterated.parts else False
-
-
-def _unwrapped(call: Call, name: str) -> Expression:
-    """`model = DDP(model)` says nothing new of `model`."""
-    return Literal(None) if any(dotted(argument.value) == name for argument in call.arguments) else call

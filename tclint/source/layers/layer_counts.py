@@ -122,18 +122,11 @@ class LayerCounts:
                 )
             if qualified.startswith(("torch.", "torchvision.")):
                 return Layers(attention=attention)
-            found = context.project.definition(qualified)
-            if found is not None:
-                return self._of_definition(*found, depth - 1)
-            return Layers(attention=attention)
-        starred = through_star(context, function, name)
-        if starred is not None:
-            return self._of_definition(*starred, depth - 1)
         total = Layers(attention=attention)
-        if dotted(call.function).startswith(("self.", "cls.")):
+        if name.startswith(("self.", "cls.")):
             return total  # a method of the class, which is counted as one of its members
-        for local in context.resolver.local_functions(function, call.function):
-            total = total + self._of_definition(context, local, depth - 1)
+        for where, made in context.definitions_of(function, call.function):
+            total = total + self._of_definition(where, made, depth - 1)
         return total
 
     def _of_definition(self, context: SourceContext, function: Function, depth: int) -> Layers:
@@ -144,18 +137,6 @@ class LayerCounts:
         if function.kind == "function":
             return self._of_function(context, function, depth)
         return Layers()
-
-
-def through_star(context: SourceContext, scope: Function, name: str) -> tuple[SourceContext, Function] | None:
-    """What a name means that only `from module import *` can have brought."""
-    if not name or "." in name or context.resolver.owner(scope, name) is not None:
-        return None
-    for item in context.tables.module.imports:
-        if item.name == "*" and not item.qualified.startswith(("torch.", "torchvision.")):
-            found = context.project.definition(f"{item.qualified}.{name}")
-            if found is not None:
-                return found
-    return None
 
 
 def _is_line(call: Call) -> bool:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tclint.source.facts.autocast_flow import NOWHERE, Flows, Origin
-from tclint.source.syntax.tables import Call, Expression, Function, Literal, dotted, method_of
+from tclint.source.names.queries import makers
+from tclint.source.syntax.tables import Call, Expression, Function, dotted
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
     from tclint.source.facts.autocasts import Region
-
-_PLACING = frozenset(("cuda", "to", "train", "float"))
-"""Methods of modules that return the module."""
-
-_WRAPPING = ("DataParallel", "DistributedDataParallel", "compile")
-"""Last parts of the names of what calls the forward of the module it is given."""
 
 
 def flows_across_files(context: SourceContext) -> Flows:
@@ -40,23 +35,9 @@ def forward_elsewhere(context: SourceContext, function: Function, call: Call) ->
 
 
 def _forward_of(context: SourceContext, scope: Function, value: Expression, call: Call) -> Origin:
-    made: Expression = value
-    while isinstance(made, Call):
-        for qualified in context.resolver.called(scope, made):
-            if qualified.startswith("torch."):
-                continue
-            defined = context.project.definition(qualified, (b"autocast",))
-            if defined is not None:
-                return _returned(*defined, call)
-        receiver, method = method_of(made)
-        if receiver is not None and method in _PLACING:
-            made = receiver
-        elif method in _WRAPPING and made.arguments:
-            made = made.arguments[0].value
-            if not isinstance(made, Call):
-                return NOWHERE
-        else:
-            made = Literal(None)
+    for made in makers(value):
+        for where, owner in context.definitions_of(scope, made.function, (b"autocast",)):
+            return _returned(where, owner, call) if where is not context else NOWHERE
     return NOWHERE
 
 

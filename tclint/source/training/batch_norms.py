@@ -6,17 +6,17 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tclint.core.finding import Location
-from tclint.source.names.queries import keyword, words
+from tclint.source.names.queries import inner_model, keyword, makers, words
 from tclint.source.syntax.tables import (
     Call,
     CallEvent,
     Discard,
     Expression,
     Function,
+    Literal,
     Name,
     Return,
     dotted,
-    method_of,
 )
 from tclint.source.training.training_casts import MASTER_WEIGHTS
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _NORMS = words(
     "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d"
 )
-_WRAPPERS = words("DataParallel DistributedDataParallel convert_sync_batchnorm DDP DP compile")
-_SAME = words("cuda to cpu train eval half bfloat16 requires_grad_ apply")
 _LIBRARY = re.compile(
     r"resnet\d+|resnext\d+_|wide_resnet\d|densenet\d|mobilenet_?v[23]|efficientnet_|regnet_?[xy]|shufflenet_v2"
     r"|mnasnet\d|inception_v3|googlenet|vgg\d+_bn|seresnet\d|ghostnet"
@@ -103,14 +101,9 @@ def norm_of(context: SourceContext, scope: Function, value: Expression, depth: i
         return found[0] if found and None not in found else None
     if not isinstance(value, Call):
         return None
-    receiver, method = method_of(value)
-    if method in _WRAPPERS:
-        inner = keyword(value, "module", 0) or keyword(value, "model")
-        return norm_of(context, scope, inner, depth - 1) if inner is not None else None
     direct = _norm_made_by(context, scope, value, depth)
-    if direct is None and receiver is not None and method in _SAME:
-        return norm_of(context, scope, receiver, depth - 1)
-    return direct
+    inner = inner_model(value)
+    return norm_of(context, scope, inner, depth - 1) if direct is None and inner is not None else direct
 
 
 def _norm_made_by(context: SourceContext, scope: Function, call: Call, depth: int) -> Norm | None:
@@ -135,11 +128,8 @@ def _norm_made_by(context: SourceContext, scope: Function, call: Call, depth: in
         if name:
             fits = _LIBRARY.match(name) and keyword(call, "norm_layer") is None
             return Norm(name, context.location(call.node_id)) if fits else None
-        if not qualified.startswith(("torch.", "torchvision.", "timm.")):
-            definition = context.project.definition(qualified, _HOLDING)
-            return _norm_in(*definition, depth - 1) if definition is not None else None
-    for local in context.resolver.local_functions(scope, call.function):
-        found = _norm_in(context, local, depth - 1)
+    for where, definition in context.definitions_of(scope, call.function, _HOLDING):
+        found = _norm_in(where, definition, depth - 1)
         if found is not None:
             return found
     return None
@@ -192,12 +182,5 @@ def _is_thrown_away(function: Function, call: Call) -> bool:
 
 def _root(value: Expression) -> str:
     """`model` of `model.to(device).half()`, and of `DDP(model)`."""
-    while isinstance(value, Call):
-        receiver, method = method_of(value)
-        if method in _WRAPPERS and value.arguments:
-            value = value.arguments[0].value
-        elif receiver is None:
-            return ""
-        else:
-            value = receiver
-    return dotted(value)
+    calls = list(makers(value))
+    return dotted((inner_model(calls[-1]) if calls else value) or Literal(None))

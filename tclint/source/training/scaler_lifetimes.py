@@ -207,7 +207,7 @@ def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Func
     for caller, event, _ in context.program.methods(function.name):
         receiver, _ = method_of(event.call)
         name = dotted(receiver) if receiver is not None else ""
-        if name not in ("", "self", "cls") and owner in context.values.classes_made(caller, Name(name)):
+        if name not in ("", "self", "cls") and owner in context.values.classes_made(caller, name):
             yield caller, event, name
 
 
