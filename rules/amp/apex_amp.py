@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
 _WITHOUT_SUCCESSOR = ("apex.parallel.LARC",)
 """torch has no layer-wise adaptive rates."""
@@ -91,4 +88,4 @@ class ApexAmp(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (ApexAmp,)
+RULES = (ApexAmp,)

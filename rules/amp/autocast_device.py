@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Function, Literal, dotted, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
@@ -135,7 +131,7 @@ class AutocastDeviceMismatch(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (AutocastDeviceMismatch,)
+RULES = (AutocastDeviceMismatch,)
 
 
 def _is_generic(context: SourceContext, function: Function, call: Call) -> bool:

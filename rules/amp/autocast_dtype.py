@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class AutocastFp32Dtype(SourceRule):
@@ -68,4 +64,4 @@ class AutocastFp32Dtype(SourceRule):
                 break
 
 
-RULES: tuple[type[Rule], ...] = (AutocastFp32Dtype,)
+RULES = (AutocastFp32Dtype,)

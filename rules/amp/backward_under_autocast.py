@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
-from tclint.source.names.conditions import conditions_of, exclusive
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocasts import Region
+from tclint.source.names.conditions import Condition, conditions_of, exclusive
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
-    from tclint.source.names.conditions import Condition
-    from tclint.source.syntax.tables import Function
+from tclint.source.syntax.tables import CallEvent, Function, render
 
 _CALLS_FOLLOWED = 3
 
@@ -105,7 +99,7 @@ class BackwardUnderAutocast(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (BackwardUnderAutocast,)
+RULES = (BackwardUnderAutocast,)
 
 
 def _called_under(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocasts import Region
 from tclint.source.names.queries import makers
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -17,10 +17,6 @@ from tclint.source.syntax.tables import (
     render,
 )
 from tclint.source.training.call_graph import functions_run_by
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
@@ -151,7 +147,7 @@ class BceUnderAutocast(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (BceUnderAutocast,)
+RULES = (BceUnderAutocast,)
 
 
 def _off_by_default(context: SourceContext, region: Region) -> bool:

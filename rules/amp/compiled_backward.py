@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 
@@ -99,4 +95,4 @@ class CompileBackwardAutocast(SourceRule):
         return None
 
 
-RULES: tuple[type[Rule], ...] = (CompileBackwardAutocast,)
+RULES = (CompileBackwardAutocast,)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Function, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -116,4 +112,4 @@ class CustomFunctionNoCustomFwd(SourceRule):
         return None
 
 
-RULES: tuple[type[Rule], ...] = (CustomFunctionNoCustomFwd,)
+RULES = (CustomFunctionNoCustomFwd,)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _IN_PLACE = frozenset(("addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"))
@@ -83,4 +79,4 @@ class InPlaceUnderAutocast(SourceRule):
                 )
 
 
-RULES: tuple[type[Rule], ...] = (InPlaceUnderAutocast,)
+RULES = (InPlaceUnderAutocast,)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Collection, Literal, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _RECIPE = "PyTorch recipes, Automatic Mixed Precision"
 
@@ -93,7 +89,7 @@ class ScalerStateNotSaved(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (ScalerStateNotSaved,)
+RULES = (ScalerStateNotSaved,)
 
 
 def _optimizer_state(value: object) -> Call | None:

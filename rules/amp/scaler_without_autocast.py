@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.queries import contains, names_in
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 
@@ -128,4 +124,4 @@ class ScalerWithoutAutocast(SourceRule):
         return True
 
 
-RULES: tuple[type[Rule], ...] = (ScalerWithoutAutocast,)
+RULES = (ScalerWithoutAutocast,)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Program
+from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
@@ -16,11 +17,6 @@ from tclint.source.training.cudnn_switches import (
     in_any_with,
     inside_named,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Program
-    from tclint.source.facts.switches import Switch
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = (
@@ -167,7 +163,7 @@ class DeterministicWithBenchmark(SourceRule):
                 break
 
 
-RULES: tuple[type[Rule], ...] = (CudnnBenchmarkOff, DeterministicWithBenchmark)
+RULES = (CudnnBenchmarkOff, DeterministicWithBenchmark)
 
 
 def _seeds(program: Program, switch: Switch) -> bool:

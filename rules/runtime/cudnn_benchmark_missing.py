@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _FIXED_SIZE = (
     "Resize",
@@ -130,7 +126,7 @@ class CudnnBenchmarkMissing(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (CudnnBenchmarkMissing,)
+RULES = (CudnnBenchmarkMissing,)
 
 
 def _sized_elsewhere(context: SourceContext) -> str | None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import any_word, is_test_path, names_in
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, dotted, method_of, render
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _GRADIENT_CALLS = ("backward", "grad", "requires_grad_", "step", "train_step", "register_hook", "train")
 
 
@@ -92,7 +89,7 @@ class EvalWithoutNoGrad(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (EvalWithoutNoGrad,)
+RULES = (EvalWithoutNoGrad,)
 
 
 def _takes_gradients(function: Function, loop: int) -> bool:

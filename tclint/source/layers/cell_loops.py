@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import contains, has_star, keyword, names_in, words
 from tclint.source.syntax.tables import (
     Assignment,
@@ -22,9 +23,6 @@ from tclint.source.syntax.tables import (
     method_of,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _CELLS = {"torch.nn.LSTMCell": "LSTM", "torch.nn.GRUCell": "GRU", "torch.nn.RNNCell": "RNN"}
 _FEWEST_STEPS = 4

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
+from tclint.source.names.conditions import Condition
 from tclint.source.names.queries import has_star, positional
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.conditions import Condition
 
 _CONFIGURES = re.compile(r"config|cfg|settings|hparams|params|args|arguments", re.IGNORECASE)
 """In names of classes that hold options."""

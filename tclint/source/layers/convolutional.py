@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.layer_counts import CLASS_DEPTH, LayerCounts
 from tclint.source.layers.library_models import Built, library_model, only_text
 from tclint.source.names.queries import PLACING, WRAPPERS, bound, inner_model
@@ -25,9 +25,6 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _DEPTH = 8
 """Names, wrappers and functions followed from a use of a model to what makes it."""

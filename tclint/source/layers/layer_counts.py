@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.library_models import NOT, Built, library_model
 from tclint.source.names.queries import keyword
 from tclint.source.syntax.tables import (
@@ -17,9 +18,6 @@ from tclint.source.syntax.tables import (
     method_of,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 CLASS_DEPTH = 5
 ENOUGH = 3

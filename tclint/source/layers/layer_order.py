@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.layer_lists import LayerLists
 from tclint.source.names.readers import direct_names, mentions, reader_of, sets_up
 from tclint.source.names.resolve import Symbol
@@ -23,9 +24,6 @@ from tclint.source.syntax.tables import (
     dotted,
     method_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _SEQUENTIAL = frozenset({"torch.nn.Sequential", "torch.nn.modules.container.Sequential"})
 _REORDERS = frozenset({"insert", "pop", "remove", "clear", "reverse", "sort"})

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.configurations import known_values
 from tclint.source.names.queries import keyword, words
 from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.tables import Call, Expression, Function, Literal, Name, Subscript
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _FAMILIES = re.compile(
     r"resne[tx]|resnest|res2ne[tx]|vgg|densenet|efficientnet|mobilenet|mobileone|regnet|convnext|inception"

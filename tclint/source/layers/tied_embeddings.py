@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tclint.source.context import SourceContext
 from tclint.source.layers.configurations import field_values
 from tclint.source.names.queries import has_star
 from tclint.source.syntax.tables import (
@@ -19,9 +18,6 @@ from tclint.source.syntax.tables import (
     dotted,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _DEPTH = 6
 """Names, parameters and fields followed from an embedding to where its size is written."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import keyword, names_in, words
 from tclint.source.names.readers import METADATA
 from tclint.source.syntax.tables import (
@@ -27,9 +28,6 @@ from tclint.source.syntax.tables import (
     parts_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _MASKS = ("mask", "causal")
 """In names of what may be added to scores."""

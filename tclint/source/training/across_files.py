@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tclint.source.context import SourceContext
 from tclint.source.facts.autocast_flow import NOWHERE, Flows, Origin
+from tclint.source.facts.autocasts import Region
 from tclint.source.names.queries import makers
 from tclint.source.syntax.tables import Call, Expression, Function, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
 
 
 def flows_across_files(context: SourceContext) -> Flows:

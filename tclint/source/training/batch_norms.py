@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tclint.core.finding import Location
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import inner_model, keyword, makers, words
 from tclint.source.syntax.tables import (
     Call,
@@ -19,9 +20,6 @@ from tclint.source.syntax.tables import (
     dotted,
 )
 from tclint.source.training.training_casts import MASTER_WEIGHTS
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _NORMS = words(
     "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import PLACING, makers
 from tclint.source.syntax.tables import Call, Function, dotted, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 def functions_run_by(

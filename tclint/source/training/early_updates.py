@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.syntax.tables import dotted, method_of, render
 from tclint.source.training.scaler_ops import reads_of_round, tail
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _MAY_STEP = re.compile(r"(?:^|_)(?:step|optimi[sz]e|unscale|clip)")
 """In names of functions that are not seen and may step through the scaler."""

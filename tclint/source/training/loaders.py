@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.source.names.queries import keyword, root_name, words
+from tclint.source.context import SourceContext
+from tclint.source.names.queries import Called, keyword, root_name, words
 from tclint.source.syntax.tables import (
     Call,
     Expression,
@@ -16,10 +16,6 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.queries import Called
 
 LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _EVALUATION = words("val valid validation test eval evaluation dev query gallery infer inference predict")

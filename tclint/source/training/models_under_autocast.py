@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
 from tclint.source.facts.autocasts import Autocast, Region
 from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.convolutional import Models
@@ -14,9 +14,6 @@ from tclint.source.names.conditions import conditions_of
 from tclint.source.names.queries import keyword
 from tclint.source.syntax.tables import Call, Function, dotted
 from tclint.source.training.training_loops import functions_that_train
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
 """In names, in lower case, of networks that run beside the one that is trained."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling import Made
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.conditions import conditions_of
 from tclint.source.names.queries import root_name
 from tclint.source.syntax.tables import (
@@ -12,18 +15,14 @@ from tclint.source.syntax.tables import (
     Call,
     CallEvent,
     Collection,
+    Expression,
+    Function,
     Literal,
     Name,
     Subscript,
     dotted,
     method_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling import Made
-    from tclint.source.facts.scaling_view import Op, View
-    from tclint.source.syntax.tables import Expression, Function
 
 _OF_OPTIMIZERS = (
     "step",

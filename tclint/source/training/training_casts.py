@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.casts import ModelCast
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
     CallEvent,
     Collection,
     Expression,
+    Function,
     Name,
     dotted,
     method_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.casts import ModelCast
-    from tclint.source.syntax.tables import Function
 
 MASTER_WEIGHTS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim")
 """Identifiers, in lower case, of optimizers that update float32 masters of 16-bit weights."""
