@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
+from tclint.source.names.queries import words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, method_of
+
+_OTHER = words("autocast float16 bfloat16 half fp16 bf16 amp float64 double precision")
 
 
 class NoMixedPrecision(SourceRule):
@@ -54,19 +57,7 @@ class NoMixedPrecision(SourceRule):
     requires = (".backward(", ".step(", "torch.optim")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        words = (
-            "autocast",
-            "float16",
-            "bfloat16",
-            "half",
-            "fp16",
-            "bf16",
-            "amp",
-            "float64",
-            "double",
-            "precision",
-        )
-        if context.amp.framework or any(word in context.tables.identifiers for word in words):
+        if context.amp.framework or context.tables.identifiers & _OTHER:
             return
         if not context.casts.trained or context.neighbours.mention(("autocast", "float16", "fp16", "gym")):
             return

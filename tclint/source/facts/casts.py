@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.names.queries import keyword
+from tclint.source.names.queries import keyword, words
 from tclint.source.names.resolve import Resolver, Symbol, dtype_of
 from tclint.source.syntax.tables import (
     Call,
@@ -22,31 +22,11 @@ from tclint.source.syntax.tables import (
 )
 
 _METHODS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
-_OF_MODULES = frozenset(
-    (
-        "parameters",
-        "named_parameters",
-        "train",
-        "eval",
-        "state_dict",
-        "load_state_dict",
-        "named_modules",
-        "modules",
-        "zero_grad",
-    )
+_OF_MODULES = words(
+    "parameters named_parameters train eval state_dict load_state_dict named_modules modules zero_grad"
 )
 
-_ADAPTERS = (
-    "peft",
-    "lora",
-    "adapter",
-    "requires_grad",
-    "freeze",
-    "load_in_",
-    "quantiz",
-    "bitsandbytes",
-    "8bit",
-)
+_ADAPTERS = words("peft lora adapter requires_grad freeze load_in_ quantiz bitsandbytes 8bit")
 """Identifiers of programs that train other parameters than those of the loaded checkpoint."""
 
 

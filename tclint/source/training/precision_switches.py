@@ -34,21 +34,8 @@ def imported_packages(context: SourceContext) -> set[str]:
     }
 
 
-_DETERMINISM = (
-    "determin",
-    "seed",
-    "reprod",
-    "invarian",
-    "test",
-    "restore",
-    "debug",
-    "verify",
-    "exact",
-    "bench",
-    "compare",
-    "parity",
-    "check",
-    "accura",
+_DETERMINISM = words(
+    "determin seed reprod invarian test restore debug verify exact bench compare parity check accura"
 )
 
 

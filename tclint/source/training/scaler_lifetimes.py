@@ -9,7 +9,7 @@ from tclint.source.context import SourceContext
 from tclint.source.facts.scaling import Made
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import root_name
+from tclint.source.names.queries import root_name, words
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -24,16 +24,8 @@ from tclint.source.syntax.tables import (
     method_of,
 )
 
-_OF_OPTIMIZERS = (
-    "step",
-    "first_step",
-    "second_step",
-    "zero_grad",
-    "state_dict",
-    "load_state_dict",
-    "add_param_group",
-    "train",
-    "eval",
+_OF_OPTIMIZERS = words(
+    "step first_step second_step zero_grad state_dict load_state_dict add_param_group train eval"
 )
 """Methods of optimizers; none of them makes one."""
 _FOLLOWED = 3
