@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal as Choices
 
-from tclint.source.names.queries import Called, any_word, makers, words
+from tclint.source.names.queries import Called, any_word, words
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
     Call,
@@ -149,19 +149,6 @@ class Values:
             if any(self._derives(maker, depth - 1) for maker in self.resolver.local_functions(outer, base)):
                 return True
         return False
-
-    def classes_made(self, function: Function, name: str) -> tuple[Function, ...]:
-        """Classes of this file that make what a name stands for."""
-        return tuple(
-            {
-                maker.index: maker
-                for scope, item in self.resolver.definitions(function, name)[0]
-                if not item.operator and not item.unpacked
-                for made in makers(item.value)
-                for maker in self.resolver.local_functions(scope, made.function)
-                if maker.kind == "class"
-            }.values()
-        )
 
     def members(self, owner: Function) -> Iterator[Function]:
         """Methods of a class and the functions nested in them."""

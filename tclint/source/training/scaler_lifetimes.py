@@ -15,11 +15,9 @@ from tclint.source.syntax.tables import (
     Call,
     CallEvent,
     Collection,
-    Expression,
     Function,
     Literal,
     Name,
-    Subscript,
     dotted,
     method_of,
 )
@@ -122,54 +120,35 @@ def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | N
     """A call, of the function or of one that calls it, by a loop in which the optimizers stay the
     same ones."""
     function = view.function
-    steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
-    if not steps or _is_whole_training(context, function, backward):
+    optimizers = [{op.optimizer} for op in view.of("scaler_step") if op.scaler == backward.scaler]
+    if not optimizers or set().union(*optimizers) & function.assigned_in(0):
         return None
-    kept: dict[str, str] = {}
-    own: set[str] = set()
-    for event in function.assignments:
-        name = _kept(event.value)
-        kept.update(dict.fromkeys(event.targets, name))
-        if not name:
-            own.update(event.targets)
-    if any(step.optimizer in own for step in steps):
+    if _is_whole_training(context, function, backward):
         return None
-    optimizers = [{step.optimizer, kept.get(step.optimizer) or step.optimizer} for step in steps]
     return _loop_around(context, function, optimizers, _FOLLOWED)
 
 
 def _loop_around(
     context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
 ) -> int | None:
-    if function.kind != "function" or _makes_optimizer(context, function, 0):
+    if depth <= 0 or function.kind != "function" or _makes_optimizer(context, function, 0):
         return None
-    for caller, event, owner in _calls_of(context, function):
+    for caller, event in context.resolver.callers.get(function.index, ()):
         passed = [
-            {owner} if owner else set().union(*(_named_in(context, caller, function, name) for name in names))
+            set().union(*(_named_in(context, caller, function, name) for name in names))
             for names in optimizers
         ]
-        call = _in_loop_of(context, caller, event, passed)
-        if call is None and depth > 1 and caller is not function:
-            assigned = caller.assigned_in(0)
-            if not any(names & assigned for names in passed):
-                call = _loop_around(context, caller, passed, depth - 1)
-        if call is not None:
-            return call
-    return None
-
-
-def _in_loop_of(
-    context: SourceContext, caller: Function, event: CallEvent, optimizers: list[set[str]]
-) -> int | None:
-    """The call where a loop of the caller keeps at least one of the optimizers."""
-    for loop in caller.enclosing(event.block):
-        if caller.blocks[loop].kind != "loop":
-            continue
-        if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
-            return None
-        assigned = caller.assigned_in(loop)
-        if any(not names & assigned for names in optimizers):
-            return event.call.node_id
+        for loop in caller.enclosing(event.block):
+            if caller.blocks[loop].kind != "loop":
+                continue
+            if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
+                break
+            if any(not names & caller.assigned_in(loop) for names in passed):
+                return event.call.node_id
+        if not any(names & caller.assigned_in(0) for names in passed):
+            call = _loop_around(context, caller, passed, depth - 1)
+            if call is not None:
+                return call
     return None
 
 
@@ -180,26 +159,6 @@ def _is_whole_training(context: SourceContext, function: Function, backward: Op)
         block in around and any("epoch" in target.lower() for target in header.targets)
         for block, _, header in context.program.loops_of(function)
     )
-
-
-def _kept(value: Expression) -> str:
-    """`self.optimizers` of `self.optimizers[key]`: what outlives the call under another name; else ''."""
-    name = dotted(value.value if isinstance(value, Subscript) else value)
-    return name if name.startswith("self.") else ""
-
-
-def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Function, CallEvent, str]]:
-    """(caller, call, object) of a function's calls; the object is '' but for `trainer.fit()`."""
-    for caller, event in context.resolver.callers.get(function.index, ()):
-        yield caller, event, ""
-    owner = context.tables.class_of(function)
-    if owner is None or function.parent != owner.index:
-        return
-    for caller, event, _ in context.program.methods(function.name):
-        receiver, _ = method_of(event.call)
-        name = dotted(receiver) if receiver is not None else ""
-        if name not in ("", "self", "cls") and owner in context.values.classes_made(caller, name):
-            yield caller, event, name
 
 
 def _named_in(context: SourceContext, caller: Function, function: Function, name: str) -> set[str]:
