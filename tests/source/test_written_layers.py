@@ -1,4 +1,4 @@
-"""Attention as source writes it: what is reported."""
+"""Attention and projections as source writes them: which are reported."""
 
 from __future__ import annotations
 
@@ -23,6 +23,21 @@ class Attention(nn.Module):
         {after}
         x = torch.matmul(weights, v)
         {end}
+"""
+
+PROJECTIONS = """\
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, {parameters}):
+        super().__init__()
+        self.first = nn.Linear(width, 128)
+        self.second = nn.Linear(width, 128)
+
+    def forward(self, x):
+        return self.first(x) * self.second({given})
+
+{made}
 """
 
 
@@ -53,3 +68,22 @@ def test_attention_that_no_fused_kernel_can_replace_is_not_reported(
 ) -> None:
     lines = {"between": "pass", "after": "pass", "end": "return x", **changed}
     assert findings(tmp_path, "ARC005", ATTENTION.format(**lines)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, 1),
+        ({"parameters": "width", "made": "block = Block(64)"}, 1),
+        ({"parameters": "*, width", "made": "block = Block(width=64)"}, 1),
+        ({"parameters": "width"}, 0),
+        ({"parameters": "*, width: int"}, 0),
+        ({"given": "x * 2"}, 0),
+        ({"made": "optimizer = Muon(Block().parameters())"}, 0),
+    ],
+)
+def test_layers_whose_sizes_nothing_tells_are_not_reported(
+    tmp_path: Path, changed: dict[str, str], expected: int
+) -> None:
+    lines = {"parameters": "width=64", "given": "x", "made": "", **changed}
+    assert findings(tmp_path, "ARC004", PROJECTIONS.format(**lines)) == expected
