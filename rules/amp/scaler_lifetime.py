@@ -119,6 +119,8 @@ class ScalerLifetime(SourceRule):
         scaler = early.update.scaler
         related = [context.related(early.backward.node_id, "the scaled backward pass")]
         message = f"`{scaler}.update()` runs although nothing has stepped or unscaled since the backward pass"
+        if view.mutually_exclusive(early.update, early.backward):
+            message = f"`{scaler}.update()` runs in rounds that leave out the backward pass and the step"
         if early.rarer is not None:
             message = f"`{scaler}.update()` runs in every round, also in those without a step"
             related.append(context.related(early.rarer.node_id, "this does not run in every round"))

@@ -1,11 +1,39 @@
 """Codemods by topic; importing this package registers all of them."""
 
-import importlib
-import pkgutil
-
 from tclint.edits.codemod import CODEMODS
+from tclint.edits.codemods import (
+    accumulation,
+    attention,
+    autocast,
+    biases,
+    calls,
+    checkpoints,
+    deprecated_amp,
+    layout,
+    lifetime,
+    losses,
+    norms,
+    scaler,
+    scaling,
+    switches,
+    widths,
+)
 
-__all__ = ["CODEMODS"]
-
-for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
-    importlib.import_module(_module.name)
+__all__ = [
+    "CODEMODS",
+    "accumulation",
+    "attention",
+    "autocast",
+    "biases",
+    "calls",
+    "checkpoints",
+    "deprecated_amp",
+    "layout",
+    "lifetime",
+    "losses",
+    "norms",
+    "scaler",
+    "scaling",
+    "switches",
+    "widths",
+]

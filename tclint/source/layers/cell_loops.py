@@ -29,6 +29,7 @@ _FEWEST_STEPS = 4
 """A choice of this project: of a loop of fewer known steps, joining saves next to nothing."""
 _GROWING = words("append extend insert add update pop popleft appendleft put remove clear")
 _HOOKS = words("retain_grad register_hook")
+_COUNTING = words("range len zip enumerate reversed")
 _SLICING = words(
     "unbind chunk split tensor_split transpose permute swapaxes movedim moveaxis flip contiguous to float"
 )
@@ -65,7 +66,9 @@ def _steps(context: SourceContext) -> Iterator[CellStep]:
         for event in function.calls:
             if has_star(event.call):
                 continue
-            name = dotted(event.call.function)
+            called = event.call.function
+            listed = isinstance(called, Subscript)
+            name = dotted(called.value if isinstance(called, Subscript) else called)
             if not name.startswith("self.") or name.count(".") != 1:
                 continue
             block = event.block
@@ -73,18 +76,41 @@ def _steps(context: SourceContext) -> Iterator[CellStep]:
                 block = function.blocks[block].parent
             if function.blocks[block].kind != "loop":
                 continue
-            kind = _kind(context, function, name)
+            if isinstance(called, Subscript) and _changes(function, block, called.key):
+                continue
+            kind = _kind(context, function, name, listed)
             if kind is not None:
                 yield CellStep(function, event.call, block, name, kind)
 
 
-def _kind(context: SourceContext, function: Function, name: str) -> str | None:
-    """Which recurrent layer an attribute is the cell of; None unless every assignment agrees."""
+def _changes(function: Function, loop: int, key: Expression) -> bool:
+    """The loop assigns what a list of cells is indexed with: another cell at each turn."""
+    return any(_same(target, name) for target in function.assigned_in(loop) for name in names_in(key))
+
+
+def _kind(context: SourceContext, function: Function, name: str, listed: bool) -> str | None:
+    """Which recurrent layer an attribute is the cell of, or a list's items; None unless every assignment
+    agrees."""
     kinds: set[str | None] = set()
     for scope, item in context.resolver.definitions(function, name)[0]:
         called = context.resolver.called(scope, item.value) if isinstance(item.value, Call) else ()
-        kinds.add(_CELLS.get(called[0]) if len(called) == 1 and not item.operator else None)
+        if listed and isinstance(item.value, Call) and called == ("torch.nn.ModuleList",):
+            kinds |= {_CELLS.get(made) for made in _made_in(context, scope, item.value)}
+        else:
+            kinds.add(_CELLS.get(called[0]) if len(called) == 1 and not (item.operator or listed) else None)
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def _made_in(context: SourceContext, scope: Function, value: Call) -> Iterator[str]:
+    """What is called for the items of a list of modules, '' for what is not known."""
+    pending = [argument.value for argument in value.arguments]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Call) and dotted(part.function) not in _COUNTING:
+            names = context.resolver.called(scope, part)
+            yield names[0] if len(names) == 1 else ""
+        else:
+            pending.extend(parts_of(part))
 
 
 class _Body:
@@ -177,26 +203,19 @@ class _Body:
     def _needed(self, given: Expression) -> set[str] | None:
         """Names that the input is made of in one turn; None where something unknown is called."""
         needed: set[str] = set()
-        for value in self._sources(given):
-            if contains(value, self._unknown_call):
-                return None
-            needed |= names_in(value)
-        return needed
-
-    def _sources(self, given: Expression, turn: Assignment | None = None) -> Iterator[Expression]:
-        """An expression, and what the loop assigns to the names in it, but for what it binds at each turn."""
-        seen: set[str] = set()
         pending = [given]
         while pending:
             value = pending.pop()
-            yield value
-            fresh = names_in(value) - seen
-            seen |= fresh
-            pending.extend(
-                event.value
-                for event in self.assigned
-                if event is not turn and any(_same(a, b) for a in fresh for b in event.targets)
-            )
+            if contains(value, self._unknown_call):
+                return None
+            for name in names_in(value) - needed:
+                needed.add(name)
+                pending.extend(
+                    event.value
+                    for event in self.assigned
+                    if any(_same(name, target) for target in event.targets)
+                )
+        return needed
 
     def _unknown_call(self, part: Expression) -> bool:
         """A call that may read the state unseen: a method of the class, a function that is not torch's."""
@@ -282,7 +301,20 @@ class _Body:
                 return bool(base) and not base & written
             return not counted and isinstance(part, Name) and _root(part.dotted) in positions
 
-        return any(contains(part, test) for part in self._sources(given, turn))
+        seen: set[str] = set()
+        pending = [given]
+        while pending:
+            part = pending.pop()
+            if contains(part, test):
+                return True
+            for name in names_in(part) - seen:
+                seen.add(name)
+                pending.extend(
+                    event.value
+                    for event in self.assigned
+                    if event is not turn and any(_same(name, target) for target in event.targets)
+                )
+        return False
 
 
 def _is_call(value: Expression, call: Call) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tclint.source.context import SourceContext
 from tclint.source.layers.layer_counts import CLASS_DEPTH, LayerCounts
 from tclint.source.layers.library_models import Built, library_model, only_text
-from tclint.source.names.queries import PLACING, WRAPPERS, bound, inner_model, part_for
+from tclint.source.names.queries import PLACING, WRAPPERS, bound, inner_model
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -57,10 +57,12 @@ class Models:
         for scope, item in resolver.definitions(function, name)[0]:
             if item.operator or _is_wrapping_itself(item, name):
                 continue
+            value: Expression | None = item.value
             if item.unpacked and isinstance(item.value, Call):
                 yield from self._returned(scope, item.value, item.targets.index(name), depth - 1)
                 continue
-            value = part_for(item, name)
+            if item.unpacked:
+                value = _unpacked(item, name)
             if value is None or value == Literal(None):
                 continue
             yield from self._value(scope, value, depth - 1, seen)
@@ -252,6 +254,13 @@ class Models:
             for made in models._value(function, value, depth - 2, set()):
                 # A file's own function is where its model is made; another file's is named by the call.
                 yield self._seen_from_here(made, context, node_id)
+
+
+def _unpacked(item: Assignment, name: str) -> Expression | None:
+    """The part of `model, optimizer = a, b` that the name gets."""
+    if isinstance(item.value, Collection) and len(item.value.items) == len(item.targets):
+        return item.value.items[item.targets.index(name)]
+    return None
 
 
 def _is_wrapping_itself(item: Assignment, name: str) -> bool:

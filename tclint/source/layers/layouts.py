@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import has_star, keyword, part_for, positional, unpacks_positions
+from tclint.source.names.queries import has_star, keyword, positional, unpacks_positions
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -136,5 +136,11 @@ def batch_copy(context: SourceContext, function: Function, call: Call) -> Call |
 
 def _part_for(item: Assignment, name: str) -> Expression | None:
     """What an assignment gives a name; None for the item of a loop or of a batch that is taken apart."""
-    iterates = isinstance(item.value, Other) and item.value.kind == "iterate"
-    return None if iterates else part_for(item, name)
+    if isinstance(item.value, Other) and item.value.kind == "iterate":
+        return None
+    if item.unpacked:
+        value = item.value
+        if isinstance(value, Collection) and len(value.items) == len(item.targets):
+            return value.items[item.targets.index(name)]
+        return None
+    return item.value

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 from tclint.source.syntax.tables import (
     Argument,
-    Assignment,
     Attribute,
     Call,
     Closure,
-    Collection,
     Expression,
     Function,
     Name,
@@ -57,15 +55,6 @@ def bound(call: Call, parameters: Sequence[str]) -> dict[str, Expression]:
         if name and not argument.star:
             found.setdefault(name, argument.value)
     return found
-
-
-def part_for(item: Assignment, name: str) -> Expression | None:
-    """What an assignment gives one of its names: `x` of `a, b = x, y` to `a`; None where nobody knows."""
-    if not item.unpacked:
-        return item.value
-    if isinstance(item.value, Collection) and len(item.value.items) == len(item.targets):
-        return item.value.items[item.targets.index(name)]
-    return None
 
 
 def has_star(call: Call) -> bool:

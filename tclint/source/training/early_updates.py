@@ -31,9 +31,14 @@ def early_updates(context: SourceContext, view: View) -> Iterator[EarlyUpdate]:
         return
     for update in view.of("update"):
         backward = next(iter(view.before(update, "scaled_backward")), None)
+        skipped = None if backward is not None else _skipped(view, update)
+        backward = backward or skipped
         if backward is None or update.call.arguments or tail(backward.scaler) != tail(update.scaler):
             continue
         if context.scaling.is_off(view, update) or not _is_torchs(context, view, update):
+            continue
+        if skipped is not None:
+            yield EarlyUpdate(update, skipped, None)
             continue
         checks = view.before(update, "scaler_step", "unscale")
         if not checks:
@@ -44,6 +49,29 @@ def early_updates(context: SourceContext, view: View) -> Iterator[EarlyUpdate]:
         rarer = next((op for op in checks if _left_out(view, op, update)), None)
         if rarer is not None and all(_left_out(view, op, update) for op in checks):
             yield EarlyUpdate(update, backward, rarer)
+
+
+def _skipped(view: View, update: Op) -> Op | None:
+    """The backward pass of a loop whose other rounds end with an update as well, where a round that updates
+    here leaves it out: `if not isfinite(loss): scaler.update(); continue`."""
+    loops = view.loops(update)
+    if not loops or view.before(update, "scaler_step", "unscale", "step", "other_backward", "rescale"):
+        return None
+    inside = [
+        op for op in view.of("scaled_backward", "scaler_step", "unscale") if loops[0] in view.around(op)
+    ]
+    changing = view.changes_in(loops[0])
+    for op in inside:
+        ends = [end for end in view.after(op, "update") if loops == view.loops(end)]
+        if not view.mutually_exclusive(update, op) or view.decided_by_precision(update, op):
+            return None
+        if op.kind != "scaled_backward" and not any(not view.extra(end, op) for end in ends):
+            return None
+        if not any(reads_of_round(condition, changing) for condition in view.extra(update, op)):
+            return None
+    if not {"scaled_backward", "scaler_step"} <= {op.kind for op in inside}:
+        return None
+    return next(op for op in inside if op.kind == "scaled_backward")
 
 
 def _is_torchs(context: SourceContext, view: View, update: Op) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tclint.source.context import SourceContext
 from tclint.source.facts.casts import ModelCast
-from tclint.source.names.queries import part_for
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
     CallEvent,
+    Collection,
     Expression,
     Function,
     Name,
@@ -98,8 +98,16 @@ def half_input(function: Function, given: Expression, call: CallEvent) -> Call |
         if given.dotted in event.targets:
             value = None
             if event.block in around and not event.operator:
-                value = part_for(event, given.dotted)
+                value = _assigned_to(given.dotted, event)
     return value if isinstance(value, Call) and _casts_to_half(value) else None
+
+
+def _assigned_to(name: str, event: Assignment) -> Expression | None:
+    if not event.unpacked:
+        return event.value
+    if isinstance(event.value, Collection) and len(event.value.items) == len(event.targets):
+        return event.value.items[event.targets.index(name)]
+    return None
 
 
 def _casts_to_half(expression: Expression) -> bool:

@@ -120,6 +120,18 @@ def only_one_of_them(loss, optimizers, scaler, chosen):
         scaler.update()  # AMP011: quiet
 
 
+def skips_a_round(model, loader, optimizer):
+    scaler = torch.amp.GradScaler("cuda")
+    for batch in loader:
+        loss = model(batch)
+        if not torch.isfinite(loss):
+            scaler.update()  # AMP011: flag
+            continue
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()  # AMP011: quiet
+
+
 def skips_after_unscaling(model, loader, optimizer):
     scaler = torch.amp.GradScaler("cuda")
     for batch in loader:

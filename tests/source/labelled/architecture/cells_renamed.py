@@ -47,3 +47,28 @@ class Reader(nn.Module):
             new = self.gate(x[:, t], state)  # ARC006: quiet
             state = mask[:, t : t + 1] * new + (1 - mask[:, t : t + 1]) * state
         return state
+
+
+class Layers(nn.Module):
+    def __init__(self, inputs, width, depth):
+        super().__init__()
+        self.width = width
+        self.cells = nn.ModuleList([nn.LSTMCell(inputs if i == 0 else width, width) for i in range(depth)])
+
+    def forward(self, x):
+        for layer in range(len(self.cells)):
+            h = torch.zeros(x.size(0), self.width)
+            c = torch.zeros(x.size(0), self.width)
+            states = []
+            for t in range(x.size(1)):
+                h, c = self.cells[layer](x[:, t], (h, c))  # ARC006: flag
+                states.append(h)
+            x = torch.stack(states, 1)
+        return x
+
+    def one_cell_per_step(self, x):
+        h = torch.zeros(x.size(0), self.width)
+        c = torch.zeros(x.size(0), self.width)
+        for t in range(len(self.cells)):
+            h, c = self.cells[t](x[:, t], (h, c))  # ARC006: quiet
+        return h
