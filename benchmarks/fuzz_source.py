@@ -45,7 +45,7 @@ from tclint.engine.source_pass import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.parse import NotPython, decode
-from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, Prefilter
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 STATEMENTS = (
     "scaler = torch.cuda.amp.GradScaler()",
@@ -353,11 +353,11 @@ def edited_by_line(text: str, edits: Sequence[Edit]) -> str:
 
 def programs(folders: Sequence[str]) -> list[str]:
     """Texts of the files that the rules' filter lets through."""
-    prefilter = Prefilter.of(rule() for rule in all_rules() if issubclass(rule, SourceRule))
+    rules = [rule() for rule in all_rules() if issubclass(rule, SourceRule)]
     found = []
     for path in discover(folders, Settings())[0]:
         data = Path(path).read_bytes()
-        if len(data) < MAX_SOURCE_BYTES // 10 and prefilter.passes(data):
+        if len(data) < MAX_SOURCE_BYTES // 10 and applicable(rules, data):
             try:
                 found.append(decode(data))
             except NotPython:

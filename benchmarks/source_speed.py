@@ -2,11 +2,10 @@
 
     python benchmarks/source_speed.py path/to/repository
 
-The pass reads every file, filters them by their bytes and by outlines of Python's own parser, parses what is
-left, walks it and runs the source rules. The baseline is `libcst.parse_module` on exactly the files that the
-filters let through, on those that the bytes alone let through, and, for the filters' own worth, on all files
-(`--all`, slow). They alternate in one process and the medians of CPU time are compared, so that a busy
-machine disturbs the ratios little.
+The pass reads every file, filters them by their bytes, parses what is left, walks it and runs the source
+rules. The baseline is `libcst.parse_module` on exactly the files that the filter lets through and, for the
+filter's own worth, on all files (`--all`, slow). They alternate in one process and the medians of CPU time
+are compared, so that a busy machine disturbs the ratios little.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import libcst
 
@@ -26,7 +24,6 @@ from tclint.engine.rule_registry import load_rules
 from tclint.engine.source_pass import lint
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import discover
-from tclint.source.syntax.outlines import plausible
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 
@@ -73,44 +70,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     data = read(files)
-    by_bytes = {path: applicable(heard, found) for path, found in data.items()}
-    passing = {
-        "the bytes' filter": {path: data[path] for path, wanting in by_bytes.items() if wanting},
-        "both filters": {
-            path: data[path] for path, wanting in by_bytes.items() if plausible(wanting, data[path])
-        },
-    }
-    total_bytes = sum(map(len, data.values()))
+    passing = {path: found for path, found in data.items() if applicable(heard, found)}
+    total_bytes, group_bytes = (sum(map(len, group.values())) for group in (data, passing))
     print(f"files: {len(data)}, {total_bytes / 1e6:.1f} MB; rules: {', '.join(rule.code for rule in rules)}")
-    if not passing["both filters"]:
-        print("no file passes the filters; nothing to compare")
+    if not passing:
+        print("no file passes the filter; nothing to compare")
         return 0
-    texts: dict[str, list[str]] = {}
-    for name, group in passing.items():
-        texts[name] = [
-            text.decode("utf-8", "replace") for text in group.values() if len(text) <= MAX_SOURCE_BYTES
-        ]
-        group_bytes = sum(map(len, group.values()))
-        print(
-            f"passing {name}: {len(group)} files, {group_bytes / 1e6:.2f} MB "
-            f"({100 * (1 - group_bytes / total_bytes):.1f} % of the bytes skipped)"
-        )
+    texts = [text.decode("utf-8", "replace") for text in passing.values() if len(text) <= MAX_SOURCE_BYTES]
+    print(
+        f"passing the filter: {len(passing)} files, {group_bytes / 1e6:.2f} MB "
+        f"({100 * (1 - group_bytes / total_bytes):.1f} % of the bytes skipped)"
+    )
 
     pass_s: list[float] = []
-    parse_s: dict[str, list[float]] = {name: [] for name in passing}
-    parse_all(texts["the bytes' filter"])  # warm
+    parse_s: list[float] = []
+    parse_all(texts)  # warm
     for _ in range(options.repeats):
-        for name, group_texts in texts.items():
-            parse_s[name].append(cpu_seconds(partial(parse_all, group_texts)))
+        parse_s.append(cpu_seconds(lambda: parse_all(texts)))
         pass_s.append(cpu_seconds(lambda: lint(options.folders, rules, settings)))
+    ratios = [own / base for own, base in zip(pass_s, parse_s, strict=True)]
     print(f"source pass over everything: {statistics.median(pass_s):.3f} s CPU")
-    for name, seconds in parse_s.items():
-        ratios = [own / base for own, base in zip(pass_s, seconds, strict=True)]
-        print(f"libcst.parse_module of the files passing {name}: {statistics.median(seconds):.3f} s CPU")
-        print(
-            f"ratio pass / parse: {statistics.median(ratios):.2f} "
-            f"(rounds {min(ratios):.2f} to {max(ratios):.2f})"
-        )
+    print(f"libcst.parse_module of the files passing the filter: {statistics.median(parse_s):.3f} s CPU")
+    print(
+        f"ratio pass / parse: {statistics.median(ratios):.2f} (rounds {min(ratios):.2f} to {max(ratios):.2f})"
+    )
     if options.all:
         everything = [found.decode("utf-8", "replace") for found in data.values()]
         all_s = cpu_seconds(lambda: parse_all(everything))

@@ -32,7 +32,6 @@ from tclint.edits.texts import apply_edits
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.source_pass import lint_text
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.outlines import plausible
 from tclint.source.syntax.prefilter import applicable
 from tclint.tracing import trace_callable
 
@@ -202,10 +201,8 @@ def _source_failures(rule: SourceRule, example: Example) -> list[str]:
         if len(found) > 1:
             failures.append(f"one finding is expected, not {len(found)}:{_listed(found)}")
         data = example.program.encode()
-        if not plausible(applicable([rule], data), data):
-            failures.append(
-                "triggers, requires, pattern, applies or outline keep the rule from seeing this file"
-            )
+        if not applicable([rule], data):
+            failures.append("triggers, requires, pattern or applies keep the rule from seeing this file")
         after, left = _after_fixes(rule, example, path, found)
         if after != example.fixed:
             failures.append(_fixed_differs(example, after))

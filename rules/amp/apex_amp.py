@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
 _WITHOUT_SUCCESSOR = ("apex.parallel.LARC",)
 """torch has no layer-wise adaptive rates."""
@@ -67,15 +63,12 @@ class ApexAmp(SourceRule):
         if {"autocast", "GradScaler"} & context.tables.identifiers:
             return
         uses: list[tuple[int, str]] = []
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                qualified = context.resolver.called(function, event.call)
-                if qualified and all(
-                    name.startswith(_APEX) and not name.startswith(_WITHOUT_SUCCESSOR) for name in qualified
-                ):
-                    uses.append((event.call.node_id, qualified[0]))
+        for function, event in context.tables.calls:
+            qualified = context.resolver.called(function, event.call)
+            if qualified and all(
+                name.startswith(_APEX) and not name.startswith(_WITHOUT_SUCCESSOR) for name in qualified
+            ):
+                uses.append((event.call.node_id, qualified[0]))
         if not uses:
             return
         uses.sort()
@@ -95,4 +88,4 @@ class ApexAmp(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (ApexAmp,)
+RULES = (ApexAmp,)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Function, Literal, dotted, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Call, Function, Literal, dotted, method_of
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
@@ -56,8 +52,8 @@ class AutocastDeviceMismatch(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for function in context.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent) and _is_generic(context, function, event.call):
+            for event in function.calls:
+                if _is_generic(context, function, event.call):
                     problem = self._argument(context, function, event.call)
                     if problem is not None:
                         yield self._report(context, function, event.call.node_id, *problem)
@@ -110,8 +106,8 @@ class AutocastDeviceMismatch(SourceRule):
         return None
 
     def _moved(self, context: SourceContext, function: Function, block: int) -> Call | None:
-        for event in function.events:
-            if isinstance(event, CallEvent) and block in function.enclosing(event.block):
+        for event in function.calls:
+            if block in function.enclosing(event.block):
                 receiver, method = method_of(event.call)
                 if method == "cuda" and receiver is not None and dotted(receiver) != "torch":
                     return event.call
@@ -135,7 +131,7 @@ class AutocastDeviceMismatch(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (AutocastDeviceMismatch,)
+RULES = (AutocastDeviceMismatch,)
 
 
 def _is_generic(context: SourceContext, function: Function, call: Call) -> bool:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class AutocastFp32Dtype(SourceRule):
@@ -51,25 +46,22 @@ class AutocastFp32Dtype(SourceRule):
     requires = ("torch",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
+        for function, event in context.tables.calls:
+            for qualified in context.resolver.called(function, event.call):
+                if qualified not in context.names.autocast:
                     continue
-                for qualified in context.resolver.called(function, event.call):
-                    if qualified not in context.names.autocast:
-                        continue
-                    autocast = context.amp.autocasts.autocast(function, qualified, event.call)
-                    if autocast.dtype not in ("float32", "float64") or autocast.enabled is False:
-                        continue
-                    yield self.finding(
-                        context.location(event.call.node_id),
-                        f"Autocast to {autocast.dtype} is not supported: torch warns and leaves it off.",
-                        related=(context.related(event.call.node_id, "autocast"),),
-                        evidence={"autocast": context.excerpt(event.call.node_id), "dtype": autocast.dtype},
-                        fix=Fix("Write enabled=False where float32 is meant, else float16 or bfloat16."),
-                        identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
-                    )
-                    break
+                autocast = context.amp.autocasts.autocast(function, qualified, event.call)
+                if autocast.dtype not in ("float32", "float64") or autocast.enabled is False:
+                    continue
+                yield self.finding(
+                    context.location(event.call.node_id),
+                    f"Autocast to {autocast.dtype} is not supported: torch warns and leaves it off.",
+                    related=(context.related(event.call.node_id, "autocast"),),
+                    evidence={"autocast": context.excerpt(event.call.node_id), "dtype": autocast.dtype},
+                    fix=Fix("Write enabled=False where float32 is meant, else float16 or bfloat16."),
+                    identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
+                )
+                break
 
 
-RULES: tuple[type[Rule], ...] = (AutocastFp32Dtype,)
+RULES = (AutocastFp32Dtype,)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
-from tclint.source.names.conditions import conditions_of, exclusive
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocasts import Region
+from tclint.source.names.conditions import Condition, conditions_of, exclusive
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
-    from tclint.source.names.conditions import Condition
-    from tclint.source.syntax.tables import Function
+from tclint.source.syntax.tables import CallEvent, Function, render
 
 _CALLS_FOLLOWED = 3
 
@@ -69,46 +63,43 @@ class BackwardUnderAutocast(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = context.amp
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or not _is_backward(context, function.index, event):
-                    continue
-                region = amp.autocasts.effective(function, event.block)
-                if region is None and not amp.autocasts.active(function, event.block):
-                    tests = _about_the_object(function, event.block)
-                    region = _called_under(context, function, tests, _CALLS_FOLLOWED)
-                if region is None:
-                    continue
-                start = context.location(region.node_id)
-                what = render(event.call.function)
-                how = "decorator" if region.block == 0 else "region"
-                when = "" if region.autocast.enabled else ", where it is enabled"
-                yield self.finding(
-                    context.location(event.call.node_id),
-                    f"`{what}()` runs inside the autocast {how} of line {start.line}{when}; leave the region "
-                    "before going backward.",
-                    related=(context.related(region.node_id, f"the autocast {how} begins here"),),
-                    evidence={
-                        "call": context.excerpt(event.call.node_id),
-                        "function": function.qualified_name,
-                        "autocast": context.excerpt(region.autocast.node_id),
-                        "autocast_line": start.line,
-                        "enabled": {True: "always", None: "decided at run time"}[
-                            region.autocast.enabled or None
-                        ],
-                    },
-                    fix=Fix(
-                        "Compute only the forward pass and the loss in a `with autocast(...)` block and call "
-                        "backward after it."
-                        if how == "decorator"
-                        else f"Move `{what}()` and what follows it out of the `with` block, to the block's "
-                        "own indentation."
-                    ),
-                    identity=f"{function.qualified_name}:{what}",
-                )
+        for function, event in context.tables.calls:
+            if not _is_backward(context, function.index, event):
+                continue
+            region = amp.autocasts.effective(function, event.block)
+            if region is None and not amp.autocasts.active(function, event.block):
+                tests = _about_the_object(function, event.block)
+                region = _called_under(context, function, tests, _CALLS_FOLLOWED)
+            if region is None:
+                continue
+            start = context.location(region.node_id)
+            what = render(event.call.function)
+            how = "decorator" if region.block == 0 else "region"
+            when = "" if region.autocast.enabled else ", where it is enabled"
+            yield self.finding(
+                context.location(event.call.node_id),
+                f"`{what}()` runs inside the autocast {how} of line {start.line}{when}; leave the region "
+                "before going backward.",
+                related=(context.related(region.node_id, f"the autocast {how} begins here"),),
+                evidence={
+                    "call": context.excerpt(event.call.node_id),
+                    "function": function.qualified_name,
+                    "autocast": context.excerpt(region.autocast.node_id),
+                    "autocast_line": start.line,
+                    "enabled": {True: "always", None: "decided at run time"}[region.autocast.enabled or None],
+                },
+                fix=Fix(
+                    "Compute only the forward pass and the loss in a `with autocast(...)` block and call "
+                    "backward after it."
+                    if how == "decorator"
+                    else f"Move `{what}()` and what follows it out of the `with` block, to the block's "
+                    "own indentation."
+                ),
+                identity=f"{function.qualified_name}:{what}",
+            )
 
 
-RULES: tuple[type[Rule], ...] = (BackwardUnderAutocast,)
+RULES = (BackwardUnderAutocast,)
 
 
 def _called_under(
@@ -116,7 +107,7 @@ def _called_under(
 ) -> Region | None:
     """The autocast region that every call of a function in its file is under that can lead to code which
     runs under these tests; None where one call is not."""
-    calls = context.program.callers.get(function.index, [])
+    calls = context.resolver.callers.get(function.index, [])
     found: Region | None = None
     for caller, event in calls if depth > 0 else ():
         here = _about_the_object(caller, event.block)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocasts import Region
+from tclint.source.names.queries import makers
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
-    CallEvent,
     Function,
     Literal,
     dotted,
-    method_of,
     render,
 )
-from tclint.source.training.across_files import passed_elsewhere
 from tclint.source.training.call_graph import functions_run_by
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
@@ -70,18 +64,15 @@ class BceUnderAutocast(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[int] = set()
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                region = context.amp.autocasts.effective(function, event.block)
-                if region is None or not region.on_cuda or _off_by_default(context, region):
-                    continue
-                for where, function_of_call, call in self._raising(context, function, event.call, 3):
-                    place = call.node_id if where is context else -event.call.node_id
-                    if place not in seen:
-                        seen.add(place)
-                        yield self._report(context, where, function_of_call, call, region, event.call)
+        for function, event in context.tables.calls:
+            region = context.amp.autocasts.effective(function, event.block)
+            if region is None or not region.on_cuda or _off_by_default(context, region):
+                continue
+            for where, function_of_call, call in self._raising(context, function, event.call, 3):
+                place = call.node_id if where is context else -event.call.node_id
+                if place not in seen:
+                    seen.add(place)
+                    yield self._report(context, where, function_of_call, call, region, event.call)
 
     def _raising(
         self, context: SourceContext, function: Function, call: Call, depth: int
@@ -94,8 +85,8 @@ class BceUnderAutocast(SourceRule):
         if depth <= 0:
             return
         for where, helper in functions_run_by(context, function, call, _BCE_TOKENS):
-            for event in helper.events:
-                if isinstance(event, CallEvent) and not where.amp.autocasts.active(helper, event.block):
+            for event in helper.calls:
+                if not where.amp.autocasts.active(helper, event.block):
                     yield from self._raising(where, helper, event.call, depth - 1)
 
     def _is_bce(self, context: SourceContext, function: Function, call: Call) -> bool:
@@ -109,7 +100,7 @@ class BceUnderAutocast(SourceRule):
             return False
         origins = [(context, *origin) for origin in context.origins_of(function, name)]
         if not origins:
-            for other, caller, value in passed_elsewhere(context, function, name, "BCELoss"):
+            for other, caller, value in context.passed_elsewhere(function, name, "BCELoss"):
                 origins.extend(
                     [(other, *origin) for origin in other.origins_of(caller, dotted(value))]
                     or [(other, caller, value)]
@@ -156,7 +147,7 @@ class BceUnderAutocast(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (BceUnderAutocast,)
+RULES = (BceUnderAutocast,)
 
 
 def _off_by_default(context: SourceContext, region: Region) -> bool:
@@ -165,15 +156,15 @@ def _off_by_default(context: SourceContext, region: Region) -> bool:
     off = {item.name for item in owner.parameters if item.default in (Literal(False), Literal(None))}
     wanted = {condition.text for condition in region.autocast.conditions if condition.holds}
     return region.autocast.enabled is None and any(
-        not any(context.scaling.passed(owner, name))
+        not any(context.resolver.passed(owner, name))
         and not (context.neighbours.known and context.neighbours.mention((f"{name}=",)))
         for name in wanted & off
     )
 
 
 def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
-    called = context.resolver.called(function, call)
-    if any(name in ("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss") for name in called):
-        return True
-    receiver, method = method_of(call)
-    return method in ("to", "cuda") and isinstance(receiver, Call) and _makes_bce(context, function, receiver)
+    return any(
+        name in ("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss")
+        for made in makers(call)
+        for name in context.resolver.called(function, made)
+    )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-
-if TYPE_CHECKING:
-    from tclint.config.settings import Settings
-    from tclint.source.context import SourceContext
 
 _CAPABILITY = frozenset(("is_bf16_supported", "get_device_capability", "is_torch_bf16_gpu_available"))
 
@@ -90,7 +86,7 @@ class Bf16OnPreAmpere(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (Bf16OnPreAmpere,)
+RULES = (Bf16OnPreAmpere,)
 
 
 def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocast_flow import Backward
+from tclint.source.facts.autocasts import Region
 from tclint.source.names.conditions import conditions_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocast_flow import Backward
-    from tclint.source.facts.autocasts import Region
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _COMPARED = re.compile(r"==|!=|\bin\b|startswith|\bmatch\b")
@@ -117,7 +113,7 @@ class ScalerWithBf16(SourceRule):
                 )
 
 
-RULES: tuple[type[Rule], ...] = (ScalerWithBf16,)
+RULES = (ScalerWithBf16,)
 
 
 def _only_bf16(scaled: Backward) -> Region | None:

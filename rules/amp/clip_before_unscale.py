@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -130,7 +126,7 @@ class ClipBeforeUnscale(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (ClipBeforeUnscale,)
+RULES = (ClipBeforeUnscale,)
 
 
 def _still_counts(view: View, unscale: Op, clip: Op) -> bool:

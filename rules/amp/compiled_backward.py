@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, Call, CallEvent, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Call, dotted
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 
@@ -59,12 +55,11 @@ class CompileBackwardAutocast(SourceRule):
         if "backward_pass_autocast" in context.tables.identifiers:
             return
         compiled: dict[str, int] = {}
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, Assignment) or not isinstance(event.value, Call):
-                    continue
-                if "torch.compile" in context.resolver.called(function, event.value):
-                    compiled.update((target, event.value.node_id) for target in event.targets)
+        for function, event in context.tables.assignments:
+            if not isinstance(event.value, Call):
+                continue
+            if "torch.compile" in context.resolver.called(function, event.value):
+                compiled.update((target, event.value.node_id) for target in event.targets)
         for flow in context.flows:
             for backward in (*flow.scaled, *flow.backwards):
                 regions = sorted(backward.origin.regions)[:1] if backward.origin.regions else []
@@ -92,12 +87,12 @@ class CompileBackwardAutocast(SourceRule):
         self, context: SourceContext, index: int, block: int, compiled: dict[str, int]
     ) -> str | None:
         function = context.tables.functions[index]
-        for event in function.events:
-            if isinstance(event, CallEvent) and block in function.enclosing(event.block):
+        for event in function.calls:
+            if block in function.enclosing(event.block):
                 name = dotted(event.call.function)
                 if name in compiled:
                     return name
         return None
 
 
-RULES: tuple[type[Rule], ...] = (CompileBackwardAutocast,)
+RULES = (CompileBackwardAutocast,)

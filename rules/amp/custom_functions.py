@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Function, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -94,15 +90,14 @@ class CustomFunctionNoCustomFwd(SourceRule):
     def _foreign(self, context: SourceContext, forward: Function) -> Call | None:
         casts = {"float", "half", "to", "type", "type_as"}
         found = None
-        for event in forward.events:
-            if isinstance(event, CallEvent):
-                _, method = method_of(event.call)
-                if method in casts:
-                    return None
-                called = context.resolver.called(forward, event.call)
-                roots = {name.lstrip(".").partition(".")[0] for name in called}
-                if called and not roots & {"torch", "math", "numpy", "typing", "functools"}:
-                    found = found or event.call
+        for event in forward.calls:
+            _, method = method_of(event.call)
+            if method in casts:
+                return None
+            called = context.resolver.called(forward, event.call)
+            roots = {name.lstrip(".").partition(".")[0] for name in called}
+            if called and not roots & {"torch", "math", "numpy", "typing", "functools"}:
+                found = found or event.call
         return found
 
     def _used(self, context: SourceContext, owner: Function) -> tuple[Call, int] | None:
@@ -117,4 +112,4 @@ class CustomFunctionNoCustomFwd(SourceRule):
         return None
 
 
-RULES: tuple[type[Rule], ...] = (CustomFunctionNoCustomFwd,)
+RULES = (CustomFunctionNoCustomFwd,)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.conditions import conditions_of, guards_before
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -23,9 +22,6 @@ from tclint.source.syntax.tables import (
     parts_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _VERSION_TEST = re.compile(
     r"version|is_torch|torch_?\d|torch_(?:ge|gt|greater|has|v)|_ge_|at_least|amp_available|(?:npu|xpu|mlu)_available"
@@ -154,7 +150,7 @@ class DeprecatedCudaAmp(SourceRule):
         return None
 
 
-RULES: tuple[type[Rule], ...] = (DeprecatedCudaAmp,)
+RULES = (DeprecatedCudaAmp,)
 
 
 def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int, int]]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _BACK_TO_FLOAT32 = frozenset(("float", "double"))
@@ -109,4 +105,4 @@ class Fp32IslandMissingFloat(SourceRule):
         return candidate
 
 
-RULES: tuple[type[Rule], ...] = (Fp32IslandMissingFloat,)
+RULES = (Fp32IslandMissingFloat,)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocasts import Region
+from tclint.source.facts.casts import ModelCast
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Literal, Name, dotted, method_of, render
+from tclint.source.syntax.tables import CallEvent, Function, Literal, Name, dotted, method_of, render
 from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, trained_casts
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
-    from tclint.source.facts.casts import ModelCast
-    from tclint.source.syntax.tables import Function
 
 
 class HalfModelWithAutocast(SourceRule):
@@ -179,15 +174,15 @@ class HalfModelWithAutocast(SourceRule):
                     )
 
 
-RULES: tuple[type[Rule], ...] = (HalfModelWithAutocast,)
+RULES = (HalfModelWithAutocast,)
 
 
 def _calls_under_autocast(
     context: SourceContext, function: Function
 ) -> Iterator[tuple[CallEvent, str, Region]]:
     """Calls of what has a name, in an autocast region and with gradients."""
-    for event in function.events:
-        if isinstance(event, CallEvent) and isinstance(event.call.function, Name):
+    for event in function.calls:
+        if isinstance(event.call.function, Name):
             region = context.amp.autocasts.effective(function, event.block)
             if region is not None and context.amp.gradients_on(function, event.block):
                 yield event, event.call.function.dotted, region

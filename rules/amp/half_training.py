@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import scales_itself
 from tclint.source.training.training_casts import MASTER_WEIGHTS, trained_casts
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _NVIDIA = "NVIDIA, Train With Mixed Precision"
@@ -116,4 +112,4 @@ class HalfTrainNoScaler(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (HalfTrainNoScaler,)
+RULES = (HalfTrainNoScaler,)

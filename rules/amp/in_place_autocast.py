@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Literal, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Literal, method_of
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _IN_PLACE = frozenset(("addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"))
@@ -57,9 +53,7 @@ class InPlaceUnderAutocast(SourceRule):
         for function in context.tables.functions:
             if not context.amp.autocasts.regions(function):
                 continue
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
+            for event in function.calls:
                 receiver, method = method_of(event.call)
                 given = any(
                     argument.keyword == "out" and argument.value != Literal(None)
@@ -85,4 +79,4 @@ class InPlaceUnderAutocast(SourceRule):
                 )
 
 
-RULES: tuple[type[Rule], ...] = (InPlaceUnderAutocast,)
+RULES = (InPlaceUnderAutocast,)

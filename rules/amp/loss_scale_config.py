@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class LossScaleConfig(SourceRule):
@@ -91,4 +87,4 @@ class LossScaleConfig(SourceRule):
                 )
 
 
-RULES: tuple[type[Rule], ...] = (LossScaleConfig,)
+RULES = (LossScaleConfig,)

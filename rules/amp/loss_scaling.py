@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.autocast_flow import Backward, Flow
+from tclint.source.facts.autocasts import Region
 from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Argument, CallEvent, dotted, method_of, render
+from tclint.source.syntax.tables import Argument, dotted, method_of, render
 from tclint.source.training.across_files import flows_across_files
 from tclint.source.training.scaler_ops import scales_itself
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocast_flow import Backward, Flow
-    from tclint.source.facts.autocasts import Region
-
 
 _SCALING = ("scaler", "Scaler", "loss_scal", "scale_loss", "accelerat", "deepspeed", "lightning", "apex")
 """In files of a project whose losses may be scaled."""
@@ -155,7 +150,7 @@ class Fp16AutocastNoScaler(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (Fp16AutocastNoScaler,)
+RULES = (Fp16AutocastNoScaler,)
 
 
 def _float16_origin(backward: Backward) -> Region | None:
@@ -182,8 +177,8 @@ def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
 
 def _handled_exclusively(context: SourceContext, flow: Flow, backward: Backward) -> bool:
     """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
-    for event in flow.function.events:
-        if isinstance(event, CallEvent) and mutually_exclusive(flow.function, event.block, backward.block):
+    for event in flow.function.calls:
+        if mutually_exclusive(flow.function, event.block, backward.block):
             receiver, method = method_of(event.call)
             if (
                 method == "scale"

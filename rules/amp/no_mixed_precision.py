@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.names.queries import words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, method_of
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+_OTHER = words("autocast float16 bfloat16 half fp16 bf16 amp float64 double precision")
 
 
 class NoMixedPrecision(SourceRule):
@@ -58,19 +57,7 @@ class NoMixedPrecision(SourceRule):
     requires = (".backward(", ".step(", "torch.optim")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        words = (
-            "autocast",
-            "float16",
-            "bfloat16",
-            "half",
-            "fp16",
-            "bf16",
-            "amp",
-            "float64",
-            "double",
-            "precision",
-        )
-        if context.amp.framework or any(word in context.tables.identifiers for word in words):
+        if context.amp.framework or context.tables.identifiers & _OTHER:
             return
         if not context.casts.trained or context.neighbours.mention(("autocast", "float16", "fp16", "gym")):
             return
@@ -99,4 +86,4 @@ class NoMixedPrecision(SourceRule):
                     return
 
 
-RULES: tuple[type[Rule], ...] = (NoMixedPrecision,)
+RULES = (NoMixedPrecision,)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import unscales_by_hand
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -94,4 +90,4 @@ class ScaledGradientInspection(SourceRule):
                 break
 
 
-RULES: tuple[type[Rule], ...] = (ScaledGradientInspection,)
+RULES = (ScaledGradientInspection,)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import method_of
 from tclint.source.training.scaler_ops import (
@@ -17,10 +17,6 @@ from tclint.source.training.scaler_ops import (
     stepped_before,
     unscales_by_hand,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -112,4 +108,4 @@ class StepBypassesScaler(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (StepBypassesScaler,)
+RULES = (StepBypassesScaler,)

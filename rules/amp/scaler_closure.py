@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import View
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Expression, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import View
 
 
 class ScalerClosure(SourceRule):
@@ -99,4 +95,4 @@ class ScalerClosure(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (ScalerClosure,)
+RULES = (ScalerClosure,)

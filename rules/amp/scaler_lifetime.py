@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.source_rule import SourceRule
-from tclint.source.training.early_updates import early_updates, per_optimizer
-from tclint.source.training.scaler_lifetimes import recreated_in_loop
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
-    from tclint.source.training.early_updates import EarlyUpdate
-    from tclint.source.training.scaler_lifetimes import RecreatedInLoop
+from tclint.source.training.early_updates import EarlyUpdate, early_updates, per_optimizer
+from tclint.source.training.scaler_lifetimes import RecreatedInLoop, recreated_in_loop
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -108,8 +102,7 @@ class ScalerLifetime(SourceRule):
         where = "in every round of the loop that it scales"
         if found.call is not None:
             where = f"anew by every call of `{view.function.name}`, which runs in a loop"
-            if found.call.node_id is not None:
-                related.append(context.related(found.call.node_id, "called in a loop here"))
+            related.append(context.related(found.call, "called in a loop here"))
         return self.finding(
             context.location(found.made.node_id),
             f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",
@@ -160,4 +153,4 @@ class ScalerLifetime(SourceRule):
         yield from per_optimizer(view)
 
 
-RULES: tuple[type[Rule], ...] = (ScalerLifetime,)
+RULES = (ScalerLifetime,)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Collection, Literal, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Call, Collection, Literal, dotted, method_of, render
 
 _RECIPE = "PyTorch recipes, Automatic Mixed Precision"
 
@@ -59,26 +55,23 @@ class ScalerStateNotSaved(SourceRule):
             return
         saves: list[tuple[Call, Call]] = []
         resumes = False
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                receiver, method = method_of(event.call)
-                if receiver is None:
-                    continue
-                text = render(receiver).lower()
-                if method in ("state_dict", "load_state_dict") and ("scal" in text or "amp" in text):
-                    return
-                resumes = resumes or (method == "load_state_dict" and "opt" in text)
-                if "torch.save" in context.resolver.called(function, event.call) and event.call.arguments:
-                    for _, value in (
-                        *context.origins_of(function, dotted(event.call.arguments[0].value)),
-                        (function, event.call.arguments[0].value),
-                    ):
-                        state = _optimizer_state(value)
-                        if state is not None:
-                            saves.append((event.call, state))
-                            break
+        for function, event in context.tables.calls:
+            receiver, method = method_of(event.call)
+            if receiver is None:
+                continue
+            text = render(receiver).lower()
+            if method in ("state_dict", "load_state_dict") and ("scal" in text or "amp" in text):
+                return
+            resumes = resumes or (method == "load_state_dict" and "opt" in text)
+            if "torch.save" in context.resolver.called(function, event.call) and event.call.arguments:
+                for _, value in (
+                    *context.origins_of(function, dotted(event.call.arguments[0].value)),
+                    (function, event.call.arguments[0].value),
+                ):
+                    state = _optimizer_state(value)
+                    if state is not None:
+                        saves.append((event.call, state))
+                        break
         if not saves or not resumes:
             return
         save, state = saves[0]
@@ -96,7 +89,7 @@ class ScalerStateNotSaved(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (ScalerStateNotSaved,)
+RULES = (ScalerStateNotSaved,)
 
 
 def _optimizer_state(value: object) -> Call | None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
-from tclint.source.names.queries import contains, names_in
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
+from tclint.source.names.queries import contains, names_in, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
-
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
+_KNOWN = words("torch torchvision numpy tqdm PIL matplotlib sklearn pandas wandb cv2")
+"""Packages that hide no float16."""
 
 
 class ScalerWithoutAutocast(SourceRule):
@@ -88,7 +87,7 @@ class ScalerWithoutAutocast(SourceRule):
     def _loss_is_given(self, context: SourceContext, view: View, backward: Op) -> bool:
         """A caller outside the file computes the loss, under an autocast of its own perhaps."""
         function = view.function
-        if backward.loss is None or context.program.callers.get(function.index):
+        if backward.loss is None or context.resolver.callers.get(function.index):
             return False
         loss = (
             backward.loss.arguments[0].value
@@ -101,20 +100,6 @@ class ScalerWithoutAutocast(SourceRule):
 
     def _imports_known(self, context: SourceContext) -> bool:
         """Everything imported is torch, the standard library, numpy or a file of the project."""
-        import sys
-
-        known = {
-            "torch",
-            "torchvision",
-            "numpy",
-            "tqdm",
-            "PIL",
-            "matplotlib",
-            "sklearn",
-            "pandas",
-            "wandb",
-            "cv2",
-        }
         project = {
             part
             for path in context.neighbours.imported()
@@ -123,9 +108,9 @@ class ScalerWithoutAutocast(SourceRule):
         for function in context.tables.functions:
             for item in function.imports:
                 root = item.qualified.lstrip(".").partition(".")[0]
-                if root not in known | project and root not in sys.stdlib_module_names:
+                if root not in _KNOWN | project and root not in sys.stdlib_module_names:
                     return False
         return True
 
 
-RULES: tuple[type[Rule], ...] = (ScalerWithoutAutocast,)
+RULES = (ScalerWithoutAutocast,)

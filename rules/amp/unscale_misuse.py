@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import either_apart, reads_of_round, scaler_evidence, tail
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -162,7 +158,7 @@ class UnscaleMisuse(SourceRule):
         return None
 
 
-RULES: tuple[type[Rule], ...] = (UnscaleMisuse,)
+RULES = (UnscaleMisuse,)
 
 
 def _same(one: Op, other: Op) -> bool:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, dotted, render
 from tclint.source.training.scaler_ops import scaler_evidence, scales_itself
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 
@@ -130,4 +126,4 @@ class UnscaledBackward(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (UnscaledBackward,)
+RULES = (UnscaledBackward,)

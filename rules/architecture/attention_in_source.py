@@ -12,12 +12,10 @@ from tclint.core.rule import Rule
 from tclint.source.layers.written_attention import written_attentions
 from tclint.source.names.queries import is_test_path, names_in
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.outline_attention import writes_attention
 from tclint.source.syntax.tables import Assignment, CallEvent, Function
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.syntax.outlines import Outline
 
 _HAS_OTHER = re.compile(
     r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"
@@ -75,9 +73,6 @@ class ManualAttentionInSource(SourceRule):
         rb"(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}"
     )
 
-    def outline(self, outline: Outline) -> bool:
-        return writes_attention(outline) and not outline.matches(_HAS_OTHER)
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path) or not context.torch_may_be((2, 1)):
             return
@@ -86,7 +81,7 @@ class ManualAttentionInSource(SourceRule):
         seen: Counter[str] = Counter()
         for attention in written_attentions(context):
             function = attention.function
-            callers = [caller for caller, _ in context.program.callers.get(function.index, ())]
+            callers = [caller for caller, _ in context.resolver.callers.get(function.index, ())]
             if not any(_has_heads(context, place) for place in (function, *callers)):
                 continue
             seen[function.qualified_name] += 1

@@ -12,12 +12,10 @@ from tclint.core.rule import Rule
 from tclint.source.layers.shared_inputs import Projection, SharedInput, layers_of_one_input
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.outline_projections import shares_inputs
 
 if TYPE_CHECKING:
     from tclint.cost.gpu import Gpu
     from tclint.source.context import SourceContext
-    from tclint.source.syntax.outlines import Outline
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Of a value, for precisions whose products read and write it so."""
@@ -82,9 +80,6 @@ class ProjectionsSeparateInSource(SourceRule):
 
     def applies(self, settings: Settings) -> bool:
         return settings.precision in _BYTES
-
-    def outline(self, outline: Outline) -> bool:
-        return shares_inputs(outline) and not outline.matches(_WANTED_APART)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path):

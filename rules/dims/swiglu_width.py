@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
-from tclint.source.layers.call_arguments import parameters
 from tclint.source.names.queries import contains, names_in, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -240,7 +239,7 @@ def _class_uses(context: SourceContext, function: Function, call: Call, position
         for member in context.values.members(maker):
             if member.name != "__init__":
                 continue
-            listed = parameters(context, member)
+            listed = context.resolver.parameters(member)
             keyword = call.arguments[position].keyword
             name = keyword or (listed[position] if position < len(listed) else "")
             if not name or _rounded(context, member, name, None):

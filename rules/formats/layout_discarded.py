@@ -13,7 +13,6 @@ from tclint.source.syntax.tables import render
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
-    from tclint.source.syntax.outlines import Outline
 
 
 class ChannelsLastDiscarded(SourceRule):
@@ -48,9 +47,6 @@ class ChannelsLastDiscarded(SourceRule):
     confidence = "high"
     sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch", "PyTorch docs, torch.Tensor.to")
     triggers = ("memory_format",)
-
-    def outline(self, outline: Outline) -> bool:
-        return outline.discards("memory_format")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
-from tclint.source.layers.call_arguments import arguments_of
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.names.queries import has_star, is_test_path, root_name
 from tclint.source.source_rule import SourceRule
@@ -134,7 +133,7 @@ def _feeds(context: SourceContext, training: Training, model: Conversion) -> boo
     wanted |= {
         parameter.name
         for parameter in function.parameters
-        for value, caller in arguments_of(context, function, parameter.name)
+        for caller, value in context.resolver.passed(function, parameter.name)
         if caller.index == model.function.index and dotted(value) in wanted
     }
     return any(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Name, method_of
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class Float64Model(SourceRule):
@@ -96,4 +92,4 @@ _CLASSIFICATION = (
 )
 
 
-RULES: tuple[type[Rule], ...] = (Float64Model,)
+RULES = (Float64Model,)

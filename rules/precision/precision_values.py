@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _MATMUL_PRECISIONS = ("highest", "high", "medium")
 _PRECISIONS = ("ieee", "tf32", "bf16", "none")
@@ -90,7 +86,7 @@ class PrecisionBadValue(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (PrecisionBadValue,)
+RULES = (PrecisionBadValue,)
 
 
 def _allowed(name: str) -> tuple[str, ...]:

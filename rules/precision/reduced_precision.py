@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import about_determinism, set_again
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class ReducedPrecisionReduction(SourceRule):
@@ -67,4 +63,4 @@ class ReducedPrecisionReduction(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (ReducedPrecisionReduction,)
+RULES = (ReducedPrecisionReduction,)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _TF32_WORDS = (
     "allow_tf32",
@@ -121,7 +117,7 @@ class Tf32MatmulOff(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (Tf32MatmulOff,)
+RULES = (Tf32MatmulOff,)
 
 
 def _matmul_layers(context: SourceContext) -> str:

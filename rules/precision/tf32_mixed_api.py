@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class Tf32MixedApi(SourceRule):
@@ -106,7 +102,7 @@ class Tf32MixedApi(SourceRule):
             return
 
 
-RULES: tuple[type[Rule], ...] = (Tf32MixedApi,)
+RULES = (Tf32MixedApi,)
 
 
 def _tf32_value(switch: Switch) -> str | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
@@ -19,9 +18,6 @@ from tclint.source.training.precision_switches import (
     reason_given,
     set_again,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class Tf32Disabled(SourceRule):
@@ -139,7 +135,7 @@ class Tf32LegacyApi(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (Tf32Disabled, Tf32LegacyApi)
+RULES = (Tf32Disabled, Tf32LegacyApi)
 
 
 def _tf32_off(switch: Switch) -> str:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.layers.configurations import imported_values, switched_off
 from tclint.source.layers.tied_embeddings import only_size
 from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import is_test_path, keyword, unpacks_positions, words
+from tclint.source.names.queries import Called, is_test_path, keyword, unpacks_positions, words
 from tclint.source.names.resolve import Possible, Symbol
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, Name
 from tclint.source.training.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.queries import Called
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
 """In names of what can only scale losses; a `scaler` may scale data."""
@@ -111,7 +106,7 @@ class BatchMultipleOf8(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (BatchMultipleOf8,)
+RULES = (BatchMultipleOf8,)
 
 
 def _trains(context: SourceContext, loader: Called) -> bool:

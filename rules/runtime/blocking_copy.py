@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword, positional
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Literal, method_of
 from tclint.source.training.loaders import LOADERS, copies_in_training
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class BlockingCopy(SourceRule):
@@ -80,7 +76,7 @@ class BlockingCopy(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (BlockingCopy,)
+RULES = (BlockingCopy,)
 
 
 def _non_blocking(call: Call) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Program
+from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
@@ -16,11 +17,6 @@ from tclint.source.training.cudnn_switches import (
     in_any_with,
     inside_named,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Program
-    from tclint.source.facts.switches import Switch
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
 _DETERMINISTIC = (
@@ -167,7 +163,7 @@ class DeterministicWithBenchmark(SourceRule):
                 break
 
 
-RULES: tuple[type[Rule], ...] = (CudnnBenchmarkOff, DeterministicWithBenchmark)
+RULES = (CudnnBenchmarkOff, DeterministicWithBenchmark)
 
 
 def _seeds(program: Program, switch: Switch) -> bool:
@@ -206,11 +202,11 @@ def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
         return False
     seeded_before = any(
         caller.index == benchmark.function.index and event.call.node_id < benchmark.node_id
-        for caller, event in program.callers.get(seeding, [])
+        for caller, event in program.resolver.callers.get(seeding, [])
     )
     benchmark_after = any(
         caller.index == seeding and event.call.node_id > deterministic.node_id
-        for caller, event in program.callers.get(benchmark.function.index, [])
+        for caller, event in program.resolver.callers.get(benchmark.function.index, [])
     )
     return not seeded_before and not benchmark_after
 
@@ -230,7 +226,7 @@ def _run_together(program: Program, first: Switch, second: Switch) -> bool:
         return False
     return all(
         not switch.function.index
-        or bool(program.callers.get(switch.function.index))
+        or bool(program.resolver.callers.get(switch.function.index))
         or switch.function.name in _ENTRANCES
         for switch in (first, second)
     )

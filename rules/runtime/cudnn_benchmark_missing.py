@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _FIXED_SIZE = (
     "Resize",
@@ -130,7 +126,7 @@ class CudnnBenchmarkMissing(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (CudnnBenchmarkMissing,)
+RULES = (CudnnBenchmarkMissing,)
 
 
 def _sized_elsewhere(context: SourceContext) -> str | None:
@@ -144,12 +140,7 @@ def _sized_elsewhere(context: SourceContext) -> str | None:
 
 def _keeps_aspect(context: SourceContext) -> bool:
     """Images are resized to the length of one side, and batches of one need no common size."""
-    calls = [
-        (function, event.call)
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, CallEvent)
-    ]
+    calls = [(function, event.call) for function, event in context.tables.calls]
     resizes = [call for _, call in calls if dotted(call.function).rpartition(".")[2] == "Resize"]
     one_side = resizes and all(
         len(call.arguments) == 1 and isinstance(call.arguments[0].value, Literal) for call in resizes

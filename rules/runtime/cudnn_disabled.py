@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
@@ -16,9 +15,6 @@ from tclint.source.training.cudnn_switches import (
     inside_named,
     reason_given,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class CudnnDisabled(SourceRule):
@@ -80,4 +76,4 @@ class CudnnDisabled(SourceRule):
         )
 
 
-RULES: tuple[type[Rule], ...] = (CudnnDisabled,)
+RULES = (CudnnDisabled,)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import any_word, is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Function, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class DataParallel(SourceRule):
@@ -72,7 +68,7 @@ class DataParallel(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (DataParallel,)
+RULES = (DataParallel,)
 
 
 def _evaluating(function: Function) -> bool:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import any_word, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, Function, Literal
 from tclint.source.training.cudnn_switches import SEEDING
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _DEBUG_FILES = ("debug", "profil", "bench", "nan", "anomaly", "example", "tutorial", "demo")
 _ANOMALY = (
@@ -130,7 +126,7 @@ class DebugApisOn(SourceRule):
                     return
 
 
-RULES: tuple[type[Rule], ...] = (DebugApisOn,)
+RULES = (DebugApisOn,)
 
 
 def _for_determinism(context: SourceContext, function: Function) -> bool:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal
 from tclint.source.training.loaders import LOADERS, feeds_evaluation
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class DropLast(SourceRule):
@@ -86,4 +82,4 @@ class DropLast(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (DropLast,)
+RULES = (DropLast,)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import any_word, is_test_path, names_in
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, dotted, method_of, render
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _GRADIENT_CALLS = ("backward", "grad", "requires_grad_", "step", "train_step", "register_hook", "train")
 
 
@@ -92,7 +89,7 @@ class EvalWithoutNoGrad(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (EvalWithoutNoGrad,)
+RULES = (EvalWithoutNoGrad,)
 
 
 def _takes_gradients(function: Function, loop: int) -> bool:
@@ -116,13 +113,13 @@ def _always_called_here(context: SourceContext, function: Function) -> bool:
         return True
     if function.kind != "function" or not context.amp.gradients_on(function, 0):
         return False
-    callers = context.program.callers.get(function.index, [])
+    callers = context.resolver.callers.get(function.index, [])
     if not callers:
         return False
     for caller, event in callers:
         if not context.amp.gradients_on(caller, event.block):
             return False
-        outer = context.program.callers.get(caller.index, [])
+        outer = context.resolver.callers.get(caller.index, [])
         if any(not context.amp.gradients_on(second, call.block) for second, call in outer):
             return False
     return True

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path
 from tclint.source.source_rule import SourceRule
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
 
 
@@ -69,4 +66,4 @@ class OptimizerNotFused(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (OptimizerNotFused,)
+RULES = (OptimizerNotFused,)

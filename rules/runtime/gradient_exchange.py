@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Training
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Expression, Function, render
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 
 
@@ -94,7 +91,7 @@ class DdpAccumulationWithoutNoSync(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (DdpAccumulationWithoutNoSync,)
+RULES = (DdpAccumulationWithoutNoSync,)
 
 
 def _interval_guard(function: Function, training: Training) -> Expression | None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
-from tclint.source.names.queries import has_star, is_test_path, keyword, words
+from tclint.source.context import SourceContext
+from tclint.source.names.queries import Called, has_star, is_test_path, keyword, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
 from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evaluation
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.queries import Called
 
 _FILE_DATASETS = words(
     "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "
@@ -83,7 +78,7 @@ class NumWorkersZero(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (NumWorkersZero,)
+RULES = (NumWorkersZero,)
 
 
 def _reads_files(context: SourceContext, loader: Called) -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Function, Name, method_of, render
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _CREATORS = tuple(
     f"torch.{name}"
     for name in (
@@ -89,7 +86,7 @@ class CpuCreateThenCuda(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (CpuCreateThenCuda,)
+RULES = (CpuCreateThenCuda,)
 
 
 def _often(context: SourceContext, function: Function, block: int) -> bool:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
-from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.context import SourceContext
+from tclint.source.names.queries import Called, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, method_of, render
+from tclint.source.syntax.tables import Call, method_of, render
 from tclint.source.training.loaders import LOADERS, copies_in_training, dataset_made_by, targets_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.queries import Called
 
 
 class PinMemoryMissing(SourceRule):
@@ -82,7 +77,7 @@ class PinMemoryMissing(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (PinMemoryMissing,)
+RULES = (PinMemoryMissing,)
 
 
 def _copy_in_training(context: SourceContext, loader: Called) -> Call | None:
@@ -97,7 +92,7 @@ def _in_memory(context: SourceContext, loader: Called) -> bool:
             return True
         for maker in context.resolver.local_functions(scope, call.function):
             for member in context.values.members(maker) if maker.kind == "class" else ():
-                for event in member.events:
-                    if isinstance(event, CallEvent) and method_of(event.call)[1] == "cuda":
+                for event in member.calls:
+                    if method_of(event.call)[1] == "cuda":
                         return True
     return keyword(loader.call, "generator") is not None and "cuda" in render(loader.call)

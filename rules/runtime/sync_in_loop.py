@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Training
 from tclint.source.names.queries import contains, is_test_path
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
+from tclint.source.syntax.tables import Call, Expression, Function, dotted, method_of, render
 
 
 class SyncInLoop(SourceRule):
@@ -76,7 +72,7 @@ class SyncInLoop(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (SyncInLoop,)
+RULES = (SyncInLoop,)
 
 
 def _waits(context: SourceContext, training: Training) -> list[Call]:
@@ -93,8 +89,8 @@ def _waits(context: SourceContext, training: Training) -> list[Call]:
         loss = dotted(receiver)
     timed = bool(program.words & {"elapsed", "perf", "time", "timer", "profiler"})
     found = []
-    for event in function.events:
-        if not isinstance(event, CallEvent) or not _each_round(function, event.block, training.block):
+    for event in function.calls:
+        if not _each_round(function, event.block, training.block):
             continue
         on, method = method_of(event.call)
         read = method == "item" and on is not None and _is_loss(on, loss)

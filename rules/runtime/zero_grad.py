@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _GRAPHS = frozenset(("CUDAGraph", "make_graphed_callables", "graph_pool_handle"))
 """Names in files that capture graphs, whose gradients stay where they are."""
@@ -70,4 +66,4 @@ class ZeroGradMemset(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (ZeroGradMemset,)
+RULES = (ZeroGradMemset,)

@@ -81,7 +81,8 @@ def _declared(data: bytes) -> Iterator[bytes]:
         yield data[match.start() : end if end >= 0 else len(data)]
     listed = data.find(b"\nRULES")
     yield data[listed : data.find(b"\n\n", listed + 1)] if listed >= 0 else b""
-    yield from (name for name in (b"applies", b"outline") if b"    def %b(" % name in data)
+    if b"    def applies(" in data:
+        yield b"applies"
 
 
 def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
@@ -105,8 +106,6 @@ def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
             members["pattern"] = re.compile(text.encode("latin-1"), flags)
         if fields["asks_settings"]:
             members["applies"] = lambda _, settings: rule().applies(settings)
-        if fields.get("has_outline"):
-            members["outline"] = lambda _, outline: rule().outline(outline)
     return cast("type[Rule]", type(fields["class"], (base,), members))
 
 
@@ -123,8 +122,6 @@ def fields_of(rule: type[Rule]) -> dict[str, Any]:
         if rule.priced_as:
             fields["priced_as"] = list(rule.priced_as)
         fields["asks_settings"] = rule.applies is not SourceRule.applies
-        if rule.outline is not SourceRule.outline:
-            fields["has_outline"] = True
     return fields
 
 

@@ -18,9 +18,8 @@ from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
 from tclint.source.names.frameworks import extended, names
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import Skipped, discover
-from tclint.source.syntax.outlines import plausible
 from tclint.source.syntax.parse import NotPython, decode, what_is_broken
-from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, Prefilter, applicable
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 if TYPE_CHECKING:
     from tclint.source.syntax.cache import TablesCache
@@ -75,7 +74,6 @@ def lint(
         names()  # what is wrong with the user's files is said before anything is read
     files, skipped = discover(paths, settings)
     contents = contents or {}
-    prefilter = Prefilter.of(rules)
     # Rules are asked about the settings when a file could concern them: some have to read data for it.
     applies = cache(lambda rule: rule.applies(settings))
     open_cache = cache(lambda: _cache_of(settings))
@@ -95,14 +93,10 @@ def lint(
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(data).digest()
-        concerned = (
-            [rule for rule in applicable(rules, data) if applies(rule)] if prefilter.passes(data) else ()
-        )
+        concerned = [rule for rule in applicable(rules, data) if applies(rule)]
         outcome: list[Finding] | Skipped | NotPython | None = None
         if concerned:
             tables_cache = open_cache()
-            concerned = (tables_cache.plausible if tables_cache is not None else plausible)(concerned, data)
-        if concerned:
             outcome = _lint_file(path, data, concerned, settings, finish, tables_cache)
         elif (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
             tables_cache = open_cache()

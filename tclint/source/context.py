@@ -18,13 +18,15 @@ from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
 from tclint.source.names.project import Project
+from tclint.source.names.queries import bound
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
-from tclint.source.syntax.tables import Expression, Function, Name, Tables
+from tclint.source.syntax.tables import Expression, Function, Name, Tables, dotted
 
 _Found = TypeVar("_Found")
+_LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
 @dataclass
@@ -99,7 +101,7 @@ class SourceContext:
         if depth <= 0 or not name:
             return
         if any(parameter.name == name for parameter in function.parameters):
-            for caller, value in self.scaling.passed(function, name):
+            for caller, value in self.resolver.passed(function, name):
                 yield from self._followed(caller, value, depth)
             return
         for scope, item in self.resolver.definitions(function, name)[0]:
@@ -112,6 +114,57 @@ class SourceContext:
             yield from self.origins_of(scope, value.dotted, depth - 1)
         else:
             yield scope, value
+
+    def definitions_of(
+        self, function: Function, called: Expression, holding: tuple[bytes, ...] = ()
+    ) -> Iterator[tuple[SourceContext, Function]]:
+        """Functions and classes that a name can mean, with their files: of this one, or of the project.
+
+        Args:
+            holding: of other files, only those that hold one of these tokens.
+        """
+        local = self.resolver.local_functions(function, called)
+        yield from ((self, item) for item in local)
+        name = dotted(called)
+        if local or not name:
+            return
+        candidates = self.resolver.qualified(function, name)
+        if "." not in name and self.resolver.owner(function, name) is None:
+            stars = (item.qualified for item in self.tables.module.imports if item.name == "*")
+            candidates = tuple(f"{module}.{name}" for module in stars)
+        for qualified in candidates:
+            if not qualified.startswith(_LIBRARIES):
+                found = self.project.definition(qualified, holding)
+                if found is not None:
+                    yield found
+
+    def passed_elsewhere(
+        self, function: Function, parameter: str, word: str = ""
+    ) -> Iterator[tuple[SourceContext, Function, Expression]]:
+        """(file, caller, argument) of what other files of the project that import a function, or the class
+        that it constructs, pass for a parameter.
+
+        Args:
+            word: only in files that hold it.
+        """
+        called = self.resolver.called_as(function)
+        if called.parent != 0:
+            return
+        parameters = self.resolver.parameters(function)
+        for path in self.neighbours.importing(word or called.name):
+            other = self.project.context_of(path)
+            if other is None:
+                continue
+            for caller, event, _ in other.program.methods(called.name):
+                value = bound(event.call, parameters).get(parameter)
+                for qualified in other.resolver.called(caller, event.call):
+                    found = other.project.definition(qualified)
+                    is_called = found is not None and (found[0].path, found[1].index) == (
+                        self.path,
+                        called.index,
+                    )
+                    if is_called and value is not None:
+                        yield other, caller, value
 
     @cached_property
     def project(self) -> Project[SourceContext]:

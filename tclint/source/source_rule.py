@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import Rule
-from tclint.source.syntax.outlines import always_plausible
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -31,10 +30,6 @@ class SourceRule(Rule):
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""
         return True
-
-    outline = always_plausible
-    """Whether a file (its Outline) can hold a finding, where bytes let many through that do not: False keeps
-    it from being made tables of, at a tenth of their cost. In doubt True."""
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         raise NotImplementedError

@@ -16,7 +16,6 @@ from tclint.engine import rule_index
 from tclint.engine.rule_registry import all_rules, load_rules
 from tclint.engine.source_pass import lint_text
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.outlines import plausible
 
 RULE = """
 from tclint.plugin import SourceRule
@@ -143,25 +142,6 @@ def test_whatever_a_rule_declares_counts(package: Path, before: str, after: str)
         for rule in changed
     )
     assert len(changed) == int("RULES" not in before)
-
-
-def test_stand_ins_ask_their_rule_about_outlines(package: Path) -> None:
-    text = (package / "family" / "one.py").read_text()
-    outline = "    def outline(self, outline):\n        return 'wanted' in outline.names\n\n    def check"
-    (package / "family" / "one.py").write_text(text.replace("    def check", outline))
-    for rebuilt in (False, True):  # imported, then known by the index
-        if rebuilt:
-            (package / rule_index.FILE).write_text(rule_index.build())
-            for name in [name for name in sys.modules if name.startswith(f"{package.name}.")]:
-                del sys.modules[name]
-        rule_index.indexed_rules.cache_clear()
-        rules = rule_index.indexed_rules()
-        assert rules is not None
-        assert imported(package) == (set() if rebuilt else {"one"})
-        rule = next(rule() for rule in rules if rule.code == "XYZ001")
-        assert isinstance(rule, SourceRule)
-        assert plausible([rule], b"first()") == []
-        assert plausible([rule], b"first(wanted)") == [rule]
 
 
 def test_a_removed_module_is_gone(package: Path) -> None:

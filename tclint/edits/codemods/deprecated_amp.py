@@ -11,7 +11,7 @@ import libcst.matchers as m
 from tclint.edits.arguments import append_argument, positional, prepend_argument
 from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.program import find_all
-from tclint.edits.torch_pin import oldest_torch
+from tclint.source.names.requirements import oldest
 from tclint.source.syntax.expressions import dotted_name
 
 _OLD = "torch.cuda.amp"
@@ -31,8 +31,8 @@ class ModernAmp(Codemod):
     def plan(self) -> None:
         if "set_autocast" in self.program.text:
             return  # another default dtype is set somewhere
-        oldest = oldest_torch(self.finding.location.path)
-        self.safety = "safe" if oldest is not None and oldest >= _SINCE else "unsafe"
+        version = oldest(self.finding.location.path)
+        self.safety = "safe" if version is not None and version >= _SINCE else "unsafe"
         place = (self.finding.location.line, self.finding.location.column - 1)
         module = self.program.module
         statements: list[_Import] = [*find_all(module, cst.Import), *find_all(module, cst.ImportFrom)]

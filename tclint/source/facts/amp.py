@@ -10,10 +10,8 @@ from tclint.source.facts.manual_loss_scaling import computes_with_scale, rescale
 from tclint.source.names.frameworks import names
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
-    Assignment,
     Attribute,
     Call,
-    CallEvent,
     Choice,
     Expression,
     Function,
@@ -81,9 +79,8 @@ class Amp:
         known = names()
         data_scalers = {
             target
-            for function in self.tables.functions
-            for event in function.events
-            if isinstance(event, Assignment) and isinstance(event.value, Call)
+            for function, event in self.tables.assignments
+            if isinstance(event.value, Call)
             for target in event.targets
             if dotted(event.value.function).rpartition(".")[2] in known.not_loss_scalers
         }
@@ -117,12 +114,10 @@ class Amp:
     @cached_property
     def steps_optimizer(self) -> bool:
         """The file calls `step` on something that looks like an optimizer: it trains."""
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent):
-                    receiver, method = method_of(event.call)
-                    if method in STEPS and receiver is not None and self.is_optimizer(function, receiver):
-                        return True
+        for function, event in self.tables.calls:
+            receiver, method = method_of(event.call)
+            if method in STEPS and receiver is not None and self.is_optimizer(function, receiver):
+                return True
         return False
 
     def is_optimizer(self, function: Function, receiver: Expression) -> bool:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import conditions_of, exclusive, mutually_exclusive
+from tclint.source.names.conditions import conditions_of, exclusive, left_between, mutually_exclusive
+from tclint.source.names.queries import bound, makers
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -21,7 +22,6 @@ from tclint.source.syntax.tables import (
     CallEvent,
     Expression,
     Function,
-    Jump,
     Literal,
     Name,
     Operation,
@@ -87,15 +87,8 @@ class Flow:
     """Calls `x.scale(loss)`, with what the loss comes from."""
     returned: Origin = NOWHERE
     _written: dict[str, list[_Written]] = field(default_factory=dict)
-    _exits: frozenset[int] = frozenset()
 
     def run(self) -> None:
-        self._exits = frozenset(
-            event.block
-            for event in self.function.events
-            if (isinstance(event, Return) and not event.is_yield)
-            or (isinstance(event, Jump) and event.kind != "break")
-        )
         for name, origin in self.given.items():
             self._written[name] = [_Written(0, origin, False)]
         for event in self.function.events:
@@ -142,7 +135,9 @@ class Flow:
         found = NOWHERE
         around = set(self.function.enclosing(block))
         for item in reversed(written):
-            if mutually_exclusive(self.function, item.block, block) or self._left(item.block, around):
+            if mutually_exclusive(self.function, item.block, block) or left_between(
+                self.function, item.block, block
+            ):
                 continue
             for region in item.origin.regions:
                 # `with autocast(enabled=amp)` and then `if not amp: loss.backward()`
@@ -158,10 +153,6 @@ class Flow:
         while self.function.blocks[block].kind in ("with", "try", "finally"):
             block = self.function.blocks[block].parent
         return block
-
-    def _left(self, block: int, around: set[int]) -> bool:
-        """The run leaves the function or the loop's round between that block and here."""
-        return any(index in self._exits and index not in around for index in self.function.enclosing(block))
 
     def _of_call(self, call: Call, block: int) -> Origin:
         receiver, method = method_of(call)
@@ -223,22 +214,11 @@ class Flow:
         name = dotted(call.function)
         found = NOWHERE
         for scope, item in resolver.definitions(self.function, name)[0] if name else ():
-            made: Expression = item.value
-            while isinstance(made, Call):
+            for made in makers(item.value):
                 for maker in resolver.local_functions(scope, made.function):
-                    for index in (
-                        resolver.tables.children.get(maker.index, {}).get("forward", ())
-                        if maker.kind == "class"
-                        else ()
-                    ):
+                    methods = resolver.tables.children.get(maker.index, {}) if maker.kind == "class" else {}
+                    for index in methods.get("forward", ()):
                         found = found | self.others.of(resolver.tables.functions[index]).returned
-                receiver, method = method_of(made)
-                if receiver is not None and method in ("cuda", "to", "train"):
-                    made = receiver
-                else:
-                    # DataParallel(Net()), torch.compile(Net())
-                    first = made.arguments[0].value if len(made.arguments) >= 1 else None
-                    made = first if isinstance(first, Call) else Literal(None)
         return found
 
     def _may_scale(self, symbol: str, operands: tuple[Expression, ...], block: int) -> bool:
@@ -307,15 +287,9 @@ class Flow:
 
     def _pass(self, helper: Function, call: Call, block: int) -> None:
         """Note what a call hands to a function of the same file."""
-        names = [parameter.name for parameter in helper.parameters if not parameter.star]
-        if dotted(call.function).startswith(("self.", "cls.")):
-            names = names[1:]
-        for position, argument in enumerate(call.arguments):
-            if argument.star:
-                return
-            name = argument.keyword or (names[position] if position < len(names) else "")
-            origin = self.origin(argument.value, block)
-            if name in names and origin.regions:
+        for name, value in bound(call, self.amp.resolver.parameters(helper)).items():
+            origin = self.origin(value, block)
+            if origin.regions:
                 self.others.note(helper, name, origin)
 
     def _loss_of(self, call: Call, receiver: Expression | None) -> Expression | None:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tclint.source.names.conditions import Condition, conditions_of, exclusive, simple_conditions
 from tclint.source.names.frameworks import names
-from tclint.source.names.resolve import Possible, Resolver, Symbol
+from tclint.source.names.queries import bound, has_star
+from tclint.source.names.resolve import Possible, Resolver, Symbol, dtype_of
 from tclint.source.syntax.tables import (
     Call,
     Choice,
@@ -25,16 +26,6 @@ from tclint.source.syntax.tables import (
 
 _DEPTH = 6
 """Names and helpers followed."""
-
-_DTYPES = {
-    "float16": "float16",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "float32": "float32",
-    "float": "float32",
-    "float64": "float64",
-    "double": "float64",
-}
 
 
 class Autocast(NamedTuple):
@@ -224,21 +215,11 @@ class Autocasts:
     def autocast(self, function: Function, qualified: str, call: Call) -> Autocast:
         """What a call of an autocast class makes; `qualified` is one of names().autocast."""
         known = names().autocast[qualified]
-        given: dict[str, Expression] = {}
-        unpacked = False
-        position = 0
-        for argument in call.arguments:
-            if argument.star:
-                unpacked = True
-            elif argument.keyword:
-                given[argument.keyword] = argument.value
-            elif position < len(known.parameters):
-                given[known.parameters[position]] = argument.value
-                position += 1
+        given = bound(call, known.parameters)
         devices = self._devices(function, known.device, given.get("device_type"))
         dtype, dtype_given = self._dtype(function, given.get("dtype"), devices)
         enabled, conditions = self._enabled(function, given.get("enabled"))
-        if unpacked:
+        if has_star(call):
             dtype = dtype if "dtype" in given else None
             dtype_given = True
             enabled = enabled if "enabled" in given else None
@@ -274,7 +255,7 @@ class Autocasts:
                 return defaults["cuda"], False
             by_device = {defaults.get(device) for device in devices}
             return (by_device.pop() if len(by_device) == 1 else None), False
-        dtypes = {_dtype_name(value) for value in possible.values}
+        dtypes = {dtype_of(value) for value in possible.values}
         if possible.complete and len(dtypes) == 1:
             return dtypes.pop(), True
         return None, True
@@ -302,12 +283,6 @@ class Autocasts:
         """The file sets the default dtype of autocast for the whole program."""
         changing = names().changes_autocast_default
         return any(name.rpartition(".")[2] in self.tables.identifiers for name in changing)
-
-
-def _dtype_name(value: object) -> str | None:
-    if isinstance(value, Symbol) and value.qualified.startswith("torch."):
-        return _DTYPES.get(value.qualified.removeprefix("torch."))
-    return None
 
 
 def _merged(found: list[Autocast]) -> Autocast:

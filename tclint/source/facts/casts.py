@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.names.resolve import Resolver, Symbol
+from tclint.source.names.queries import keyword, words
+from tclint.source.names.resolve import Resolver, Symbol, dtype_of
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
-    CallEvent,
     Expression,
     Function,
     Name,
@@ -23,40 +22,11 @@ from tclint.source.syntax.tables import (
 )
 
 _METHODS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
-_DTYPES = {
-    "torch.float16": "float16",
-    "torch.half": "float16",
-    "torch.bfloat16": "bfloat16",
-    "torch.float32": "float32",
-    "torch.float": "float32",
-    "torch.float64": "float64",
-    "torch.double": "float64",
-}
-_OF_MODULES = frozenset(
-    (
-        "parameters",
-        "named_parameters",
-        "train",
-        "eval",
-        "state_dict",
-        "load_state_dict",
-        "named_modules",
-        "modules",
-        "zero_grad",
-    )
+_OF_MODULES = words(
+    "parameters named_parameters train eval state_dict load_state_dict named_modules modules zero_grad"
 )
 
-_ADAPTERS = (
-    "peft",
-    "lora",
-    "adapter",
-    "requires_grad",
-    "freeze",
-    "load_in_",
-    "quantiz",
-    "bitsandbytes",
-    "8bit",
-)
+_ADAPTERS = words("peft lora adapter requires_grad freeze load_in_ quantiz bitsandbytes 8bit")
 """Identifiers of programs that train other parameters than those of the loaded checkpoint."""
 
 
@@ -90,12 +60,10 @@ class Casts:
     def models(self) -> frozenset[str]:
         """Names on which methods of nn.Module are called."""
         found = set()
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent):
-                    receiver, method = method_of(event.call)
-                    if method in _OF_MODULES and receiver is not None and dotted(receiver):
-                        found.add(dotted(receiver))
+        for _, event in self.tables.calls:
+            receiver, method = method_of(event.call)
+            if method in _OF_MODULES and receiver is not None and dotted(receiver):
+                found.add(dotted(receiver))
         return frozenset(name for name in found if "opt" not in name.lower() and "sched" not in name.lower())
 
     def dtype_of(self, function: Function, call: Call) -> str | None:
@@ -109,9 +77,9 @@ class Casts:
             for argument in call.arguments:
                 if argument.keyword not in ("", "dtype") or argument.star:
                     continue
-                possible = self.resolver.evaluate(function, argument.value)
-                if possible.certain and isinstance(possible.values[0], Symbol):
-                    return _DTYPES.get(possible.values[0].qualified)
+                made = self.resolver.evaluate(function, argument.value).only
+                if isinstance(made, Symbol):
+                    return dtype_of(made)
         return None
 
     def chain(self, function: Function, expression: Expression) -> tuple[str, str | None]:
@@ -135,8 +103,8 @@ class Casts:
         for function in self.tables.functions:
             inner = set(_receivers(function))
             assigned: set[int] = set()
-            for event in function.events:
-                if isinstance(event, Assignment) and isinstance(event.value, Call) and not event.operator:
+            for event in function.assignments:
+                if isinstance(event.value, Call) and not event.operator:
                     root, dtype = self.chain(function, event.value)
                     if dtype is None or event.unpacked:
                         continue
@@ -146,11 +114,11 @@ class Casts:
                             cast = ModelCast(name, dtype, function.index, event.block, event.value.node_id)
                             found.append(cast)
                             break
-            for event in function.events:
-                if isinstance(event, CallEvent) and event.call.node_id not in inner | assigned:
-                    root, dtype = self.chain(function, event.call)
+            for call, block in function.calls:
+                if call.node_id not in inner | assigned:
+                    root, dtype = self.chain(function, call)
                     if root in self.models and dtype is not None:
-                        found.append(ModelCast(root, dtype, function.index, event.block, event.call.node_id))
+                        found.append(ModelCast(root, dtype, function.index, block, call.node_id))
         return tuple(sorted(found, key=lambda cast: cast.node_id))
 
     @cached_property
@@ -167,20 +135,17 @@ class Casts:
                 for later in self.model_casts
             ):
                 continue
-            for function in self.tables.functions:
-                for event in function.events:
-                    if not isinstance(event, Assignment) or event.unpacked or event.operator:
-                        continue
-                    made = event.value
-                    if not isinstance(made, Call) or len(event.targets) != 1:
-                        continue
-                    if owner in self.resolver.local_functions(function, made.function):
-                        name = event.targets[0]
-                        found.append(
-                            ModelCast(
-                                name, cast.dtype, function.index, event.block, made.node_id, cast.node_id
-                            )
-                        )
+            for function, event in self.tables.assignments:
+                if event.unpacked or event.operator:
+                    continue
+                made = event.value
+                if not isinstance(made, Call) or len(event.targets) != 1:
+                    continue
+                if owner in self.resolver.local_functions(function, made.function):
+                    name = event.targets[0]
+                    found.append(
+                        ModelCast(name, cast.dtype, function.index, event.block, made.node_id, cast.node_id)
+                    )
         return tuple(found)
 
     @cached_property
@@ -193,14 +158,9 @@ class Casts:
             return ()
         found = []
         for function in self.tables.functions:
-            bound = [
-                target
-                for event in function.events
-                if isinstance(event, Assignment)
-                for target in event.targets
-            ]
-            for event in function.events:
-                if not isinstance(event, Assignment) or event.unpacked or len(event.targets) != 1:
+            bound = [target for event in function.assignments for target in event.targets]
+            for event in function.assignments:
+                if event.unpacked or len(event.targets) != 1:
                     continue
                 name = event.targets[0]
                 load = _load(event.value)
@@ -211,30 +171,20 @@ class Casts:
         return tuple(sorted(found, key=lambda cast: cast.node_id))
 
     def _asks_half(self, function: Function, load: Call) -> bool:
-        for argument in load.arguments:
-            if argument.keyword in ("torch_dtype", "dtype"):
-                possible = self.resolver.evaluate(function, argument.value)
-                return (
-                    possible.certain
-                    and isinstance(possible.values[0], Symbol)
-                    and _DTYPES.get(possible.values[0].qualified) == "float16"
-                )
-        return False
+        given = keyword(load, "torch_dtype") or keyword(load, "dtype")
+        return given is not None and dtype_of(self.resolver.evaluate(function, given).only) == "float16"
 
     @cached_property
     def trained(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """Models whose parameters the file gives to optimizers -> (function, node id) of each."""
         found: dict[str, tuple[tuple[int, int], ...]] = {}
-        for function in self.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                called = self.resolver.called(function, event.call)
-                if not any(_is_optimizer(name) for name in called):
-                    continue
-                for argument in event.call.arguments:
-                    for name in self._parameters_in(function, argument.value, 3):
-                        found[name] = (*found.get(name, ()), (function.index, event.call.node_id))
+        for function, event in self.tables.calls:
+            called = self.resolver.called(function, event.call)
+            if not any(_is_optimizer(name) for name in called):
+                continue
+            for argument in event.call.arguments:
+                for name in self._parameters_in(function, argument.value, 3):
+                    found[name] = (*found.get(name, ()), (function.index, event.call.node_id))
         return found
 
     def _parameters_in(self, function: Function, expression: Expression, depth: int) -> Iterator[str]:
@@ -264,11 +214,10 @@ def _is_optimizer(qualified: str) -> bool:
 
 def _receivers(function: Function) -> Iterator[int]:
     """Sites of calls on whose result a method is called."""
-    for event in function.events:
-        if isinstance(event, CallEvent):
-            receiver, _ = method_of(event.call)
-            if isinstance(receiver, Call):
-                yield receiver.node_id
+    for event in function.calls:
+        receiver, _ = method_of(event.call)
+        if isinstance(receiver, Call):
+            yield receiver.node_id
 
 
 def _load(expression: Expression) -> Call | None:

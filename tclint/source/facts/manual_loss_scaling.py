@@ -73,10 +73,9 @@ def computes_with_scale(tables: Tables) -> bool:
     neither.
     """
     held: set[str] = set()
-    for function in tables.functions:
-        for event in function.events:
-            if isinstance(event, Assignment) and not event.operator and _has_scale(event.value, held):
-                held.update(event.targets)
+    for _, made in tables.assignments:
+        if not made.operator and _has_scale(made.value, held):
+            held.update(made.targets)
     for function in tables.functions:
         for event in function.events:
             if isinstance(event, Assignment):

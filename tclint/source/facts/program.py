@@ -113,17 +113,6 @@ class Program:
     def switches_of(self, *names: str) -> list[Switch]:
         return [switch for switch in self.switches if switch.name in names]
 
-    @cached_property
-    def callers(self) -> dict[int, list[tuple[Function, CallEvent]]]:
-        """Function index -> calls of it in this file."""
-        found: dict[int, list[tuple[Function, CallEvent]]] = {}
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent):
-                    for local in self.resolver.local_functions(function, event.call.function):
-                        found.setdefault(local.index, []).append((function, event))
-        return found
-
     def unconditional(self, function: Function, block: int) -> bool:
         """Nothing but loops, with blocks, and tests for a GPU or for being the program stand around it."""
         for index in function.enclosing(block):
@@ -173,9 +162,7 @@ class Program:
             return True
         return any(
             isinstance(part, Literal) and isinstance(part.value, str) and part.value.startswith("cuda")
-            for function in self.tables.functions
-            for event in function.events
-            if isinstance(event, CallEvent)
+            for function, event in self.tables.calls
             for part in (argument.value for argument in event.call.arguments)
         )
 
@@ -185,9 +172,7 @@ class Program:
         found = []
         for function in self.tables.functions:
             backward = step = None
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
+            for event in function.calls:
                 receiver, method = method_of(event.call)
                 if method == "backward" and backward is None and receiver is not None:
                     scaled = isinstance(receiver, Call) and method_of(receiver)[1] == "scale"
@@ -212,8 +197,8 @@ class Program:
     def loops_of(self, function: Function) -> Iterator[tuple[int, Block, Assignment]]:
         """`for` loops of a function: their block and what they bind."""
         seen: set[int] = set()
-        for event in function.events:
-            if not isinstance(event, Assignment) or not _iterates(event.value) or event.block in seen:
+        for event in function.assignments:
+            if not _iterates(event.value) or event.block in seen:
                 continue
             if function.blocks[event.block].kind == "loop":
                 seen.add(event.block)
@@ -222,8 +207,8 @@ class Program:
     def loop_names(self, function: Function, loop: int) -> set[str]:
         """Names that a loop's header binds, and names unpacked from these in its body."""
         found: set[str] = set()
-        for event in function.events:
-            if not isinstance(event, Assignment) or loop not in function.enclosing(event.block):
+        for event in function.assignments:
+            if loop not in function.enclosing(event.block):
                 continue
             if (
                 (isinstance(event.value, Other) and event.value.kind == "iterate" and event.block == loop)

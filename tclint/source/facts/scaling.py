@@ -14,12 +14,10 @@ from tclint.source.facts.scaling_reader import PROTOCOL, Reader
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.frameworks import names
 from tclint.source.names.project import Project
-from tclint.source.names.queries import names_in
+from tclint.source.names.queries import bound, has_star, names_in
 from tclint.source.names.readers import direct_names
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
-    CallEvent,
     Choice,
     Collection,
     Expression,
@@ -66,20 +64,13 @@ class Scaling:
             parameters = names().scaler_classes.get(qualified)
             if parameters is None:
                 continue
-            given: dict[str, Expression] = {}
-            unpacked = False
-            for position, argument in enumerate(call.arguments):
-                unpacked = unpacked or bool(argument.star)
-                if argument.keyword:
-                    given[argument.keyword] = argument.value
-                elif not argument.star and position < len(parameters):
-                    given[parameters[position]] = argument.value
+            given = bound(call, parameters)
             enabled: bool | None = True
             if "enabled" in given:
                 possible = self.resolver.evaluate(function, given["enabled"])
                 truths = {bool(value) for value in possible.values}
                 enabled = truths.pop() if possible.complete and len(truths) == 1 else None
-            elif unpacked:
+            elif has_star(call):
                 enabled = None
             return Made(qualified, given, enabled, function.index, 0, call.node_id)
         return None
@@ -88,12 +79,10 @@ class Scaling:
     def made(self) -> list[Made]:
         """Every scaler that the file makes, in order."""
         found = []
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent):
-                    made = self.made_by(function, event.call)
-                    if made is not None:
-                        found.append(made._replace(block=event.block))
+        for function, event in self.tables.calls:
+            made = self.made_by(function, event.call)
+            if made is not None:
+                found.append(made._replace(block=event.block))
         return found
 
     def origins(self, function: Function, name: str, depth: int = _FOLLOW_DEPTH) -> tuple[list[Made], bool]:
@@ -101,7 +90,7 @@ class Scaling:
         found: list[Made] = []
         others = False
         if depth > 0 and any(parameter.name == name for parameter in function.parameters):
-            for caller, argument in self.passed(function, name):
+            for caller, argument in self.resolver.passed(function, name):
                 same = name if caller is function else ""
                 inner, other = self._origins_of_value(caller, argument, same, depth)
                 found.extend(inner)
@@ -150,48 +139,19 @@ class Scaling:
                 others = others or other
         return found, others or not found
 
-    def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
-        """(caller, argument) of what functions of the file pass for a parameter."""
-        positions = [item.name for item in function.parameters if not item.star]
-        for caller, call in self._calls.get(function.index, ()):
-            bound = function.name == "__init__" or dotted(call.function).startswith(("self.", "cls."))
-            listed = positions[1:] if bound else positions
-            for position, argument in enumerate(call.arguments):
-                target = argument.keyword or (listed[position] if position < len(listed) else "")
-                if target == parameter and not argument.star:
-                    yield caller, argument.value
-
-    @cached_property
-    def _calls(self) -> dict[int, list[tuple[Function, Call]]]:
-        """Function -> where the file calls it; a constructor where its class is called."""
-        found: dict[int, list[tuple[Function, Call]]] = {}
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent):
-                    for helper in self.resolver.local_functions(function, event.call.function):
-                        called: tuple[int, ...] = (helper.index,)
-                        if helper.kind == "class":
-                            called = self.tables.children.get(helper.index, {}).get("__init__", ())
-                        for index in called:
-                            found.setdefault(index, []).append((function, event.call))
-        return found
-
     @cached_property
     def _protocol(self) -> dict[str, set[str]]:
         """Last part of a receiver's name -> methods of a scaler that are called on it; '' for itself."""
         found: dict[str, set[str]] = {}
-        for function in self.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
-                receiver, method = method_of(event.call)
-                if receiver is None:
-                    found.setdefault(method, set()).add("")
-                elif method in PROTOCOL:
-                    found.setdefault(_last(receiver), set()).add(method)
-                else:
-                    # `self.loss_scaler(loss, optimizer)`: an object that does it all.
-                    found.setdefault(method, set()).add("")
+        for _, event in self.tables.calls:
+            receiver, method = method_of(event.call)
+            if receiver is None:
+                found.setdefault(method, set()).add("")
+            elif method in PROTOCOL:
+                found.setdefault(_last(receiver), set()).add(method)
+            else:
+                # `self.loss_scaler(loss, optimizer)`: an object that does it all.
+                found.setdefault(method, set()).add("")
         return found
 
     def is_scaler(self, function: Function, expression: Expression) -> bool:
@@ -281,12 +241,7 @@ class Scaling:
             for block in function.blocks:
                 values = (block.condition, *(item.value for item in block.items))
                 read.update(name for value in values if value is not None for name in names_in(value))
-            bound = {
-                target
-                for event in function.events
-                if isinstance(event, Assignment)
-                for target in event.targets
-            }
+            bound = {target for event in function.assignments for target in event.targets}
             if any(part in spoken for name in read | bound for part in name.split(".")):
                 return False
         return True
@@ -296,12 +251,10 @@ class Scaling:
         """Last parts of the names that the file binds to scalers it makes, and to nothing else."""
         made: set[str] = set()
         others: set[str] = set()
-        for function in self.tables.functions:
-            for event in function.events:
-                if isinstance(event, Assignment):
-                    own = isinstance(event.value, Call) and self.made_by(function, event.value) is not None
-                    lasts = {target.rpartition(".")[2] for target in event.targets}
-                    (made if own and not event.unpacked else others).update(lasts)
+        for function, event in self.tables.assignments:
+            own = isinstance(event.value, Call) and self.made_by(function, event.value) is not None
+            lasts = {target.rpartition(".")[2] for target in event.targets}
+            (made if own and not event.unpacked else others).update(lasts)
         return frozenset(made - others)
 
     def is_near(self, node_id: int, always_float16: bool = False) -> bool:

@@ -11,6 +11,7 @@ from tclint.source.facts.scaling_view import Kind, Op, Place, View
 from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.names.frameworks import names
 from tclint.source.names.project import Project
+from tclint.source.names.queries import bound
 from tclint.source.syntax.tables import (
     Argument,
     Assignment,
@@ -269,9 +270,7 @@ class Reader:
                 continue
             context, function = found
             methods = set()
-            for event in function.events:
-                if not isinstance(event, CallEvent):
-                    continue
+            for event in function.calls:
                 receiver, method = method_of(event.call)
                 if receiver is not None and render(receiver).endswith((".grad", ".grad.data")):
                     methods.add(method)
@@ -283,20 +282,14 @@ class Reader:
         return False
 
     def _enter(self, frame: _Frame, helper: Function, call: Call, place: Place, block: int) -> _Frame:
-        parameters = [parameter.name for parameter in helper.parameters if not parameter.star]
-        if dotted(call.function).startswith(("self.", "cls.")) and parameters:
-            parameters = parameters[1:]
         renamed: dict[str, str] = {}
         scalers = set()
         places = (*frame.places, place)
-        for position, argument in enumerate(call.arguments):
-            target = argument.keyword or (parameters[position] if position < len(parameters) else "")
-            if not target:
-                continue
-            renamed[target] = self._outer(frame, argument.value)
-            if isinstance(argument.value, Name) and self._is_scaler(frame, argument.value):
+        for target, value in bound(call, self.amp.resolver.parameters(helper)).items():
+            renamed[target] = self._outer(frame, value)
+            if isinstance(value, Name) and self._is_scaler(frame, value):
                 scalers.add(target)
-            scaler = self._scaled(frame, argument.value, block)
+            scaler = self._scaled(frame, value, block)
             if scaler:
                 self._written.setdefault((places, target), []).append(_Written(0, scaler))
         return _Frame(helper, places, renamed, frozenset(scalers))

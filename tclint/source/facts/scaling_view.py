@@ -13,16 +13,14 @@ from tclint.source.names.conditions import (
     conditions_of,
     exclusive,
     guards_before,
+    left_between,
     mutually_exclusive,
 )
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
     Expression,
     Function,
-    Jump,
     Other,
-    Return,
     Subscript,
     dotted,
     parts_of,
@@ -119,21 +117,10 @@ class View:
             function = self.amp.tables.functions[one.function]
             if mutually_exclusive(function, one.block, other.block):
                 return True
-            if self._left(function, one.block, other.block):
+            if left_between(function, one.block, other.block):
                 return True
             break
         return exclusive(self.conditions(first), self.conditions(second))
-
-    def _left(self, function: Function, first: int, second: int) -> bool:
-        """The run leaves the function or the loop's round between the two."""
-        around = set(function.enclosing(second))
-        exits = {
-            event.block
-            for event in function.events
-            if (isinstance(event, Return) and not event.is_yield)
-            or (isinstance(event, Jump) and event.kind != "break")
-        }
-        return any(block in exits and block not in around for block in function.enclosing(first))
 
     def conditions(self, op: Op) -> tuple[Condition, ...]:
         """Tests that hold where it is done, those of `if test: continue` before it as well."""
@@ -178,8 +165,8 @@ class View:
 
     def _counts_to_one(self, index: int, block: int) -> bool:
         function = self.amp.tables.functions[index]
-        for event in function.events:
-            if not isinstance(event, Assignment) or event.block != block:
+        for event in function.assignments:
+            if event.block != block:
                 continue
             header = isinstance(event.value, Other) and event.value.kind == "iterate"
             for iterated in parts_of(event.value) if header else ():
@@ -194,24 +181,16 @@ class View:
         function = self.amp.tables.functions[loop[1]]
         root = name.partition(".")[0].partition("[")[0]
         bound: set[str] = set()
-        for event in function.events:
-            if not isinstance(event, Assignment):
-                continue
+        for event in function.assignments:
             if event.block == loop[2] and isinstance(event.value, Other) and event.value.kind == "iterate":
                 bound.update(target.partition(".")[0] for target in event.targets)
             elif loop[2] in function.enclosing(event.block) and _picked_by(event.value, bound):
                 bound.update(event.targets)
         return root in bound or any(f"[{target}]" in name for target in bound)
 
-    def changes_in(self, loop: tuple[tuple[int, ...], int, int]) -> frozenset[str]:
+    def changes_in(self, loop: tuple[tuple[int, ...], int, int]) -> set[str]:
         """Names that a loop's header or body assigns."""
-        function = self.amp.tables.functions[loop[1]]
-        return frozenset(
-            target
-            for event in function.events
-            if isinstance(event, Assignment) and loop[2] in function.enclosing(event.block)
-            for target in event.targets
-        )
+        return self.amp.tables.functions[loop[1]].assigned_in(loop[2])
 
     def encloses(self, first: Op, second: Op) -> bool:
         """Whether the first is always done in a run of the second's block: `second` is at least as deep."""

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tclint.source.names.queries import Called
+from tclint.source.names.queries import Called, words
 from tclint.source.names.resolve import Possible, Resolver
 from tclint.source.syntax.tables import Assignment, Expression, Function
 
-_SWITCH_ATTRIBUTES = frozenset(
-    (
-        "allow_tf32",
-        "fp32_precision",
-        "benchmark",
-        "deterministic",
-        "enabled",
-        "allow_fp16_reduced_precision_reduction",
-        "allow_bf16_reduced_precision_reduction",
-    )
+_SWITCH_ATTRIBUTES = words(
+    "allow_tf32 fp32_precision benchmark deterministic enabled allow_fp16_reduced_precision_reduction "
+    "allow_bf16_reduced_precision_reduction"
 )
 
 SWITCH_CALLS = (

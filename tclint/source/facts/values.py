@@ -12,7 +12,6 @@ from tclint.source.syntax.tables import (
     CallEvent,
     Expression,
     Function,
-    Literal,
     Name,
     Other,
     Subscript,
@@ -151,27 +150,6 @@ class Values:
                 return True
         return False
 
-    def classes_made(self, function: Function, expression: Expression) -> tuple[Function, ...]:
-        """Classes of this file that an expression's value is made by."""
-        match expression:
-            case Call():
-                makers = self.resolver.local_functions(function, expression.function)
-                classes = tuple(maker for maker in makers if maker.kind == "class")
-                if classes:
-                    return classes
-                receiver, method = method_of(expression)
-                if receiver is not None and method in ("cuda", "to", "train", "eval", "half", "float"):
-                    return self.classes_made(function, receiver)
-                return ()
-            case Name(name):
-                found: list[Function] = []
-                for scope, item in self.resolver.definitions(function, name)[0]:
-                    if not item.operator and not item.unpacked and isinstance(item.value, Call):
-                        found.extend(self.classes_made(scope, _unwrapped(item.value, name)))
-                return tuple(dict.fromkeys(found))
-            case _:
-                return ()
-
     def members(self, owner: Function) -> Iterator[Function]:
         """Methods of a class and the functions nested in them."""
         for function in self.tables.functions:
@@ -207,8 +185,3 @@ class Values:
 
 def _over_data(iterated: Other) -> bool:
     return any_word(render(iterated.parts[0]), ("loader", "dataset", "batches")) if iterated.parts else False
-
-
-def _unwrapped(call: Call, name: str) -> Expression:
-    """`model = DDP(model)` says nothing new of `model`."""
-    return Literal(None) if any(dotted(argument.value) == name for argument in call.arguments) else call

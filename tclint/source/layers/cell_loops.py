@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import contains, has_star, keyword, names_in, words
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
-    CallEvent,
     Collection,
     Expression,
     Function,
@@ -23,9 +23,6 @@ from tclint.source.syntax.tables import (
     method_of,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _CELLS = {"torch.nn.LSTMCell": "LSTM", "torch.nn.GRUCell": "GRU", "torch.nn.RNNCell": "RNN"}
 _FEWEST_STEPS = 4
@@ -66,8 +63,8 @@ def _steps(context: SourceContext) -> Iterator[CellStep]:
     for function in context.tables.functions:
         if function.kind != "function":
             continue
-        for event in function.events:
-            if not isinstance(event, CallEvent) or has_star(event.call):
+        for event in function.calls:
+            if has_star(event.call):
                 continue
             called = event.call.function
             listed = isinstance(called, Subscript)
@@ -88,14 +85,7 @@ def _steps(context: SourceContext) -> Iterator[CellStep]:
 
 def _changes(function: Function, loop: int, key: Expression) -> bool:
     """The loop assigns what a list of cells is indexed with: another cell at each turn."""
-    names = names_in(key)
-    return any(
-        _same(target, name)
-        for event in function.events
-        if isinstance(event, Assignment) and loop in function.enclosing(event.block)
-        for target in event.targets
-        for name in names
-    )
+    return any(_same(target, name) for target in function.assigned_in(loop) for name in names_in(key))
 
 
 def _kind(context: SourceContext, function: Function, name: str, listed: bool) -> str | None:
@@ -135,16 +125,8 @@ class _Body:
             for position in range(len(self.function.blocks))
             if step.loop in self.function.enclosing(position)
         }
-        self.assigned = [
-            event
-            for event in self.function.events
-            if isinstance(event, Assignment) and event.block in self._inside
-        ]
-        self.calls = [
-            event.call
-            for event in self.function.events
-            if isinstance(event, CallEvent) and event.block in self._inside
-        ]
+        self.assigned = [event for event in self.function.assignments if event.block in self._inside]
+        self.calls = [event.call for event in self.function.calls if event.block in self._inside]
 
     @property
     def known_beforehand(self) -> bool:

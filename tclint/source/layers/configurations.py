@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from tclint.source.layers.call_arguments import arguments_of
+from tclint.source.context import SourceContext
+from tclint.source.names.conditions import Condition
 from tclint.source.names.queries import has_star, positional
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.conditions import Condition
 
 _CONFIGURES = re.compile(r"config|cfg|settings|hparams|params|args|arguments", re.IGNORECASE)
 """In names of classes that hold options."""
@@ -36,7 +32,7 @@ def field_values(context: SourceContext, scope: Function, name: str) -> tuple[ob
         _speaks_of(context, path, field) for path in context.neighbours.importing(made.name)
     ):
         return ()
-    calls = context.program.callers.get(made.index, ())
+    calls = context.resolver.callers.get(made.index, ())
     if any(positional(event.call) or has_star(event.call) for _, event in calls):
         return ()
     return _defaults(context, made, field)
@@ -97,7 +93,7 @@ def _class_of(context: SourceContext, scope: Function, root: str, field: str, de
     if owner is not None and parameter is not None:
         if parameter.annotation is not None:
             return _class_of(context, owner, dotted(parameter.annotation), field, depth - 1)
-        given = [(caller, value) for value, caller in arguments_of(context, owner, root)]
+        given = list(resolver.passed(owner, root))
     else:
         given = [(place, item.value) for place, item in resolver.definitions(scope, root)[0]]
     found = {

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from tclint.source.layers.call_arguments import arguments_of, parameters, passed_for
-from tclint.source.layers.layer_counts import CLASS_DEPTH, LayerCounts, through_star
+from tclint.source.context import SourceContext
+from tclint.source.layers.layer_counts import CLASS_DEPTH, LayerCounts
 from tclint.source.layers.library_models import Built, library_model, only_text
-from tclint.source.names.queries import keyword, words
+from tclint.source.names.queries import PLACING, WRAPPERS, bound, inner_model
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
     Call,
-    CallEvent,
     Choice,
     Collection,
     Expression,
@@ -29,19 +26,8 @@ from tclint.source.syntax.tables import (
     render,
 )
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-
 _DEPTH = 8
 """Names, wrappers and functions followed from a use of a model to what makes it."""
-_LIBRARIES = ("torch.", "torchvision.", "timm.")
-_WRAPPERS = words(
-    "DataParallel DistributedDataParallel DDP DP FullyShardedDataParallel convert_sync_batchnorm "
-    "convert_syncbn_model"
-)
-_SAME = words(
-    "cuda to cpu train float requires_grad_ apply module half bfloat16 double share_memory to_empty"
-)
 
 
 class Models:
@@ -90,34 +76,12 @@ class Models:
         self, owner: Function, name: str, depth: int, seen: set[tuple[int, str]]
     ) -> Iterator[Built | str | None]:
         found = False
-        for value, caller in arguments_of(self.context, owner, name):
+        for caller, value in self.context.resolver.passed(owner, name):
             found = True
             yield from self._value(caller, value, depth - 1, seen)
         if not found and depth > 2:
-            yield from self._passed_elsewhere(owner, name)
-
-    def _passed_elsewhere(self, owner: Function, name: str) -> Iterator[Built | str | None]:
-        """What other files of the project that import the function pass for its parameter."""
-        called = owner
-        if owner.name == "__init__" and owner.parent >= 0:
-            called = self.context.tables.functions[owner.parent]
-        if called.parent != 0:
-            return
-        listed = parameters(self.context, owner)
-        for other in self.context.neighbours.importing(called.name):
-            context = self.context.project.context_of(other)
-            if context is None:
-                continue
-            models = Models(context)
-            for function, event, _ in context.program.methods(called.name):
-                for qualified in context.resolver.called(function, event.call):
-                    found = context.project.definition(qualified, (called.name.encode(),))
-                    if found is None or not _same_file(found[0].path, self.context.path):
-                        continue
-                    value = passed_for(event.call, listed, name)
-                    if value is not None:
-                        yield from models._value(function, value, _DEPTH - 2, set())
-                    break
+            for context, caller, value in self.context.passed_elsewhere(owner, name):
+                yield from Models(context)._value(caller, value, _DEPTH - 2, set())
 
     def _inherited(self, function: Function, name: str, depth: int) -> Iterator[Built | str | None]:
         """What the nearest base class that assigns `self.model` makes of it."""
@@ -125,7 +89,9 @@ class Models:
         if owner is None:
             return
         for base in owner.bases:
-            for context, found in self._definitions_of(self.context.tables.functions[owner.parent], base):
+            for context, found in self.context.definitions_of(
+                self.context.tables.functions[owner.parent], base
+            ):
                 members = [member for member in context.values.members(found) if member.kind == "function"]
                 if not members:
                     continue
@@ -150,23 +116,13 @@ class Models:
         }
         makers = [member for member in inherited if member.name == "__init__"]
         for member in self.context.values.members(owner):
-            for event in member.events:
-                if not isinstance(event, CallEvent) or method_of(event.call)[1] != "__init__":
+            for event in member.calls:
+                if method_of(event.call)[1] != "__init__":
                     continue
                 for parameter in kept & {item.name for item in makers[0].parameters} if makers else ():
-                    value = passed_for(event.call, parameters(context, makers[0]), parameter)
+                    value = bound(event.call, context.resolver.parameters(makers[0])).get(parameter)
                     if value is not None:
                         yield from self._value(member, value, depth - 1, set())
-
-    def _definitions_of(self, scope: Function, named: Expression) -> Iterator[tuple[SourceContext, Function]]:
-        """Functions and classes that a name of this file means, in whichever file of the project."""
-        local = self.context.resolver.local_functions(scope, named)
-        yield from ((self.context, function) for function in local)
-        for qualified in self.context.resolver.qualified(scope, dotted(named)) if dotted(named) else ():
-            if not qualified.startswith(_LIBRARIES):
-                found = self.context.project.definition(qualified)
-                if found is not None:
-                    yield found
 
     def _returned(
         self, scope: Function, call: Call, position: int, depth: int
@@ -174,7 +130,7 @@ class Models:
         """The part at a position of what a function of the project returns: `model, optimizer = build()`."""
         if depth <= 0:
             return
-        for context, function in self._definitions_of(scope, call.function):
+        for context, function in self.context.definitions_of(scope, call.function):
             models = self if context is self.context else Models(context)
             for event in function.events if function.kind == "function" else ():
                 if not isinstance(event, Return) or event.is_yield or not isinstance(event.value, Collection):
@@ -221,11 +177,9 @@ class Models:
         self, scope: Function, call: Call, depth: int, seen: set[tuple[int, str]]
     ) -> Iterator[Built | str | None]:
         resolver = self.context.resolver
-        receiver, method = method_of(call)
-        if method in _WRAPPERS:
-            inner = keyword(call, "module", 0)
-            if inner is not None:
-                yield from self._value(scope, inner, depth - 1, seen)
+        inner = inner_model(call)
+        if inner is not None and method_of(call)[1] in WRAPPERS:
+            yield from self._value(scope, inner, depth - 1, seen)
             return
         known = library_model(self.context, scope, call)
         if known is not None:
@@ -239,25 +193,13 @@ class Models:
                 layers = self.counts.of_expression(self.context, scope, call, CLASS_DEPTH)
                 yield layers.verdict("nn.Sequential", self.context, call.node_id)
                 return
-            found = None
-            if not qualified.startswith(("torch.", "torchvision.")):
-                found = self.context.project.definition(qualified)
-            if found is not None:
-                yield from self._defined(*found, scope, call, depth)
-                return
-        local = resolver.local_functions(scope, call.function)
-        if local:
-            for function in local:
-                yield from self._defined(self.context, function, scope, call, depth)
-            return
-        if receiver is not None and method in _SAME:
-            yield from self._value(scope, receiver, depth - 1, seen)
-            return
-        starred = through_star(self.context, scope, dotted(call.function))
-        if starred is not None:
-            yield from self._defined(*starred, scope, call, depth)
-            return
-        yield None
+        found = list(self.context.definitions_of(scope, call.function))
+        for definition in found:
+            yield from self._defined(*definition, scope, call, depth)
+        if not found and inner is not None:
+            yield from self._value(scope, inner, depth - 1, seen)
+        elif not found:
+            yield None
 
     def _registered(
         self, scope: Function, chosen: Subscript, call: Call, depth: int
@@ -314,10 +256,6 @@ class Models:
                 yield self._seen_from_here(made, context, node_id)
 
 
-def _same_file(one: str, other: str) -> bool:
-    return os.path.abspath(one) == os.path.abspath(other)
-
-
 def _unpacked(item: Assignment, name: str) -> Expression | None:
     """The part of `model, optimizer = a, b` that the name gets."""
     if isinstance(item.value, Collection) and len(item.value.items) == len(item.targets):
@@ -335,7 +273,7 @@ def _is_wrapping_itself(item: Assignment, name: str) -> bool:
         if receiver is None:
             return False
         if dotted(receiver) == name:
-            return method in _SAME or method in _WRAPPERS
+            return method in PLACING or method in WRAPPERS
         value = receiver
     return isinstance(value, Name) and value.dotted in (name, f"{name}.module")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.library_models import NOT, Built, library_model
 from tclint.source.names.queries import keyword
 from tclint.source.syntax.tables import (
     Call,
-    CallEvent,
     Collection,
     Expression,
     Function,
@@ -18,9 +18,6 @@ from tclint.source.syntax.tables import (
     method_of,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 CLASS_DEPTH = 5
 ENOUGH = 3
@@ -86,11 +83,10 @@ class LayerCounts:
 
     def _of_function(self, context: SourceContext, function: Function, depth: int) -> Layers:
         total = Layers()
-        for event in function.events:
-            if isinstance(event, CallEvent):
-                total = total + self.of_callee(context, function, event.call, depth)
-                if method_of(event.call)[1] in _LAYOUT_MATTERS:
-                    total = total._replace(views=True)
+        for event in function.calls:
+            total = total + self.of_callee(context, function, event.call, depth)
+            if method_of(event.call)[1] in _LAYOUT_MATTERS:
+                total = total._replace(views=True)
         return total
 
     def of_expression(
@@ -124,18 +120,11 @@ class LayerCounts:
                 )
             if qualified.startswith(("torch.", "torchvision.")):
                 return Layers(attention=attention)
-            found = context.project.definition(qualified)
-            if found is not None:
-                return self._of_definition(*found, depth - 1)
-            return Layers(attention=attention)
-        starred = through_star(context, function, name)
-        if starred is not None:
-            return self._of_definition(*starred, depth - 1)
         total = Layers(attention=attention)
-        if dotted(call.function).startswith(("self.", "cls.")):
+        if name.startswith(("self.", "cls.")):
             return total  # a method of the class, which is counted as one of its members
-        for local in context.resolver.local_functions(function, call.function):
-            total = total + self._of_definition(context, local, depth - 1)
+        for where, made in context.definitions_of(function, call.function):
+            total = total + self._of_definition(where, made, depth - 1)
         return total
 
     def _of_definition(self, context: SourceContext, function: Function, depth: int) -> Layers:
@@ -146,18 +135,6 @@ class LayerCounts:
         if function.kind == "function":
             return self._of_function(context, function, depth)
         return Layers()
-
-
-def through_star(context: SourceContext, scope: Function, name: str) -> tuple[SourceContext, Function] | None:
-    """What a name means that only `from module import *` can have brought."""
-    if not name or "." in name or context.resolver.owner(scope, name) is not None:
-        return None
-    for item in context.tables.module.imports:
-        if item.name == "*" and not item.qualified.startswith(("torch.", "torchvision.")):
-            found = context.project.definition(f"{item.qualified}.{name}")
-            if found is not None:
-                return found
-    return None
 
 
 def _is_line(call: Call) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.layer_lists import LayerLists
 from tclint.source.names.readers import direct_names, mentions, reader_of, sets_up
 from tclint.source.names.resolve import Symbol
@@ -23,9 +24,6 @@ from tclint.source.syntax.tables import (
     dotted,
     method_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _SEQUENTIAL = frozenset({"torch.nn.Sequential", "torch.nn.modules.container.Sequential"})
 _REORDERS = frozenset({"insert", "pop", "remove", "clear", "reverse", "sort"})
@@ -177,10 +175,8 @@ class LayerOrder:
                 made = {
                     event.targets[0]
                     for member in members
-                    for event in member.events
-                    if isinstance(event, Assignment)
-                    and len(event.targets) == 1
-                    and event.targets[0].startswith("self.")
+                    for event in member.assignments
+                    if len(event.targets) == 1 and event.targets[0].startswith("self.")
                 }
                 if made:
                     yield from self._pairs_of(owner, members, made)

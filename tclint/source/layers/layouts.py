@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, keyword, positional, unpacks_positions
 from tclint.source.syntax.tables import (
     Assignment,
@@ -19,9 +20,6 @@ from tclint.source.syntax.tables import (
     dotted,
     method_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 LAST = "torch.channels_last"
 LAST_3D = "torch.channels_last_3d"

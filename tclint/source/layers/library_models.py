@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tclint.source.layers.call_arguments import arguments_of
+from tclint.source.context import SourceContext
 from tclint.source.layers.configurations import known_values
 from tclint.source.names.queries import keyword, words
 from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.tables import Call, Expression, Function, Literal, Name, Subscript
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _FAMILIES = re.compile(
     r"resne[tx]|resnest|res2ne[tx]|vgg|densenet|efficientnet|mobilenet|mobileone|regnet|convnext|inception"
@@ -114,7 +111,7 @@ def only_text(context: SourceContext, scope: Function, value: Expression) -> tup
     found = list(possible.values)
     if isinstance(value, Name):
         owner = context.resolver.owner(scope, value.dotted)
-        for passed, caller in arguments_of(context, owner, value.dotted) if owner is not None else ():
+        for caller, passed in context.resolver.passed(owner, value.dotted) if owner is not None else ():
             found.extend(context.resolver.evaluate(caller, passed).values)
         if "." in value.dotted and not found:
             # `args` is a parameter, but the parser stands in this file.

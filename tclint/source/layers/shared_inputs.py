@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.layers.tied_embeddings import only_size
 from tclint.source.names.queries import has_star, keyword
 from tclint.source.names.readers import direct_names, sets_up
@@ -18,9 +19,6 @@ from tclint.source.syntax.tables import (
     dotted,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class Projection(NamedTuple):

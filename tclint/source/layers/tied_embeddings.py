@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tclint.source.layers.call_arguments import arguments_of
+from tclint.source.context import SourceContext
 from tclint.source.layers.configurations import field_values
 from tclint.source.names.queries import has_star
 from tclint.source.syntax.tables import (
@@ -20,9 +18,6 @@ from tclint.source.syntax.tables import (
     dotted,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _DEPTH = 6
 """Names, parameters and fields followed from an embedding to where its size is written."""
@@ -113,10 +108,11 @@ def _passed_sizes(
     context: SourceContext, owner: Function, name: str, default: Expression | None, depth: int
 ) -> set[object]:
     """What the calls of a function or class pass for a parameter; its default where nothing calls it."""
-    called = context.tables.functions[owner.parent] if owner.name == "__init__" else owner
+    resolver = context.resolver
+    called = resolver.called_as(owner)
     if any(context.neighbours.importing(called.name)):
         return {None}
-    calls = context.program.callers.get(called.index, ())
+    calls = resolver.callers.get(called.index, ())
     derived = any(
         dotted(base).rpartition(".")[2] == called.name
         for other in context.tables.functions
@@ -124,9 +120,9 @@ def _passed_sizes(
     )
     if derived or any(has_star(event.call) for _, event in calls):
         return {None}
-    passed = list(arguments_of(context, owner, name))
+    passed = list(resolver.passed(owner, name))
     sizes: set[object] = set()
-    for argument, caller in passed:
+    for caller, argument in passed:
         sizes |= _sizes(context, caller, argument, depth - 1)
     if len(passed) < len(calls) or not calls:
         if not passed and _overrides(context, name):

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import keyword, names_in, words
 from tclint.source.names.readers import METADATA
-from tclint.source.syntax.outline_attention import MASKS
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -29,9 +29,8 @@ from tclint.source.syntax.tables import (
     render,
 )
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-
+_MASKS = ("mask", "causal")
+"""In names of what may be added to scores."""
 _PRODUCTS = frozenset({"torch.matmul", "torch.bmm"})
 _SOFTMAX = frozenset({"torch.softmax", "torch.nn.functional.softmax"})
 _DROPOUT = frozenset({"torch.dropout", "torch.nn.functional.dropout"})
@@ -202,7 +201,7 @@ class _Reading:
             )
             if operator in ("*", "/") and number:
                 return tag
-            if operator == "+" and any(part in said for part in MASKS) and "bias" not in said:
+            if operator == "+" and any(part in said for part in _MASKS) and "bias" not in said:
                 self.masked.add(tag.number)
                 return tag
         self._poison(tag)

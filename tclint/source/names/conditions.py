@@ -34,6 +34,17 @@ def conditions_of(function: Function, block: int) -> tuple[Condition, ...]:
     return tuple(found)
 
 
+def left_between(function: Function, first: int, second: int) -> bool:
+    """The run leaves the function or the loop's round between a block and a later one."""
+    left = set(function.enclosing(first)).difference(function.enclosing(second))
+    return bool(left) and any(
+        event.block in left
+        for event in function.events
+        if (isinstance(event, Return) and not event.is_yield)
+        or (isinstance(event, Jump) and event.kind != "break")
+    )
+
+
 def guards_before(function: Function, block: int, node_id: int) -> tuple[Condition, ...]:
     """Tests that failed where a place is reached: `if test: continue` (or return) stands before it."""
     around = set(function.enclosing(block))

@@ -44,7 +44,6 @@ class Names:
     """Old name -> what to write instead."""
     scaler_classes: dict[str, tuple[str, ...]]
     """Class -> its positional parameters."""
-    null_contexts: frozenset[str]
     scaler_words: tuple[str, ...]
     """Parts of identifiers in lower case without underscores."""
     not_loss_scalers: frozenset[str]
@@ -153,7 +152,6 @@ def _names(data: dict[str, Any]) -> Names:
         scaler_classes={
             name: tuple(made["parameters"]) for made in data["scaler_class"] for name in made["names"]
         },
-        null_contexts=frozenset(data["contexts"]["null"]),
         scaler_words=tuple(data["scaler"]["words"]),
         not_loss_scalers=frozenset(data["scaler"]["not_loss_scalers"]),
         not_tensors=frozenset(data["backward"]["not_tensors"]),

@@ -150,7 +150,8 @@ def _imported_files(
     path: str, package: tuple[str, ...], by_last: dict[str, list[tuple[tuple[str, ...], str]]]
 ) -> set[str]:
     found: set[str] = set()
-    for module, names, plain in _imports(_read(path)):
+    for match in _IMPORT.finditer(_read(path)):
+        module, names, plain = match.groups(b"")
         wanted: list[tuple[str, ...]] = []
         if plain:
             wanted += [
@@ -174,20 +175,6 @@ def _imported_files(
                 if known[-shorter:] == parts[-shorter:] and len(known) >= len(parts):
                     found.add(file)
     return found - {path}
-
-
-def _imports(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """What `_IMPORT` matches, in order; the pattern is tried only on lines that say import."""
-    end = 0
-    at = data.find(b"import")
-    while at >= 0:
-        start = data.rfind(b"\n", 0, at) + 1
-        match = _IMPORT.match(data, start) if start >= end else None
-        if match is not None:
-            module, names, plain = match.groups(b"")
-            yield module, names, plain
-            end = match.end()
-        at = data.find(b"import", max(end, at + 1))
 
 
 @lru_cache(maxsize=_LARGEST_PROJECT)

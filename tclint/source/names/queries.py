@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tclint.source.syntax.tables import (
@@ -45,6 +45,16 @@ def keyword(call: Call, name: str, position: int = -1) -> Expression | None:
         if len(positional) > position and not any(argument.star for argument in positional[: position + 1]):
             return positional[position].value
     return None
+
+
+def bound(call: Call, parameters: Sequence[str]) -> dict[str, Expression]:
+    """What a call passes by parameter; those are named in the order in which arguments fill them."""
+    found: dict[str, Expression] = {}
+    for position, argument in enumerate(call.arguments):
+        name = argument.keyword or (parameters[position] if position < len(parameters) else "")
+        if name and not argument.star:
+            found.setdefault(name, argument.value)
+    return found
 
 
 def has_star(call: Call) -> bool:
@@ -101,11 +111,32 @@ def any_word(text: str, parts: Iterable[str]) -> bool:
     return any(part in lowered for part in parts)
 
 
+WRAPPERS = words(
+    "DataParallel DistributedDataParallel DDP DP FullyShardedDataParallel FSDP convert_sync_batchnorm "
+    "convert_syncbn_model compile prepare"
+)
+"""Last parts of the names of what is called like the module that it is given."""
+PLACING = words(
+    "cuda to cpu train eval half bfloat16 float double requires_grad_ apply module share_memory to_empty"
+)
+"""Methods of modules that return the module."""
+
+
+def inner_model(call: Call) -> Expression | None:
+    """`Net()` of `DDP(Net())` and of `Net().cuda()`; None of other calls."""
+    receiver, method = method_of(call)
+    if method in WRAPPERS:
+        return keyword(call, "module", 0) or keyword(call, "model")
+    return receiver if method in PLACING else None
+
+
+def makers(value: Expression | None) -> Iterator[Call]:
+    """The calls that may make a model, outermost first: `DDP(Net().cuda())`, `Net().cuda()`, `Net()`."""
+    while isinstance(value, Call):
+        yield value
+        value = inner_model(value)
+
+
 def unplaced(value: Expression) -> Expression:
     """`nn.BCELoss()` of `nn.BCELoss().cuda()`."""
-    while isinstance(value, Call):
-        receiver, method = method_of(value)
-        if method not in ("cuda", "to") or receiver is None:
-            return value
-        value = receiver
-    return value
+    return list(makers(value))[-1] if isinstance(value, Call) else value

@@ -17,7 +17,9 @@ _LEVELS = 6
 _LARGEST_BYTES = 200_000
 _BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
 _PIN = re.compile(
-    rf"(?<![\w.\-/\[])(?:py)?torch[\"']?\s*[=:]?\s*[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)", re.MULTILINE
+    rf"(?<![\w.\-/\[])(?:py)?torch(?:\[[^\]]*\])?[\"']?\s*[=:]?\s*(?:\{{\s*version\s*=\s*)?"
+    rf"[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)",
+    re.MULTILINE,
 )
 _PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=|\^|~)\s*(\d[\d.]*)")
 
@@ -26,21 +28,33 @@ Version = tuple[int, ...]
 
 def may_run(path: str, version: Version) -> bool:
     """Whether the project of a file allows this torch version or a newer one; True where nothing says."""
-    return _may_run(os.path.dirname(os.path.abspath(path)), version)
+    pins = _pins_above(os.path.dirname(os.path.abspath(path)))
+    return not pins or any(allows(pin, version) for pin in pins)
+
+
+def oldest(path: str) -> Version | None:
+    """The lowest torch version that the project of a file names as a lower bound; None where it has none."""
+    pins = _pins_above(os.path.dirname(os.path.abspath(path)))
+    parts = [part for pin in pins for part in _PART.findall(pin)]
+    lower = [_numbers(text) for operator, text in parts if operator not in ("<", "<=", "!=")]
+    return min(lower, default=None)
 
 
 @lru_cache(maxsize=4096)
-def _may_run(folder: str, version: Version) -> bool:
+def _pins_above(folder: str) -> tuple[str, ...]:
+    """What the nearest requirement files that name torch say of its version."""
     current = folder
     for _ in range(_LEVELS):
-        pins = [pin for path in _requirement_files(current) for pin in _pins(path)]
-        if pins:
-            return any(allows(pin, version) for pin in pins)
+        pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path))
         parent = os.path.dirname(current)
-        if parent == current or os.path.exists(os.path.join(current, ".git")):
-            break
+        if pins or parent == current or os.path.exists(os.path.join(current, ".git")):
+            return pins
         current = parent
-    return True
+    return ()
+
+
+def _numbers(text: str) -> Version:
+    return tuple(int(part) for part in text.strip(".").split("."))
 
 
 def _requirement_files(folder: str) -> list[str]:
@@ -57,7 +71,7 @@ def _requirement_files(folder: str) -> list[str]:
 def allows(pin: str, version: Version) -> bool:
     """Whether a requirement such as '>=1.7,<2.0' lets this version or a newer one be installed."""
     for operator, text in _PART.findall(pin):
-        bound = tuple(int(part) for part in text.strip(".").split("."))
+        bound = _numbers(text)
         width = max(len(bound), len(version))
         padded = bound + (0,) * (width - len(bound))
         wanted = version + (0,) * (width - len(version))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from tclint.source.names.frameworks import names
+from tclint.source.names.queries import bound
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -49,6 +51,22 @@ class Symbol(NamedTuple):
     """An imported thing as a value: Symbol('torch.float16')."""
 
     qualified: str
+
+
+DTYPES = {
+    "torch.float16": "float16",
+    "torch.half": "float16",
+    "torch.bfloat16": "bfloat16",
+    "torch.float32": "float32",
+    "torch.float": "float32",
+    "torch.float64": "float64",
+    "torch.double": "float64",
+}
+
+
+def dtype_of(value: object) -> str | None:
+    """'float16' of Symbol('torch.half')."""
+    return DTYPES.get(value.qualified) if isinstance(value, Symbol) else None
 
 
 class Possible(NamedTuple):
@@ -98,10 +116,9 @@ class Resolver:
         known = self._assignments.get(function.index)
         if known is None:
             known = {}
-            for event in function.events:
-                if isinstance(event, Assignment):
-                    for target in event.targets:
-                        known.setdefault(target, []).append(event)
+            for event in function.assignments:
+                for target in event.targets:
+                    known.setdefault(target, []).append(event)
             self._assignments[function.index] = known
         return known.get(name, [])
 
@@ -183,6 +200,39 @@ class Resolver:
                 found = self.tables.children.get(owner.index, {}).get(rest, ())
                 return tuple(self.tables.functions[index] for index in found)
         return ()
+
+    # -- what calls pass
+
+    @cached_property
+    def callers(self) -> dict[int, list[tuple[Function, CallEvent]]]:
+        """Index of a function or class -> calls of it in this file."""
+        found: dict[int, list[tuple[Function, CallEvent]]] = {}
+        for function, event in self.tables.calls:
+            for local in self.local_functions(function, event.call.function):
+                found.setdefault(local.index, []).append((function, event))
+        return found
+
+    def called_as(self, function: Function) -> Function:
+        """What is called to run a function: of a constructor its class."""
+        is_constructor = function.name == "__init__" and function.parent >= 0
+        return self.tables.functions[function.parent] if is_constructor else function
+
+    def parameters(self, function: Function) -> list[str]:
+        """The names that a call's positional arguments fill, in order."""
+        names = [item.name for item in function.parameters if not item.star]
+        is_method = function.parent >= 0 and self.tables.functions[function.parent].kind == "class"
+        return names[1:] if is_method and Name("staticmethod") not in function.decorators else names
+
+    def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
+        """(caller, argument) of what functions of this file pass for a parameter."""
+        parameters = self.parameters(function)
+        if parameter in {item.name for item in function.parameters}:
+            for caller, event in self.callers.get(self.called_as(function).index, ()):
+                value = bound(event.call, parameters).get(parameter)
+                if value is not None:
+                    yield caller, value
+
+    # -- where names get their values
 
     def definitions(self, function: Function, name: str) -> tuple[list[tuple[Function, Assignment]], bool]:
         """Assignments that can give a dotted name its value, and whether these are all there are.
@@ -309,26 +359,25 @@ class Resolver:
         return self._argparse_default(destination, _DEPTH)
 
     def _argparse_default(self, destination: str, depth: int) -> Possible:
-        for function in self.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or method_of(event.call)[1] != "add_argument":
-                    continue
-                options = {
-                    argument.keyword: argument.value for argument in event.call.arguments if argument.keyword
-                }
-                flags = [
-                    argument.value.value
-                    for argument in event.call.arguments
-                    if not argument.keyword and isinstance(argument.value, Literal)
-                ]
-                written = {str(flag).lstrip("-").replace("-", "_") for flag in flags}
-                if options.get("dest") == Literal(destination) or destination in written:
-                    default = options.get("default")
-                    if default is not None:
-                        return Possible(self.evaluate(function, default, depth - 1).values, False)
-                    action = options.get("action")
-                    if action in (Literal("store_true"), Literal("store_false")):
-                        return Possible((action == Literal("store_false"),), False)
+        for function, event in self.tables.calls:
+            if method_of(event.call)[1] != "add_argument":
+                continue
+            options = {
+                argument.keyword: argument.value for argument in event.call.arguments if argument.keyword
+            }
+            flags = [
+                argument.value.value
+                for argument in event.call.arguments
+                if not argument.keyword and isinstance(argument.value, Literal)
+            ]
+            written = {str(flag).lstrip("-").replace("-", "_") for flag in flags}
+            if options.get("dest") == Literal(destination) or destination in written:
+                default = options.get("default")
+                if default is not None:
+                    return Possible(self.evaluate(function, default, depth - 1).values, False)
+                action = options.get("action")
+                if action in (Literal("store_true"), Literal("store_false")):
+                    return Possible((action == Literal("store_false"),), False)
         return UNKNOWN
 
     def _evaluate_operation(

@@ -8,42 +8,34 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
-import io
 import os
 import pickle
 import stat
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.core.version import __version__
 from tclint.source.syntax import tables as tables_module
-from tclint.source.syntax.outlines import AsksOutline, asked, plausible
 from tclint.source.syntax.parse import NotPython, Parsed, parse, what_is_broken
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
 
 LARGEST_BYTES = 256 * 2**20
-"""Of all entries together; the ones that went unused longest go first."""
-_DIGEST_BYTES = 16
-_USED_SECONDS = 24 * 3600
-"""Uses are noted once a day: noting each would cost a write per file."""
+"""Of all entries together; the oldest go first."""
 _CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py", "positions.py")
-_Rule = TypeVar("_Rule", bound=AsksOutline)
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 
 @dataclass(frozen=True, slots=True)
 class TablesCache:
-    """Tables, positions and what outlines say by text, in one folder."""
+    """Tables and positions by text, in one folder."""
 
     folder: Path
 
@@ -59,25 +51,19 @@ class TablesCache:
         """As `tclint.source.syntax.parse.parse`, from the cache where it holds the text.
 
         Raises:
-            NotPython: as `parse`; such texts are kept too.
+            NotPython: as `parse`.
         """
-        key = _key(text)
+        key = _key(text.encode("utf-8", "surrogatepass"))
         kept = self._load(f"{key}.tables")
         if isinstance(kept, Tables):
             return Parsed(text, kept, lambda: self._spans(key, kept.node_ids, lambda: parse(text)))
-        if isinstance(kept, tuple):
-            raise NotPython(*kept)
-        try:
-            parsed = parse(text)
-        except NotPython as error:
-            self._store(f"{key}.tables", (str(error), error.line, error.column))
-            raise
+        parsed = parse(text)
         self._store(f"{key}.tables", parsed.tables)
         return Parsed(text, parsed.tables, lambda: self._spans(key, parsed.tables.node_ids, lambda: parsed))
 
     def what_is_broken(self, data: bytes) -> NotPython | None:
         """As `tclint.source.syntax.parse.what_is_broken`, from the cache where it holds the answer."""
-        name = f"{hashlib.sha256(_maker() + data).hexdigest()}.broken"
+        name = f"{_key(data)}.broken"
         kept = self._load(name)
         if not isinstance(kept, tuple):
             found = what_is_broken(data)
@@ -85,20 +71,8 @@ class TablesCache:
             self._store(name, kept)
         return NotPython(*kept) if kept else None
 
-    def plausible(self, rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
-        """As `outlines.plausible`, from the cache where it holds the answer of these rules."""
-        maker = _outline_maker(tuple(type(rule).__module__ for rule in rules)) if asked(rules) else None
-        if maker is None:
-            return plausible(rules, data)
-        name = f"{hashlib.sha256(maker + data).hexdigest()}.outline"
-        kept = self._load(name)
-        if not isinstance(kept, tuple):
-            kept = tuple(rule.code for rule in plausible(rules, data))
-            self._store(name, kept)
-        return [rule for rule in rules if rule.code in kept]
-
     def limit(self, largest_bytes: int = LARGEST_BYTES) -> None:
-        """Remove what went unused longest until three quarters of the size are left."""
+        """Remove the oldest entries until three quarters of the size are left."""
         found = []
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -126,28 +100,17 @@ class TablesCache:
 
     def _load(self, name: str) -> object:
         """What an entry holds; None if there is none, or a damaged one."""
-        path = self.folder / name
         try:
-            with open(path, "rb") as file:
-                data = file.read()
-                if time.time() - os.fstat(file.fileno()).st_mtime > _USED_SECONDS:
-                    os.utime(path)
-        except OSError:
-            return None
-        digest, payload = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-        if digest != _digest(payload):
-            return None
-        try:
-            return _Unpickler(io.BytesIO(payload)).load()
+            with open(self.folder / name, "rb") as file:
+                return _Unpickler(file).load()
         except Exception:
-            # Damage was ruled out above; whoever forged an entry gets a parse.
+            # Whoever damaged or forged an entry gets a parse.
             return None
 
     def _store(self, name: str, value: object) -> None:
         # Expressions too deep for pickle are parsed each time; so is everything where nothing can be written.
         with contextlib.suppress(OSError, UsageError, RecursionError, pickle.PicklingError):
-            payload = pickle.dumps(value, protocol=5)
-            write_bytes_atomically(str(self.folder / name), _digest(payload) + payload)
+            write_bytes_atomically(str(self.folder / name), pickle.dumps(value, protocol=5))
 
 
 def user_folder() -> Path | None:
@@ -186,40 +149,14 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of tables")
 
 
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
-
-
-def _key(text: str) -> str:
-    digest = hashlib.sha256(_maker())
-    digest.update(text.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _outline_maker(modules: tuple[str, ...]) -> bytes | None:
-    """A hash of what looks at outlines: their modules and those of the rules; None where one is no file."""
-    digest = hashlib.sha256(_maker())
-    for path in sorted(Path(__file__).parent.glob("outline*.py")):
-        digest.update(path.read_bytes())
-    for module in modules:
-        try:
-            spec = importlib.util.find_spec(module)
-            digest.update(Path((spec and spec.origin) or "").read_bytes())
-        except (ImportError, ValueError, OSError):
-            return None
-    return digest.digest()
+def _key(data: bytes) -> str:
+    return hashlib.sha256(_maker() + data).hexdigest()
 
 
 @lru_cache(maxsize=1)
 def _maker() -> bytes:
-    """A hash of what turns texts into tables: tclint, this Python and libcst, which is not imported."""
+    """A hash of what turns texts into tables: tclint and this Python."""
     digest = hashlib.sha256(repr((__version__, sys.version, sys.implementation.name)).encode())
     for name in _CODE:
         digest.update(Path(__file__).with_name(name).read_bytes())
-    spec = importlib.util.find_spec("libcst")
-    if spec is not None and spec.origin:
-        for file in (Path(spec.origin), Path(spec.origin).with_name("_version.py")):
-            with contextlib.suppress(OSError):
-                digest.update(f"{file} {os.stat(file).st_mtime_ns}".encode())
     return digest.digest()

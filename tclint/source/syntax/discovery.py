@@ -14,32 +14,11 @@ from tclint.core.errors import TargetError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-SKIPPED_FOLDERS = frozenset(
-    (
-        ".bzr",
-        ".direnv",
-        ".eggs",
-        ".git",
-        ".hg",
-        ".ipynb_checkpoints",
-        ".mypy_cache",
-        ".nox",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".svn",
-        ".tox",
-        ".venv",
-        "__pycache__",
-        "__pypackages__",
-        "_build",
-        "buck-out",
-        "build",
-        "dist",
-        "node_modules",
-        "site-packages",
-        "venv",
-    )
-)
+SKIPPED_FOLDERS = frozenset((
+    ".bzr", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox",
+    ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", "__pycache__", "__pypackages__", "_build",
+    "buck-out", "build", "dist", "node_modules", "site-packages", "venv"
+))  # fmt: skip
 """Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
 
 _GIT_TIMEOUT_S = 60

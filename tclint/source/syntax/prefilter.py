@@ -1,10 +1,9 @@
-"""Which files are worth parsing, decided on their bytes."""
+"""Which rules a file concerns, decided on its bytes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 MAX_SOURCE_BYTES = 1_000_000
@@ -25,40 +24,12 @@ class Triggered(Protocol):
 _Rule = TypeVar("_Rule", bound=Triggered)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefilter:
-    """The union of what some rules need to see in a file."""
-
-    needs: tuple[tuple[tuple[bytes, ...], tuple[bytes, ...], re.Pattern[bytes] | None], ...]
-    """Per distinct need: any of the first tokens, all of the second, and a match of the pattern."""
-
-    @classmethod
-    def of(cls, rules: Iterable[Triggered]) -> Prefilter:
-        needs = (
-            (
-                tuple(trigger.encode() for trigger in rule.triggers),
-                tuple(token.encode() for token in rule.requires),
-                rule.pattern,
-            )
-            for rule in rules
-        )
-        return cls(tuple(dict.fromkeys(needs)))
-
-    def passes(self, data: bytes) -> bool:
-        """Whether some rule could find something in the file."""
-        return any(_holds(data, *need) for need in self.needs)
-
-
 def applicable(rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
     """The rules that could find something in the file."""
-    return [rule for rule in rules if Prefilter.of((rule,)).passes(data)]
-
-
-def _holds(
-    data: bytes, triggers: tuple[bytes, ...], required: tuple[bytes, ...], pattern: re.Pattern[bytes] | None
-) -> bool:
-    return (
-        all(token in data for token in required)
-        and any(trigger in data for trigger in triggers)
-        and (pattern is None or pattern.search(data) is not None)
-    )
+    return [
+        rule
+        for rule in rules
+        if all(token.encode() in data for token in rule.requires)
+        and any(token.encode() in data for token in rule.triggers)
+        and (rule.pattern is None or rule.pattern.search(data) is not None)
+    ]

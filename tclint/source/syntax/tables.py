@@ -6,6 +6,7 @@ An expression is one of the small tuples below. A `node_id` is a number that sta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal as Choices
@@ -206,6 +207,14 @@ class Function:
     outer_names: frozenset[str] = frozenset()
     """Declared `global` or `nonlocal`."""
 
+    @property
+    def calls(self) -> Iterator[CallEvent]:
+        return (event for event in self.events if isinstance(event, CallEvent))
+
+    @property
+    def assignments(self) -> Iterator[Assignment]:
+        return (event for event in self.events if isinstance(event, Assignment))
+
     def enclosing(self, block: int) -> tuple[int, ...]:
         """The block and those around it, innermost first."""
         chain = []
@@ -213,6 +222,15 @@ class Function:
             chain.append(block)
             block = self.blocks[block].parent
         return tuple(chain)
+
+    def assigned_in(self, block: int) -> set[str]:
+        """Names that are assigned in a block or in those within it."""
+        return {
+            target
+            for event in self.assignments
+            if block in self.enclosing(event.block)
+            for target in event.targets
+        }
 
 
 @dataclass(frozen=True)
@@ -228,6 +246,16 @@ class Tables:
     @property
     def module(self) -> Function:
         return self.functions[0]
+
+    @property
+    def calls(self) -> Iterator[tuple[Function, CallEvent]]:
+        """Every call of the file, with the function that makes it."""
+        return ((function, event) for function in self.functions for event in function.calls)
+
+    @property
+    def assignments(self) -> Iterator[tuple[Function, Assignment]]:
+        """Every assignment of the file, with its function."""
+        return ((function, event) for function in self.functions for event in function.assignments)
 
     @cached_property
     def children(self) -> dict[int, dict[str, tuple[int, ...]]]:

@@ -2,47 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
+from tclint.source.context import SourceContext
 from tclint.source.facts.autocast_flow import NOWHERE, Flows, Origin
-from tclint.source.syntax.tables import Call, Expression, Function, Literal, dotted, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
-
-_PLACING = frozenset(("cuda", "to", "train", "float"))
-"""Methods of modules that return the module."""
-
-_WRAPPING = ("DataParallel", "DistributedDataParallel", "compile")
-"""Last parts of the names of what calls the forward of the module it is given."""
-
-
-def passed_elsewhere(
-    context: SourceContext, function: Function, parameter: str, word: str
-) -> Iterator[tuple[SourceContext, Function, Expression]]:
-    """(file, caller, argument) of what other files pass for a parameter of a function of this one.
-
-    Args:
-        word: only in files that hold it.
-    """
-    names = [item.name for item in function.parameters if not item.star]
-    if function.parent != 0 or parameter not in names:
-        return
-    for path in context.neighbours.importing(word):
-        other = context.project.context_of(path)
-        if other is None:
-            continue
-        for caller, event, _ in other.program.methods(function.name):
-            for qualified in other.resolver.called(caller, event.call):
-                found = other.project.definition(qualified)
-                if found is None or found[0].path != context.path or found[1].index != function.index:
-                    continue
-                for position, argument in enumerate(event.call.arguments):
-                    target = argument.keyword or (names[position] if position < len(names) else "")
-                    if target == parameter and not argument.star:
-                        yield other, caller, argument.value
+from tclint.source.facts.autocasts import Region
+from tclint.source.names.queries import makers
+from tclint.source.syntax.tables import Call, Expression, Function, dotted
 
 
 def flows_across_files(context: SourceContext) -> Flows:
@@ -67,23 +31,9 @@ def forward_elsewhere(context: SourceContext, function: Function, call: Call) ->
 
 
 def _forward_of(context: SourceContext, scope: Function, value: Expression, call: Call) -> Origin:
-    made: Expression = value
-    while isinstance(made, Call):
-        for qualified in context.resolver.called(scope, made):
-            if qualified.startswith("torch."):
-                continue
-            defined = context.project.definition(qualified, (b"autocast",))
-            if defined is not None:
-                return _returned(*defined, call)
-        receiver, method = method_of(made)
-        if receiver is not None and method in _PLACING:
-            made = receiver
-        elif method in _WRAPPING and made.arguments:
-            made = made.arguments[0].value
-            if not isinstance(made, Call):
-                return NOWHERE
-        else:
-            made = Literal(None)
+    for made in makers(value):
+        for where, owner in context.definitions_of(scope, made.function, (b"autocast",)):
+            return _returned(where, owner, call) if where is not context else NOWHERE
     return NOWHERE
 
 

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tclint.core.finding import Location
-from tclint.source.names.queries import keyword, words
+from tclint.source.context import SourceContext
+from tclint.source.names.queries import inner_model, keyword, makers, words
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
     CallEvent,
     Discard,
     Expression,
     Function,
+    Literal,
     Name,
     Return,
     dotted,
-    method_of,
 )
 from tclint.source.training.training_casts import MASTER_WEIGHTS
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _NORMS = words(
     "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d"
 )
-_WRAPPERS = words("DataParallel DistributedDataParallel convert_sync_batchnorm DDP DP compile")
-_SAME = words("cuda to cpu train eval half bfloat16 requires_grad_ apply")
 _LIBRARY = re.compile(
     r"resnet\d+|resnext\d+_|wide_resnet\d|densenet\d|mobilenet_?v[23]|efficientnet_|regnet_?[xy]|shufflenet_v2"
     r"|mnasnet\d|inception_v3|googlenet|vgg\d+_bn|seresnet\d|ghostnet"
@@ -85,9 +80,7 @@ def replaces_norms(context: SourceContext, model: str) -> bool:
         return True
     return any(
         target.startswith(f"{model}.") and re.search(r"bn|norm", target.rpartition(".")[2].lower())
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, Assignment)
+        for function, event in context.tables.assignments
         for target in event.targets
     )
 
@@ -106,14 +99,9 @@ def norm_of(context: SourceContext, scope: Function, value: Expression, depth: i
         return found[0] if found and None not in found else None
     if not isinstance(value, Call):
         return None
-    receiver, method = method_of(value)
-    if method in _WRAPPERS:
-        inner = keyword(value, "module", 0) or keyword(value, "model")
-        return norm_of(context, scope, inner, depth - 1) if inner is not None else None
     direct = _norm_made_by(context, scope, value, depth)
-    if direct is None and receiver is not None and method in _SAME:
-        return norm_of(context, scope, receiver, depth - 1)
-    return direct
+    inner = inner_model(value)
+    return norm_of(context, scope, inner, depth - 1) if direct is None and inner is not None else direct
 
 
 def _norm_made_by(context: SourceContext, scope: Function, call: Call, depth: int) -> Norm | None:
@@ -138,11 +126,8 @@ def _norm_made_by(context: SourceContext, scope: Function, call: Call, depth: in
         if name:
             fits = _LIBRARY.match(name) and keyword(call, "norm_layer") is None
             return Norm(name, context.location(call.node_id)) if fits else None
-        if not qualified.startswith(("torch.", "torchvision.", "timm.")):
-            definition = context.project.definition(qualified, _HOLDING)
-            return _norm_in(*definition, depth - 1) if definition is not None else None
-    for local in context.resolver.local_functions(scope, call.function):
-        found = _norm_in(context, local, depth - 1)
+    for where, definition in context.definitions_of(scope, call.function, _HOLDING):
+        found = _norm_in(where, definition, depth - 1)
         if found is not None:
             return found
     return None
@@ -179,9 +164,7 @@ def _norm_in(context: SourceContext, function: Function, depth: int) -> Norm | N
         isinstance(event, Return) and not event.is_yield for event in function.events
     ):
         return None
-    for event in function.events:
-        if not isinstance(event, CallEvent):
-            continue
+    for event in function.calls:
         around = {function.blocks[block].kind for block in function.enclosing(event.block)}
         if around & _MAYBE:
             continue
@@ -197,12 +180,5 @@ def _is_thrown_away(function: Function, call: Call) -> bool:
 
 def _root(value: Expression) -> str:
     """`model` of `model.to(device).half()`, and of `DDP(model)`."""
-    while isinstance(value, Call):
-        receiver, method = method_of(value)
-        if method in _WRAPPERS and value.arguments:
-            value = value.arguments[0].value
-        elif receiver is None:
-            return ""
-        else:
-            value = receiver
-    return dotted(value)
+    calls = list(makers(value))
+    return dotted((inner_model(calls[-1]) if calls else value) or Literal(None))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
 from tclint.source.facts.switches import Switch
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 def comment_says(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Program
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import words
 from tclint.source.training.comments import comment_says
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Program
 
 VARIABLE_SIZE = words(
     "detection bbox bboxes boxes coco speech audio mel wav waveform asr tts vocoder pad_sequence collate "

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.conditions import mutually_exclusive
-from tclint.source.syntax.tables import CallEvent, dotted, method_of, render
+from tclint.source.syntax.tables import dotted, method_of, render
 from tclint.source.training.scaler_ops import reads_of_round, tail
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
 
 _MAY_STEP = re.compile(r"(?:^|_)(?:step|optimi[sz]e|unscale|clip)")
 """In names of functions that are not seen and may step through the scaler."""
@@ -96,9 +94,7 @@ def _is_torchs(context: SourceContext, view: View, update: Op) -> bool:
 def _may_step_between(context: SourceContext, view: View, backward: Op, update: Op) -> bool:
     """A call between the two that is not seen may step: a method of a base class, `engine.step()`."""
     function = view.function
-    for event in function.events:
-        if not isinstance(event, CallEvent):
-            continue
+    for event in function.calls:
         if not backward.places[0].node_id < event.call.node_id < update.places[0].node_id:
             continue
         name = dotted(event.call.function)

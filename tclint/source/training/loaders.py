@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.source.names.queries import keyword, root_name, words
+from tclint.source.context import SourceContext
+from tclint.source.names.queries import Called, keyword, root_name, words
 from tclint.source.syntax.tables import (
     Call,
-    CallEvent,
     Expression,
     Function,
     Literal,
@@ -17,10 +16,6 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.names.queries import Called
 
 LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _EVALUATION = words("val valid validation test eval evaluation dev query gallery infer inference predict")
@@ -97,8 +92,8 @@ def copies_in_training(context: SourceContext, loader: Called) -> list[Call]:
     found = []
     for function, loop in training_loops(context, loader):
         names = context.program.loop_names(function, loop)
-        for event in function.events:
-            if not isinstance(event, CallEvent) or loop not in function.enclosing(event.block):
+        for event in function.calls:
+            if loop not in function.enclosing(event.block):
                 continue
             receiver, method = method_of(event.call)
             if receiver is None or root_name(receiver) not in names:

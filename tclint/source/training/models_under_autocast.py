@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
 from tclint.source.facts.autocasts import Autocast, Region
 from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.conditions import conditions_of
 from tclint.source.names.queries import keyword
-from tclint.source.syntax.tables import Call, CallEvent, Function, dotted
+from tclint.source.syntax.tables import Call, Function, dotted
 from tclint.source.training.training_loops import functions_that_train
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
 """In names, in lower case, of networks that run beside the one that is trained."""
@@ -94,11 +91,7 @@ def _calls_in_training(context: SourceContext, training: set[int]) -> Iterator[t
 
 def _block_of(function: Function, call: Call) -> int:
     return next(
-        (
-            event.block
-            for event in function.events
-            if isinstance(event, CallEvent) and event.call.node_id == call.node_id
-        ),
+        (event.block for event in function.calls if event.call.node_id == call.node_id),
         0,
     )
 
@@ -111,7 +104,7 @@ def _trains(context: SourceContext, function: Function, training: set[int], dept
         return False
     return any(
         _trains(context, caller, training, depth - 1)
-        for caller, _ in context.program.callers.get(function.index, ())
+        for caller, _ in context.resolver.callers.get(function.index, ())
     )
 
 
@@ -126,8 +119,8 @@ def _only_evaluates(context: SourceContext, name: str) -> bool:
 def _called(
     context: SourceContext, function: Function, block: int, depth: int
 ) -> Iterator[tuple[Function, Call, str]]:
-    for event in function.events:
-        if not isinstance(event, CallEvent) or block not in function.enclosing(event.block):
+    for event in function.calls:
+        if block not in function.enclosing(event.block):
             continue
         name = dotted(event.call.function).removesuffix(".forward").removesuffix(".module")
         if not name or context.resolver.qualified(function, name) or _NOT_TRAINED.search(name.lower()):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Related
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Training
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import names_in, words
+from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import Assignment, CallEvent, Function, dotted, method_of
 from tclint.source.training.comments import comment_says
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
-    from tclint.source.names.resolve import Resolver
 
 MATMUL = "torch.backends.cuda.matmul"
 CUDNN = "torch.backends.cudnn"
@@ -37,21 +34,8 @@ def imported_packages(context: SourceContext) -> set[str]:
     }
 
 
-_DETERMINISM = (
-    "determin",
-    "seed",
-    "reprod",
-    "invarian",
-    "test",
-    "restore",
-    "debug",
-    "verify",
-    "exact",
-    "bench",
-    "compare",
-    "parity",
-    "check",
-    "accura",
+_DETERMINISM = words(
+    "determin seed reprod invarian test restore debug verify exact bench compare parity check accura"
 )
 
 

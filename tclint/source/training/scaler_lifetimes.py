@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.scaling import Made
+from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import root_name
+from tclint.source.names.queries import root_name, words
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
     CallEvent,
     Collection,
+    Function,
     Literal,
     Name,
-    Subscript,
     dotted,
     method_of,
 )
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling import Made
-    from tclint.source.facts.scaling_view import Op, View
-    from tclint.source.syntax.tables import Expression, Function
-
-_OF_OPTIMIZERS = (
-    "step",
-    "first_step",
-    "second_step",
-    "zero_grad",
-    "state_dict",
-    "load_state_dict",
-    "add_param_group",
-    "train",
-    "eval",
+_OF_OPTIMIZERS = words(
+    "step first_step second_step zero_grad state_dict load_state_dict add_param_group train eval"
 )
 """Methods of optimizers; none of them makes one."""
 _FOLLOWED = 3
 """How many calls deep a function is below the loop."""
-
-
-class Repeated(NamedTuple):
-    """A call that a loop makes in every round."""
-
-    node_id: int | None
-    """None: in another class than the function's, a base of it."""
 
 
 class RecreatedInLoop(NamedTuple):
@@ -53,8 +35,8 @@ class RecreatedInLoop(NamedTuple):
 
     made: Made
     backward: Op
-    call: Repeated | None
-    """What runs the function again and again; None: the function makes it in a loop of its own."""
+    call: int | None
+    """What runs the function again and again; None: the function has a loop of its own."""
 
 
 def recreated_in_loop(context: SourceContext, view: View) -> Iterator[RecreatedInLoop]:
@@ -134,115 +116,40 @@ def _only_when_missing(function: Function, block: int) -> bool:
     )
 
 
-def _called_in_loop(context: SourceContext, view: View, backward: Op) -> Repeated | None:
+def _called_in_loop(context: SourceContext, view: View, backward: Op) -> int | None:
     """A call, of the function or of one that calls it, by a loop in which the optimizers stay the
     same ones."""
     function = view.function
-    steps = [op for op in view.of("scaler_step") if op.scaler == backward.scaler]
-    if not steps or _is_whole_training(context, function, backward):
+    optimizers = [{op.optimizer} for op in view.of("scaler_step") if op.scaler == backward.scaler]
+    if not optimizers or set().union(*optimizers) & function.assigned_in(0):
         return None
-    kept: dict[str, str] = {}
-    own: set[str] = set()
-    for event in function.events:
-        if not isinstance(event, Assignment):
-            continue
-        name = _kept(event.value)
-        kept.update(dict.fromkeys(event.targets, name))
-        if not name:
-            own.update(event.targets)
-    if any(step.optimizer in own for step in steps):
+    if _is_whole_training(context, function, backward):
         return None
-    optimizers = [{step.optimizer, kept.get(step.optimizer) or step.optimizer} for step in steps]
     return _loop_around(context, function, optimizers, _FOLLOWED)
 
 
 def _loop_around(
     context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
-) -> Repeated | None:
-    if function.kind != "function" or _makes_optimizer(context, function, 0):
+) -> int | None:
+    if depth <= 0 or function.kind != "function" or _makes_optimizer(context, function, 0):
         return None
-    for caller, event, owner in _calls_of(context, function):
+    for caller, event in context.resolver.callers.get(function.index, ()):
         passed = [
-            {owner} if owner else set().union(*(_named_in(context, caller, function, name) for name in names))
+            set().union(*(_named_in(context, caller, function, name) for name in names))
             for names in optimizers
         ]
-        call = _in_loop_of(context, caller, event, passed)
-        if call is None and depth > 1 and caller is not function:
-            assigned = _assigned_in(caller, 0)
-            if not any(names & assigned for names in passed):
-                call = _loop_around(context, caller, passed, depth - 1)
-        if call is not None:
-            return call
-    if depth > 0 and all(any(name.startswith("self.") for name in names) for names in optimizers):
-        return _in_loop_of_base(context, function, optimizers, depth)
-    return None
-
-
-def _in_loop_of_base(
-    context: SourceContext, function: Function, optimizers: list[set[str]], depth: int
-) -> Repeated | None:
-    """`for epoch in range(epochs): self.train_epoch()` in a class that this method's class derives from."""
-    owner = context.tables.class_of(function)
-    if owner is None or function.parent != owner.index:
-        return None
-    waiting = [(context, owner)]
-    for _ in range(_FOLLOWED):
-        bases = [found for scope, derived in waiting for found in _bases(scope, derived, function.name)]
-        for scope, base in bases:
-            for member in scope.values.members(base):
-                for event in member.events:
-                    if (
-                        not isinstance(event, CallEvent)
-                        or dotted(event.call.function) != f"self.{function.name}"
-                    ):
-                        continue
-                    if (
-                        _in_loop_of(scope, member, event, optimizers) is not None
-                        or _loop_around(scope, member, optimizers, depth - 1) is not None
-                    ):
-                        return Repeated(None)
-        waiting = bases
-    return None
-
-
-def _bases(context: SourceContext, owner: Function, method: str) -> Iterator[tuple[SourceContext, Function]]:
-    """Classes of the file or the project that a class derives from, with their files' contexts."""
-    scope = context.tables.functions[max(owner.parent, 0)]
-    for base in owner.bases:
-        local = [item for item in context.resolver.local_functions(scope, base) if item.kind == "class"]
-        if local:
-            yield context, local[-1]
-            continue
-        for qualified in context.resolver.qualified(scope, dotted(base)) if dotted(base) else ():
-            if qualified.startswith("torch."):
+        for loop in caller.enclosing(event.block):
+            if caller.blocks[loop].kind != "loop":
                 continue
-            found = context.project.definition(qualified, (method.encode(),))
-            if found is not None and found[1].kind == "class":
-                yield found
-
-
-def _in_loop_of(
-    context: SourceContext, caller: Function, event: CallEvent, optimizers: list[set[str]]
-) -> Repeated | None:
-    """The call where a loop of the caller keeps at least one of the optimizers."""
-    for loop in caller.enclosing(event.block):
-        if caller.blocks[loop].kind != "loop":
-            continue
-        if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
-            return None
-        assigned = _assigned_in(caller, loop)
-        if any(not names & assigned for names in optimizers):
-            return Repeated(event.call.node_id)
+            if _makes_optimizer(context, caller, loop) or _over_phases(context, caller, loop):
+                break
+            if any(not names & caller.assigned_in(loop) for names in passed):
+                return event.call.node_id
+        if not any(names & caller.assigned_in(0) for names in passed):
+            call = _loop_around(context, caller, passed, depth - 1)
+            if call is not None:
+                return call
     return None
-
-
-def _assigned_in(function: Function, block: int) -> set[str]:
-    return {
-        target
-        for event in function.events
-        if isinstance(event, Assignment) and block in function.enclosing(event.block)
-        for target in event.targets
-    }
 
 
 def _is_whole_training(context: SourceContext, function: Function, backward: Op) -> bool:
@@ -254,33 +161,13 @@ def _is_whole_training(context: SourceContext, function: Function, backward: Op)
     )
 
 
-def _kept(value: Expression) -> str:
-    """`self.optimizers` of `self.optimizers[key]`: what outlives the call under another name; else ''."""
-    name = dotted(value.value if isinstance(value, Subscript) else value)
-    return name if name.startswith("self.") else ""
-
-
-def _calls_of(context: SourceContext, function: Function) -> Iterator[tuple[Function, CallEvent, str]]:
-    """(caller, call, object) of a function's calls; the object is '' but for `trainer.fit()`."""
-    for caller, event in context.program.callers.get(function.index, ()):
-        yield caller, event, ""
-    owner = context.tables.class_of(function)
-    if owner is None or function.parent != owner.index:
-        return
-    for caller, event, _ in context.program.methods(function.name):
-        receiver, _ = method_of(event.call)
-        name = dotted(receiver) if receiver is not None else ""
-        if name not in ("", "self", "cls") and owner in context.values.classes_made(caller, Name(name)):
-            yield caller, event, name
-
-
 def _named_in(context: SourceContext, caller: Function, function: Function, name: str) -> set[str]:
     """What a caller calls an object of the function: the arguments that it passes, or the name itself."""
     root = name.partition(".")[0].partition("[")[0]
     if any(parameter.name == root for parameter in function.parameters) and root not in ("self", "cls"):
         return {
             part
-            for scope, value in context.scaling.passed(function, root)
+            for scope, value in context.resolver.passed(function, root)
             if scope is caller
             for part in (dotted(value), root_name(value))
         }

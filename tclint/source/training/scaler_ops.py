@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
 from tclint.source.facts.manual_loss_scaling import unscales_gradients
-from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.scaling_view import Op, View
-    from tclint.source.names.conditions import Condition
-    from tclint.source.syntax.tables import Expression, Function
-
+from tclint.source.facts.scaling_view import Op, View
+from tclint.source.names.conditions import Condition
+from tclint.source.syntax.tables import Call, Expression, Function, Literal, dotted, method_of, render
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -58,8 +53,7 @@ def scales_itself(context: SourceContext, function: Function, name: str) -> bool
 def _speaks_of_scaling(function: Function) -> bool:
     return any(
         word in render(event.call.function).lower()
-        for event in function.events
-        if isinstance(event, CallEvent)
+        for event in function.calls
         for word in ("scaler", "scale_loss", "loss_scale")
     )
 
@@ -69,7 +63,7 @@ def tail(scaler: str) -> str:
     return scaler.rpartition(".")[2]
 
 
-def reads_of_round(condition: Condition, changing: frozenset[str]) -> bool:
+def reads_of_round(condition: Condition, changing: set[str]) -> bool:
     """Whether a test can come out differently from round to round of a loop that changes these names."""
     return "%" in condition.text or any(
         name in changing or name.partition(".")[0] in changing for name in _NAME.findall(condition.text)

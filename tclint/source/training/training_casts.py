@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tclint.source.context import SourceContext
+from tclint.source.facts.casts import ModelCast
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
     CallEvent,
     Collection,
     Expression,
+    Function,
     Name,
     dotted,
     method_of,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.casts import ModelCast
-    from tclint.source.syntax.tables import Function
 
 MASTER_WEIGHTS = re.compile(r"fp16_?optim|master|megatron|bitsandbytes|halfoptim")
 """Identifiers, in lower case, of optimizers that update float32 masters of 16-bit weights."""
@@ -69,7 +66,7 @@ def _of_callers(context: SourceContext, cast: ModelCast) -> Iterator[tuple[int, 
         for event in function.events
     ):
         return
-    for caller, value in context.scaling.passed(function, cast.name):
+    for caller, value in context.resolver.passed(function, cast.name):
         for scope, node_id in context.casts.trained.get(dotted(value), ()):
             if scope == caller.index:
                 yield scope, node_id
@@ -95,8 +92,8 @@ def half_input(function: Function, given: Expression, call: CallEvent) -> Call |
         return None
     around = function.enclosing(call.block)
     value: Expression | None = None
-    for event in function.events:
-        if not isinstance(event, Assignment) or event.node_id >= call.call.node_id:
+    for event in function.assignments:
+        if event.node_id >= call.call.node_id:
             continue
         if given.dotted in event.targets:
             value = None

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tclint.source.context import SourceContext
 from tclint.source.syntax.tables import Call, CallEvent, dotted, method_of
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 def functions_that_train(context: SourceContext) -> set[int]:

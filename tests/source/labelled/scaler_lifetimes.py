@@ -96,15 +96,6 @@ class Steps:
             self.train_step(batch)
 
 
-class Fitting:
-    def epoch(self, loader):
-        scaler = torch.amp.GradScaler("cuda")  # AMP011: flag
-        for batch in loader:
-            scaler.scale(self.model(batch)).backward()
-            scaler.step(self.optimizer)
-            scaler.update()
-
-
 class Searching:
     def run(self, loader):
         scaler = torch.amp.GradScaler("cuda")  # AMP011: quiet
@@ -115,9 +106,6 @@ class Searching:
 
 
 def main(loader, epochs):
-    fitting = Fitting()
-    for _ in range(epochs):
-        fitting.epoch(loader)
     for rate in (0.1, 0.01):
         searching = Searching(rate)
         searching.run(loader)

@@ -26,12 +26,11 @@ class Stages:
 
     def joint(self, loader):
         scaler = GradScaler("cuda")  # AMP011: flag
-        optimizer = self.optimizers["joint"]
         for batch in loader:
             with autocast("cuda"):
                 loss = self.model(batch)
             scaler.scale(loss).backward()
-            scaler.step(optimizer)
+            scaler.step(self.optimizers["joint"])
             scaler.update()
 
     def mutually_exclusive(self, loader):
