@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tclint.config.pyproject import FILE_NAME
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.core.text import printable
+from tclint.core.toml import parse_toml
 from tclint.engine.model_list import Candidate, list_models
 from tclint.source.syntax.discovery import discover
 
@@ -83,7 +82,7 @@ def write(planned: Plan) -> None:
     gap = "" if not before else newline if before.endswith(b"\n") else 2 * newline
     data = before + (gap + planned.section.replace("\n", newline)).encode()
     try:
-        _loads(data.decode("utf-8-sig"))
+        parse_toml(data.decode("utf-8-sig"))
     except ValueError as error:
         raise UsageError(
             f"{FILE_NAME} does not take a [tool.tclint] section at its end ({printable(str(error))}); "
@@ -96,7 +95,7 @@ def _refuse_configured(file: Path) -> None:
     if not file.exists():
         return
     try:
-        data = _loads(file.read_text(encoding="utf-8-sig"))
+        data = parse_toml(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"Cannot read {FILE_NAME}: {error.strerror or error}.") from error
     except ValueError as error:
@@ -104,16 +103,6 @@ def _refuse_configured(file: Path) -> None:
     tool = data.get("tool")
     if isinstance(tool, dict) and "tclint" in tool:
         raise UsageError(f"{FILE_NAME} has a [tool.tclint] section already; edit that one.")
-
-
-def _loads(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    data: dict[str, Any] = tomllib.loads(text)
-    return data
 
 
 def _is_usable(candidate: Candidate) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal
 
@@ -77,9 +77,12 @@ class Price:
         return self.flops / moved if moved else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One kernel of the step with its price."""
+_PRICED = tuple(item.name for item in fields(Price))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Price):
+    """One kernel of the step: its price, and where it comes from."""
 
     op_index: int
     """-1 for the optimizer."""
@@ -89,83 +92,6 @@ class Row:
     phase: Phase
     role: str
     work: Work
-    price: Price
-
-    @property
-    def flops(self) -> int:
-        return self.price.flops
-
-    @property
-    def bytes_read(self) -> int:
-        return self.price.bytes_read
-
-    @property
-    def bytes_written(self) -> int:
-        return self.price.bytes_written
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        return self.price.arithmetic_intensity
-
-    @property
-    def balance(self) -> float:
-        return self.price.balance
-
-    @property
-    def limiter(self) -> Limiter:
-        return self.price.limiter
-
-    @property
-    def time_us(self) -> float:
-        return self.price.time_us
-
-    @property
-    def uses_tensor_cores(self) -> bool:
-        return self.price.uses_tensor_cores
-
-    @property
-    def tensor_core_reason(self) -> str:
-        return self.price.tensor_core_reason
-
-    @property
-    def tile(self) -> tuple[int, int] | None:
-        return self.price.tile
-
-    @property
-    def split_k(self) -> int:
-        return self.price.split_k
-
-    @property
-    def waves(self) -> float:
-        return self.price.waves
-
-    @property
-    def tile_efficiency(self) -> float:
-        return self.price.tile_efficiency
-
-    @property
-    def wave_efficiency(self) -> float:
-        return self.price.wave_efficiency
-
-    @property
-    def fraction_of_peak(self) -> float:
-        return self.price.fraction_of_peak
-
-    @property
-    def uncertainty_percent(self) -> float:
-        return self.price.uncertainty_percent
-
-    @property
-    def calibrated(self) -> bool:
-        return self.price.calibrated
-
-    @property
-    def parts_us(self) -> tuple[tuple[str, float], ...]:
-        return self.price.parts_us
-
-    @property
-    def is_efficient(self) -> bool:
-        return self.price.is_efficient
 
 
 TENSOR_CORE_SPEEDUP_LIMIT = float("inf")
@@ -220,11 +146,18 @@ class Estimate:
 
     def _row(self, position: int) -> Row:
         kernel, price = self.kernels[position], self.prices[position]
-        if kernel.op_index < 0:
-            name = "optimizer" if kernel.phase == "optimizer" else "gradients"
-            return Row(-1, name, "", "optimizer", kernel.phase, kernel.role, kernel.work, price)
-        op = self.ops[kernel.op_index]
-        return Row(op.index, op.name, op.module_path, op.kind, kernel.phase, kernel.role, kernel.work, price)
+        op = self.ops[kernel.op_index] if kernel.op_index >= 0 else None
+        whole_step = "optimizer" if kernel.phase == "optimizer" else "gradients"
+        return Row(
+            op_index=kernel.op_index,
+            name=whole_step if op is None else op.name,
+            module_path="" if op is None else op.module_path,
+            kind="optimizer" if op is None else op.kind,
+            phase=kernel.phase,
+            role=kernel.role,
+            work=kernel.work,
+            **{name: getattr(price, name) for name in _PRICED},
+        )
 
     def rows_of(self, op_index: int) -> tuple[Row, ...]:
         """The kernels that one op causes, forward and backward; -1 gives the optimizer's."""

@@ -16,6 +16,7 @@ from tclint.cli import init_config
 from tclint.cli.main import cli
 from tclint.config.pyproject import load_config
 from tclint.config.settings import SETTINGS_BY_KEY
+from tclint.core.toml import parse_toml
 
 MODEL = """\
 import torch.nn as nn
@@ -141,4 +142,4 @@ def test_many_models_are_left_to_choose(tmp_path: Path) -> None:
 @given(st.text())
 def test_any_text_is_a_toml_value(text: str) -> None:
     data = text.encode("utf-8", "replace").decode()
-    assert init_config._loads(f"a = {init_config._toml(data)}")["a"] == json.loads(json.dumps(data))
+    assert parse_toml(f"a = {init_config._toml(data)}")["a"] == json.loads(json.dumps(data))

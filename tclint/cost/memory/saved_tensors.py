@@ -7,13 +7,12 @@ from, a tensor that two ops keep is kept once, and what autocast made is what is
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from math import prod
 
+from tclint.core.toml import packaged_toml
 from tclint.cost.memory.storages import PARAMETER, WEIGHT_COPY, Storage, StorageKey, Storages, is_identity
 from tclint.graph.lowering.attention import unfused_reason
 from tclint.graph.lowering.gradients import composites, gradient_needs
@@ -22,11 +21,6 @@ from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
 from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @dataclass(frozen=True)
@@ -86,8 +80,7 @@ def saved_tensors(graph: Graph) -> SavedTensors:
 
 @cache
 def _tables() -> tuple[dict[str, str], frozenset[str], dict[str, int]]:
-    text = resources.files("tclint.cost.memory").joinpath("saved_tensors.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = packaged_toml("tclint.cost.memory", "saved_tensors.toml")
     rules = {name: token for token, names in data["saved"].items() for name in names}
     return rules, frozenset(data["in_place"]["result"]), dict(data["norms"])
 

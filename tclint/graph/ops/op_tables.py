@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import packaged_toml
 
 
 class Derivative(NamedTuple):
@@ -23,9 +18,7 @@ class Derivative(NamedTuple):
     ops and not one kernel."""
 
 
-_TABLES: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parent / "op_tables.toml").read_text(encoding="utf-8")
-)
+_TABLES = packaged_toml("tclint.graph.ops", "op_tables.toml")
 
 
 def names(table: str) -> frozenset[str]:
