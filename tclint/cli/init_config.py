@@ -43,7 +43,6 @@ class Plan:
     """Models that the section declares."""
     possible: tuple[Candidate, ...]
     """Models that need arguments, or are taken for models by their name only."""
-    files_read: int
     files_unread: tuple[str, ...]
 
 
@@ -62,7 +61,7 @@ def plan(folder: Path, gpus: Sequence[str]) -> Plan:
     declared = tuple(ready[:DECLARED_AT_MOST])
     possible = tuple(candidate for candidate in usable if candidate not in declared)
     section = _section(gpus, declared, possible)
-    return Plan(file, section, declared, possible, len(paths) - len(unread), tuple(unread))
+    return Plan(file, section, declared, possible, tuple(unread))
 
 
 def with_gpus(planned: Plan, gpus: Sequence[str]) -> Plan:

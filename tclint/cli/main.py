@@ -15,21 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint.cli import (
-    completion,
-)
-from tclint.cli import (
-    fix as cli_fix,
-)
-from tclint.cli import (
-    init as cli_init,
-)
-from tclint.cli import (
-    models as cli_models,
-)
-from tclint.cli import (
-    reports as cli_reports,
-)
+from tclint.cli import completion
+from tclint.cli import fix as cli_fix
+from tclint.cli import init as cli_init
+from tclint.cli import models as cli_models
+from tclint.cli import reports as cli_reports
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,

@@ -75,28 +75,22 @@ def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--format", "format_name", default="csv", help="csv or parquet.  [default: csv]")
-@click.option("--output", metavar="FILE", help="Write the table to a file; Parquet needs one.")
+@click.option("--output", metavar="FILE", help="Write the table to a file.")
 @_debug_option
-def history(folder: str, format_name: str, output: str | None) -> int:
-    """Turn a folder of JSON reports into one table: a row per report, model, GPU and precision.
+def history(folder: str, output: str | None) -> int:
+    """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
 
     Files that are no reports are named on standard error and left out.
     """
-    from tclint.report.history import FORMATS, to_csv, write_parquet
     from tclint.report.history import history as read
+    from tclint.report.history import to_csv
 
-    _one_of("--format", format_name, FORMATS)
     if output is not None:
         check_writable(output)
-    elif format_name == "parquet":
-        raise UsageError("Parquet is no text: name a file with --output table.parquet.")
     found = read(folder)
     for sentence in found.skipped:
         say(f"skipped: {sentence}")
-    if format_name == "parquet" and output is not None:
-        write_parquet(found.rows, output)
-    elif output is not None:
+    if output is not None:
         write_atomically(output, to_csv(found.rows))
     else:
         write_stdout(to_csv(found.rows))

@@ -76,17 +76,6 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         prices = _per_batch(step.kernels, prices, scenario.accumulation)
     if scenario.compiled:
         prices = _with_padding(step.kernels, prices, gpu, scenario)
-    if None not in prices:
-        return Estimate(
-            scenario,
-            gpu,
-            step.kernels,
-            tuple(p for p in prices if p),
-            step.ops,
-            step.gaps,
-            step.memory,
-            assumptions,
-        )
     priced = [(k, p) for k, p in zip(step.kernels, prices, strict=True) if p is not None]
     missing = [k for k, p in zip(step.kernels, prices, strict=True) if p is None]
     return Estimate(

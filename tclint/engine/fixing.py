@@ -220,15 +220,16 @@ def _joined(first: Report, last: Report) -> Report:
     """Models from the run before the fixes, sources from the one after."""
     if first is last:
         return first
-    traced = [finding for finding in first.findings if finding.target is not None]
-    read = [finding for finding in last.findings if finding.target is None]
+
+    def joined(of_first: Sequence[Finding], of_last: Sequence[Finding]) -> tuple[Finding, ...]:
+        traced = [finding for finding in of_first if finding.target is not None]
+        return (*traced, *(finding for finding in of_last if finding.target is None))
+
     return replace(
         first,
-        findings=tuple(traced + read),
-        suppressed=tuple(item for item in first.suppressed if item.target is not None)
-        + tuple(item for item in last.suppressed if item.target is None),
-        baselined=tuple(item for item in first.baselined if item.target is not None)
-        + tuple(item for item in last.baselined if item.target is None),
+        findings=joined(first.findings, last.findings),
+        suppressed=joined(first.suppressed, last.suppressed),
+        baselined=joined(first.baselined, last.baselined),
         skipped=last.skipped,
         paths=last.paths,
         digests=last.digests,

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -192,34 +193,29 @@ def gpus_json(gpus: Sequence[Gpu]) -> str:
     return _dump({"gpus": [_gpu(gpu) for gpu in gpus]})
 
 
+_GPU_FIELDS = (
+    "id",
+    "name",
+    "aliases",
+    "generation",
+    "compute_capability",
+    "sm_count",
+    "boost_mhz",
+    "peak_tflops",
+    "dram_gb_per_s",
+    "dram_gib",
+    "l2_mib",
+    "source",
+)
+
+
 def _gpu(gpu: Gpu) -> dict[str, Any]:
-    return {
-        "id": gpu.id,
-        "name": gpu.name,
-        "aliases": list(gpu.aliases),
-        "generation": gpu.generation,
-        "compute_capability": list(gpu.compute_capability),
-        "sm_count": gpu.sm_count,
-        "boost_mhz": gpu.boost_mhz,
-        "peak_tflops": dict(gpu.peak_tflops),
-        "dram_gb_per_s": gpu.dram_gb_per_s,
-        "dram_gib": gpu.dram_gib,
-        "l2_mib": gpu.l2_mib,
-        "source": gpu.source,
-        "calibrations": [
-            {
-                "kind": calibration.kind,
-                "precision_class": calibration.precision_class,
-                "held_out_mean_percent": calibration.held_out_mean_percent,
-                "held_out_median_percent": calibration.held_out_median_percent,
-                "n": calibration.n,
-                "fitted_on": calibration.fitted_on,
-                "date": calibration.date,
-                "inherited_from": calibration.inherited_from,
-            }
-            for _, calibration in sorted(gpu.calibrations.items())
-        ],
-    }
+    listed = {name: getattr(gpu, name) for name in _GPU_FIELDS}
+    calibrations = [asdict(calibration) for _, calibration in sorted(gpu.calibrations.items())]
+    for calibration in calibrations:
+        # Constants mean something to the cost model alone.
+        del calibration["constants"], calibration["held_out_by_size_percent"]
+    return {**listed, "calibrations": calibrations}
 
 
 def _rule(rule: type[Rule]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tclint.cost.scenario import Scenario
 from tclint.graph.lowering.gradients import composites
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
-from tclint.graph.ops.op_tables import names
+from tclint.graph.ops.op_tables import operators
 
 
 class Exotic(nn.Module):
@@ -43,7 +43,7 @@ def silent(graph: Graph, mode: Any) -> Iterator[str]:
     found = estimate(graph, Scenario("a100", "fp16", mode))
     told = {index for gap in found.gaps for index in gap.op_indices} | composites(graph)
     for op in graph.ops:
-        free = op.kind == "view" or op.name in names("free")
+        free = op.kind == "view" or op.name in operators("memory", "free")
         if not free and op.index not in told and not found.rows_of(op.index):
             yield op.name
 
@@ -61,10 +61,9 @@ def test_gaps_have_shares_that_add_up_or_say_that_they_are_unknown(graph: Graph)
         "special_bessel_j0",
     }  # fmt: skip
     assert gaps["special_bessel_j0"].flops is None
-    # 2.5 n log2 n for each of 256 real 8 x 8 transforms; a third of n^3, and 9 n^3, for n = 64.
+    assert gaps["linalg_eigh"].flops is None
+    # 2.5 n log2 n for each of 256 real 8 x 8 transforms.
     assert gaps["fft_rfft2"].flops == 256 * 2.5 * 64 * 6
-    assert gaps["linalg_cholesky"].flops == round(64**3 / 3)
-    assert gaps["linalg_eigh"].flops == 9 * 64**3
     known = [gap.flops_percent for gap in gaps.values() if gap.flops_percent is not None]
     flops = forward_flops(graph)
     products = 100 * flops / (flops + sum(gap.flops or 0 for gap in gaps.values()))

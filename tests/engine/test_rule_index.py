@@ -95,9 +95,7 @@ def test_a_new_module_is_imported(package: Path) -> None:
     assert imported(package) == {"three"}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"family.one": 1, "family.two": {}}', '{"family.one": [{}]}']
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"family.one": 1, "family.two": {}}', '{"family.one": [{}]}'])
 def test_a_damaged_index_is_no_index(package: Path, text: str) -> None:
     (package / rule_index.FILE).write_text(text)
     rules = rule_index.indexed_rules()

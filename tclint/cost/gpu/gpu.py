@@ -12,8 +12,6 @@ from tclint.cost.gpu.calibration import Calibration
 PRECISION_CLASSES = ("fp16", "bf16", "tf32", "fp32", "fp16_cuda", "fp64", "int8", "fp8")
 """Keys of `peak_tflops`: Tensor Core rates, except fp32 and fp16_cuda (CUDA cores) and fp64 (the faster)."""
 
-TENSOR_CORE_CLASSES = frozenset({"fp16", "bf16", "tf32", "int8", "fp8"})
-
 CALIBRATION_CLASS: Mapping[str, str] = {"fp16": "half", "bf16": "half", "tf32": "tf32"}
 """Which calibration a precision class uses; fp16 and bf16 run at one rate and share theirs."""
 

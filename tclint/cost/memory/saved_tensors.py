@@ -17,10 +17,11 @@ from tclint.cost.memory.storages import PARAMETER, WEIGHT_COPY, Storage, Storage
 from tclint.graph.lowering.attention import unfused_reason
 from tclint.graph.lowering.gradients import composites, gradient_needs
 from tclint.graph.lowering.kernels import collapsible
+from tclint.graph.lowering.memory_bound import norm_shape
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
-from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
+from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE, operators
+from tclint.graph.ops.spec import contiguous_strides, itemsize_bytes
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,6 @@ class _Saving:
     # --- what one kernel does at once
 
     def _norm(self, op: Op) -> Iterator[Storage]:
-        x = op.inputs[0]
         per_row = _tables()[2].get(op.name)
         if per_row is None:
             self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
@@ -288,7 +288,7 @@ class _Saving:
         for position, name in enumerate(op.input_names):
             if name == "weight":
                 yield self.storages.of_input(op, position)
-        yield self._extra(op, "statistics", 4 * per_row * _rows(op, x))
+        yield self._extra(op, "statistics", 4 * per_row * norm_shape(op)[0])
 
     def _max_pool(self, op: Op) -> Iterator[Storage]:
         yield self.storages.of_input(op, 0)
@@ -406,19 +406,6 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(x, y) if x and y else 0 for x, y in zip(left, right, strict=True))
 
 
-def _rows(op: Op, x: TensorSpec) -> int:
-    """How many groups of elements a norm computes statistics of."""
-    if "batch_norm" in op.name:
-        return x.shape[1] if len(x.shape) > 1 else 1
-    if "instance_norm" in op.name:
-        return x.shape[0] * x.shape[1]
-    if "group_norm" in op.name:
-        return x.shape[0] * int(op.attributes.get("num_groups", op.attributes.get("group", 1)))
-    shape = op.attributes.get("normalized_shape")
-    columns = prod(shape) if isinstance(shape, (list, tuple)) else (x.shape[-1] if x.shape else 1)
-    return x.numel // max(columns, 1)
-
-
 _NOT_COUNTED = frozenset({PARAMETER, WEIGHT_COPY})
 _ADAPTIVE_AVERAGES = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"})
 
@@ -427,15 +414,5 @@ _SPECIAL: dict[str, _Special] = {
     "linear": _Saving._linear,
     "matmul": _Saving._matmul,
     "cross_entropy_loss": _Saving._cross_entropy,
-    **dict.fromkeys(
-        (
-            "scaled_dot_product_attention",
-            "flex_attention",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-        ),
-        _Saving._attention,
-    ),
+    **dict.fromkeys(operators("products", "attention"), _Saving._attention),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes, gemm
 from tclint.graph.lowering.work import Convolution
+from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, channels_last_strides
 
 
@@ -166,22 +167,8 @@ def deformable(low: Lowering) -> None:
         )
 
 
-RULES: dict[str, Rule] = dict.fromkeys(
-    (
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "convolution",
-        "_convolution",
-        "cudnn_convolution",
-        "thnn_conv2d",
-        "slow_conv3d",
-        "cudnn_convolution_transpose",
-    ),
-    convolution,
-)
-RULES["convolution_backward"] = convolution_backward
-RULES["deform_conv2d"] = deformable
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(operators("products", "convolutions"), convolution),
+    "convolution_backward": convolution_backward,
+    "deform_conv2d": deformable,
+}

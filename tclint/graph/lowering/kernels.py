@@ -153,17 +153,6 @@ def dense_bytes(spec: TensorSpec) -> int:
     return spec.numel * itemsize_bytes(spec.dtype)
 
 
-def identity(spec: TensorSpec) -> tuple[Any, ...] | None:
-    """Equal for two inputs that are one tensor; None where that cannot be known (constants)."""
-    if spec.producer is not None:
-        return ("op", spec.producer, spec.output_index)
-    if spec.parameter is not None:
-        return ("parameter", spec.parameter)
-    if spec.input_name is not None:
-        return ("input", spec.input_name)
-    return None
-
-
 def distinct_bytes(specs: Sequence[TensorSpec]) -> int:
     """Bytes of the tensors as memory holds them, a tensor given twice (`x * x`) counted once."""
     if len(specs) == 1:
@@ -171,7 +160,7 @@ def distinct_bytes(specs: Sequence[TensorSpec]) -> int:
     total = 0
     seen: set[tuple[Any, ...]] = set()
     for spec in specs:
-        key = identity(spec)
+        key = spec.source
         if key is not None:
             if key in seen:
                 continue
@@ -220,7 +209,6 @@ __all__ = [
     "dense_bytes",
     "distinct_bytes",
     "gemm",
-    "identity",
     "numel",
     "row_contiguous",
 ]

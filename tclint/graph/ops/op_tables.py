@@ -21,9 +21,9 @@ class Derivative(NamedTuple):
 _TABLES = packaged_toml("tclint.graph.ops", "op_tables.toml")
 
 
-def names(table: str) -> frozenset[str]:
-    """One list of the table [memory]: 'free', 'creators', 'gathers', ..."""
-    return frozenset(_TABLES["memory"][table])
+def operators(table: str, name: str) -> frozenset[str]:
+    """One list of the tables [memory], [products], [layout] and [dims]: operators('memory', 'free')."""
+    return frozenset(_TABLES[table][name])
 
 
 NOT_DIFFERENTIABLE: frozenset[str] = frozenset(_TABLES["gradient"]["none"])

@@ -139,6 +139,15 @@ class TensorSpec:
         return self.dtype in FLOATING_DTYPES
 
     @property
+    def source(self) -> tuple[Any, ...] | None:
+        """Equal for two reads of one tensor; None where that cannot be known (constants)."""
+        if self.producer is not None:
+            return ("op", self.producer, self.output_index)
+        if self.parameter is not None:
+            return ("parameter", self.parameter)
+        return None if self.input_name is None else ("input", self.input_name)
+
+    @property
     def memory_format(self) -> MemoryFormat:
         """How the elements lie in memory; a tensor that is both (C = 1, or 1x1 images) is 'contiguous'."""
         if self.strides is None:
