@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2, prod
 
-from tclint.graph.lowering.step import NoFormulaError, forward_flops, lower_op
+from tclint.graph.lowering.kernels import NoFormulaError
+from tclint.graph.lowering.step import forward_flops, lower_op
 from tclint.graph.lowering.work import Gap, Traffic
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op

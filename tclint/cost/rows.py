@@ -169,6 +169,10 @@ class Estimate:
             sum(self.prices[p].time_us for index in set(op_indices) for p in self._by_op.get(index, ()))
         )
 
+    def percent_of_step(self, time_us: float) -> float:
+        """A time as a share of the step; 0 of a step that takes none."""
+        return 100.0 * time_us / self.step_time_us if self.step_time_us else 0.0
+
     def uncertainty_of_percent(self, op_indices: Iterable[int]) -> float:
         """Time-weighted mean of the uncertainties of these ops' kernels; 0 where they have none.
 
@@ -215,9 +219,7 @@ class Estimate:
         return sum(price.bytes_read + price.bytes_written for price in self.prices)
 
     def _share_percent(self, chosen: Sequence[bool]) -> float:
-        if not self.step_time_us:
-            return 0.0
-        return 100.0 * float(self._times_us[np.array(chosen, dtype=bool)].sum()) / self.step_time_us
+        return self.percent_of_step(float(self._times_us[np.array(chosen, dtype=bool)].sum()))
 
     @cached_property
     def tensor_core_time_percent(self) -> float:

@@ -172,6 +172,3 @@ _WRITE = "as_strided_scatter"
 
 def _carries_gradient(spec: TensorSpec) -> bool:
     return spec.is_floating or spec.dtype.startswith("complex")
-
-
-__all__ = ["composites", "gradient_needs", "recomputed"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tclint.graph.lowering.work import Gemm, Kernel, Traffic, TrafficClass, Work
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes, numel
+from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
 
 
 class NoFormulaError(Exception):
@@ -199,16 +199,3 @@ def gemm(
 ) -> Gemm:
     """A Gemm whose contiguous dims are spelt A, B, C: 'kkn' is a linear layer's forward."""
     return Gemm(m, n, k, dtype, batch, layout[0], layout[1], layout[2], repeats)  # type: ignore[arg-type]
-
-
-__all__ = [
-    "Lowering",
-    "NoFormulaError",
-    "Rule",
-    "collapsible",
-    "dense_bytes",
-    "distinct_bytes",
-    "gemm",
-    "numel",
-    "row_contiguous",
-]

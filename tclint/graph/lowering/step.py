@@ -194,6 +194,3 @@ class _GradientUses:
             work = Traffic("elementwise", "add", 2 * size, size, dtype=spec.dtype)
             added.setdefault(index, []).extend([Kernel(index, "backward", "backward", work)] * (parts - 1))
         return added
-
-
-__all__ = ["NoFormulaError", "forward_flops", "lower", "lower_op"]
