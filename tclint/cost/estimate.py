@@ -12,7 +12,7 @@ from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import why_no_formula
 from tclint.cost.memory.step_memory import step_memory
 from tclint.cost.optimizer import accumulation_kernels, optimizer_assumption, optimizer_kernels
-from tclint.cost.rows import Estimate, Memory, Price, Row, amdahl_speedup, shares_of_batch
+from tclint.cost.rows import Estimate, Memory, Price, Row, shares_of_batch
 from tclint.cost.scenario import Scenario
 from tclint.cost.transforms.casts import HALF_DTYPES, Running, apply_precision, own_dtype, running
 from tclint.cost.transforms.compiled import (
@@ -28,7 +28,7 @@ from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
 
-__all__ = ["Estimate", "Memory", "Price", "Row", "amdahl_speedup", "estimate"]
+__all__ = ["Estimate", "Memory", "Price", "Row", "estimate"]
 
 PREPARED_STEPS = 6
 """How many lowered steps are kept, for pricing one graph on several GPUs."""

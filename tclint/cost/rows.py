@@ -94,9 +94,6 @@ class Row(Price):
     work: Work
 
 
-TENSOR_CORE_SPEEDUP_LIMIT = float("inf")
-
-
 @dataclass(frozen=True)
 class Estimate:
     """A step priced under one scenario; times in microseconds of GPU time, host excluded."""
@@ -233,8 +230,9 @@ class Estimate:
 
     @cached_property
     def amdahl_ceiling(self) -> float:
-        """Speed-up if the Tensor Core kernels took no time at all and everything else stayed."""
-        return amdahl_speedup(self.tensor_core_time_percent / 100.0, TENSOR_CORE_SPEEDUP_LIMIT)
+        """Speed-up if the Tensor Core kernels took no time at all and everything else stayed (Amdahl's law)."""
+        rest = 1.0 - self.tensor_core_time_percent / 100.0
+        return 1.0 / rest if rest > 0 else float("inf")
 
     @cached_property
     def uncertainty_percent(self) -> float:
@@ -253,11 +251,6 @@ class Estimate:
         calibration = self.gpu.calibration("gemm", unit.calibration)
         return calibration is not None and calibration.inherited_from is None
 
-    @cached_property
-    def calibrated(self) -> bool:
-        """Whether every matrix product of the step was priced with constants of this very GPU."""
-        return all(price.calibrated for price in self.prices if price.uses_tensor_cores)
-
 
 def _launches(work: Work) -> int:
     if isinstance(work, Traffic):
@@ -275,15 +268,6 @@ def shares_of_batch(batches: int) -> Mapping[str, float]:
     The first batch's gradients are added to nothing.
     """
     return {} if batches == 1 else {"optimizer": 1 / batches, ACCUMULATE: 1 - 1 / batches}
-
-
-def amdahl_speedup(accelerated_share: float, speedup: float) -> float:
-    """Overall speed-up when that share of the time (0 to 1) becomes `speedup` times as fast.
-
-    Half of the time at 5x gives 1.67x (Amdahl's law). A share of 1 made infinitely fast gives infinity.
-    """
-    rest = (1.0 - accelerated_share) + accelerated_share / speedup
-    return 1.0 / rest if rest > 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
