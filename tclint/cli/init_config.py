@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tclint.config.pyproject import FILE_NAME
@@ -62,11 +62,6 @@ def plan(folder: Path, gpus: Sequence[str]) -> Plan:
     possible = tuple(candidate for candidate in usable if candidate not in declared)
     section = _section(gpus, declared, possible)
     return Plan(file, section, declared, possible, tuple(unread))
-
-
-def with_gpus(planned: Plan, gpus: Sequence[str]) -> Plan:
-    """The same plan for other GPUs."""
-    return replace(planned, section=_section(gpus, planned.declared, planned.possible))
 
 
 def write(planned: Plan) -> None:

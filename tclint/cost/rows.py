@@ -230,7 +230,7 @@ class Estimate:
 
     @cached_property
     def amdahl_ceiling(self) -> float:
-        """Speed-up if the Tensor Core kernels took no time at all and everything else stayed (Amdahl's law)."""
+        """Speed-up if the Tensor Core kernels took no time at all and all else stayed (Amdahl's law)."""
         rest = 1.0 - self.tensor_core_time_percent / 100.0
         return 1.0 / rest if rest > 0 else float("inf")
 

@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.cli import init as cli_init
 from tclint.cli import init_config
 from tclint.cli.main import cli
 from tclint.config.pyproject import load_config
@@ -112,23 +111,6 @@ def test_prints_without_writing(tmp_path: Path) -> None:
     result = init("--print")
     assert "model.py:build_model" in result.stdout
     assert not (tmp_path / "pyproject.toml").exists()
-
-
-def test_asks_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_init, "is_terminal", lambda stream: True)
-    monkeypatch.setenv("CI", "true")
-    assert "?" not in init("--print").stdout
-    monkeypatch.delenv("CI")
-    result = init(answers="v200\nv100\nn\n")
-    assert "nothing was written" in result.stderr
-    assert "v200" in result.stderr
-    assert not (tmp_path / "pyproject.toml").exists()
-    assert init(answers="v100\ny\n").exit_code == 0
-    assert load_config(tmp_path / "pyproject.toml").gpus == ("v100",)
-    (tmp_path / "pyproject.toml").unlink()
-    monkeypatch.setenv("CI", "true")
-    assert init(answers="").exit_code == 0
-    assert (tmp_path / "pyproject.toml").exists()
 
 
 def test_many_models_are_left_to_choose(tmp_path: Path) -> None:
