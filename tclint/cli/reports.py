@@ -5,18 +5,15 @@ from __future__ import annotations
 import click
 
 from tclint.cli.command_group import say
+from tclint.cli.options import debug_option
 from tclint.config.settings import FAIL_ON
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.terminal import write_stdout
 
-_debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
-
 
 @click.command()
-@_debug_option
+@debug_option
 def schema() -> int:
     """Print the JSON Schema of the JSON report (and, as $defs/record, of a line of --format jsonl)."""
     import json
@@ -44,7 +41,7 @@ def schema() -> int:
     metavar="error|warning|info|never",
     help="A new finding of this level or above is a regression.  [default: warning]",
 )
-@_debug_option
+@debug_option
 def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> int:
     """Show new, fixed and changed findings and moved metrics between two JSON reports.
 
@@ -76,7 +73,7 @@ def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> 
 @click.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--output", metavar="FILE", help="Write the table to a file.")
-@_debug_option
+@debug_option
 def history(folder: str, output: str | None) -> int:
     """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
 
