@@ -13,7 +13,7 @@ from tclint.config.pyproject import FILE_NAME
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
-from tclint.core.text import printable
+from tclint.core.text import printable, wrapped
 from tclint.core.toml import parse_toml
 from tclint.engine.model_list import Candidate, list_models
 from tclint.source.syntax.discovery import discover
@@ -165,6 +165,4 @@ def _toml(value: object) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    import textwrap
-
-    return [f"# {line}" for line in textwrap.wrap(text, 96, break_long_words=False, break_on_hyphens=False)]
+    return wrapped(text, 98, "# ")

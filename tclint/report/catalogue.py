@@ -14,6 +14,7 @@ import click
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, UNREADABLE_CODE, UNREADABLE_NAME, Rule
 from tclint.core.terminal import WIDTH
+from tclint.core.text import wrapped
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
@@ -249,14 +250,7 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _wrap(text: str, indent: str, hanging: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if hanging is None else hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(text, WIDTH, indent, hanging)
 
 
 def _indented(text: str, indent: str = "  ") -> Iterator[str]:
