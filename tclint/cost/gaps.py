@@ -45,13 +45,18 @@ def _flops(gap: Gap, graph: Graph) -> tuple[int | None, bool]:
 
 
 def _count(op: Op) -> int | None:
-    rule = _transform if op.name.startswith("fft_") else _COUNTS.get(op.name)
+    rule = _transform if op.name.startswith("fft_") else _COUNTS.get(_name(op))
     if rule is None or not op.inputs or not op.outputs:
         return None
     try:
         return round(rule(op))
     except (LookupError, ArithmeticError, TypeError, ValueError):
         return None  # called in a way that its count was not written for
+
+
+def _name(op: Op) -> str:
+    """'cholesky' of linalg_cholesky_ex."""
+    return op.name.removeprefix("linalg_").removesuffix("_ex")
 
 
 def _transform(op: Op) -> float:
@@ -83,7 +88,20 @@ def _weight_only(op: Op) -> float:
     return 2.0 * op.outputs[0].numel * op.inputs[0].shape[-1]
 
 
+def _factorization(op: Op) -> float:
+    """Of n x n matrices, a multiple of n^3."""
+    *batch, rows, columns = op.inputs[0].shape
+    cubes = _CUBES[_name(op)]
+    return cubes * prod(batch) * rows * columns * min(rows, columns)
+
+
+# Leading terms of the operation counts in Golub and Van Loan, Matrix Computations, 4th edition.
+_CUBES = {
+    **{"cholesky": 1 / 3, "lu_factor": 2 / 3, "det": 2 / 3, "slogdet": 2 / 3, "logdet": 2 / 3},
+    **{"inv": 2.0, "inverse": 2.0, "qr": 4.0, "eigh": 9.0, "svd": 20.0},
+}
 _COUNTS: dict[str, Callable[[Op], float]] = {
+    **dict.fromkeys(_CUBES, _factorization),
     "stft": _short_transforms,
     "istft": _short_transforms,
     "_weight_int8pack_mm": _weight_only,
