@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from tclint.analysis.activations import NOT_FUSABLE
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import indices_of, worth_saying_unpriced
+from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
 from tclint.analysis.share_findings import share_finding
 from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Graph, Op
@@ -79,11 +80,8 @@ class ActivationNotFusable(GraphRule):
 
 
 def _follows_product(activation: Op, graph: Graph) -> bool:
-    op = activation
-    for _ in range(2):
-        if not op.inputs or op.inputs[0].producer is None:
-            return False
-        op = graph.ops[op.inputs[0].producer]
+    before = producers(graph, activation.inputs[0] if activation.inputs else None)
+    for op in islice(before, 2):
         if op.kind in _FUSED_INTO:
             return True
         if op.kind not in _BETWEEN:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Effect, Location, Related
-from tclint.graph.ops import Op, Site
+from tclint.graph.ops import Graph, Op, Site, TensorSpec
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
@@ -164,3 +164,11 @@ def consumers(ops: Sequence[Op]) -> dict[int, list[Op]]:
         for producer in dict.fromkeys(spec.producer for spec in op.inputs if spec.producer is not None):
             readers.setdefault(producer, []).append(op)
     return readers
+
+
+def producers(graph: Graph, spec: TensorSpec | None) -> Iterator[Op]:
+    """The op that made a tensor, the op that made the first input of that one, and so on."""
+    while spec is not None and spec.producer is not None:
+        op = graph.ops[spec.producer]
+        yield op
+        spec = op.inputs[0] if op.inputs else None

@@ -74,6 +74,55 @@ def backward_peak_bytes(
     return total, max(peak, total)
 
 
+def checkpointed(
+    graph: Graph,
+    storages: Storages,
+    by_op: Mapping[int, tuple[Storage, ...]],
+    regions: Mapping[int, object],
+) -> tuple[dict[int, tuple[Storage, ...]], dict[int, int]]:
+    """What is kept where regions keep what enters them only, and the bytes that running each again adds.
+
+    A region that would keep nothing else stays as it is.
+
+    Args:
+        by_op: what every op keeps.
+        regions: the region of each op that is in one; a region's part of the result is with its last op.
+    """
+    kept = {index: own for index, own in by_op.items() if index not in regions}
+    again: dict[int, int] = {}
+    members: dict[object, list[int]] = {}
+    for index, region in regions.items():
+        members.setdefault(region, []).append(index)
+    for region, indices in members.items():
+        own = {storage.key: storage for index in indices for storage in by_op.get(index, ())}
+        entering = {
+            storage.key: storage
+            for index in indices
+            for storage in _read_from_outside(graph.ops[index], region, regions, storages)
+        }
+        inner = sum(storage.bytes for key, storage in own.items() if key not in entering)
+        if inner:
+            again[indices[-1]] = inner
+        if own:
+            kept[indices[-1]] = tuple((entering if inner else own).values())
+    return dict(sorted(kept.items())), again
+
+
+def _read_from_outside(
+    op: Op, region: object, regions: Mapping[int, object], storages: Storages
+) -> Iterator[Storage]:
+    for position, spec in enumerate(op.inputs):
+        made_outside = spec.producer is not None and regions.get(spec.producer) != region
+        storage = storages.of_tensor(spec, (op.index, position))
+        if (made_outside or spec.input_name is not None) and _is_counted(storage):
+            yield storage
+
+
+def _is_counted(storage: Storage) -> bool:
+    """Parameters and autocast's copies of them are counted elsewhere."""
+    return storage.bytes > 0 and storage.key[0] not in (PARAMETER, WEIGHT_COPY)
+
+
 def saved_tensors(graph: Graph) -> SavedTensors:
     """What a training step of a graph keeps; precision and layout are those of the graph as given."""
     return _Saving(graph).run()
@@ -102,49 +151,17 @@ class _Saving:
             needs = self.needs[op.index]
             if True not in needs or op.index in skipped:
                 continue
-            kept = {s.key: s for s in self._kept(op, needs) if s.bytes and s.key[0] not in _NOT_COUNTED}
+            kept = {s.key: s for s in self._kept(op, needs) if _is_counted(s)}
             if kept:
                 by_op[op.index] = tuple(kept.values())
         return self._checkpointed(by_op)
 
     def _checkpointed(self, by_op: dict[int, tuple[Storage, ...]]) -> SavedTensors:
-        """A checkpointed region keeps what enters it; the rest is there while its backward runs."""
-        inside: dict[int, dict[StorageKey, int]] = {}
-        for index, last in self._regions().items():
-            for storage in by_op.pop(index, ()):
-                inside.setdefault(last, {})[storage.key] = storage.bytes
-        again: dict[int, int] = {}
-        for last, own in inside.items():
-            entering = {storage.key: storage for storage in self._entering(self.graph.ops[last])}
-            by_op[last] = tuple(entering.values())
-            again[last] = sum(size for key, size in own.items() if key not in entering)
-        ordered = dict(sorted(by_op.items()))
-        kept = ((index, storage.key, storage.bytes) for index, own in ordered.items() for storage in own)
-        total, peak = backward_peak_bytes(kept, again)
-        return SavedTensors(ordered, self.unknown, peak - total)
-
-    def _regions(self) -> dict[int, int]:
-        """For every op of a checkpointed region, the region's last op."""
-        members: dict[int, list[int]] = {}
-        for op in self.graph.ops:
-            if op.checkpoint is not None:
-                members.setdefault(op.checkpoint.region, []).append(op.index)
-        return {index: indices[-1] for indices in members.values() for index in indices}
-
-    def _entering(self, last: Op) -> Iterator[Storage]:
-        """What a checkpointed region reads of the ops and inputs before it."""
-        region = last.checkpoint
-        for op in self.graph.ops:
-            if op.checkpoint != region:
-                continue
-            for position, spec in enumerate(op.inputs):
-                made_by = None if spec.producer is None else self.graph.ops[spec.producer]
-                is_from_outside = (
-                    spec.input_name is not None if made_by is None else made_by.checkpoint != region
-                )
-                storage = self.storages.of_tensor(spec, (op.index, position))
-                if is_from_outside and storage.bytes and storage.key[0] not in _NOT_COUNTED:
-                    yield storage
+        regions = {op.index: op.checkpoint.region for op in self.graph.ops if op.checkpoint is not None}
+        kept, again = checkpointed(self.graph, self.storages, by_op, regions)
+        ordered = [(index, storage.key, storage.bytes) for index, own in kept.items() for storage in own]
+        total, peak = backward_peak_bytes(ordered, again)
+        return SavedTensors(kept, self.unknown, peak - total)
 
     def _kept(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
         if op.has_own_backward and op.name in NOT_DIFFERENTIABLE:
@@ -406,7 +423,6 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(x, y) if x and y else 0 for x, y in zip(left, right, strict=True))
 
 
-_NOT_COUNTED = frozenset({PARAMETER, WEIGHT_COPY})
 _ADAPTIVE_AVERAGES = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"})
 
 _Special = Callable[[_Saving, Op, tuple[bool, ...]], Iterator[Storage]]

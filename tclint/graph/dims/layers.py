@@ -10,10 +10,6 @@ from tclint.graph.dims.size import ONE, Size, concatenation
 # ------------------------------------------------------------------------------ products
 
 
-def _add_bias(call: Call, bias: Axes | None, result: Axes) -> Axes:
-    return result if bias is None else call.broadcast((bias, result))
-
-
 @rule("linear")
 def _linear(call: Call) -> Sequence[Axes]:
     axes, weight = call.tensor("input"), call.tensor("weight")
@@ -44,7 +40,7 @@ def _matmul(call: Call) -> Sequence[Axes]:
 @rule("addmm", "_addmm_activation", "baddbmm", "addmv")
 def _addmm(call: Call) -> Sequence[Axes]:
     bias, left, right = call.inputs[:3]
-    return (_add_bias(call, bias, product_axes(call, left, right)),)
+    return (call.broadcast((bias, product_axes(call, left, right))),)
 
 
 @rule("_grouped_mm")

@@ -50,7 +50,8 @@ def convolution(low: Lowering) -> None:
     if not work.flops:
         return
     for spec in (x_spec, w_spec):
-        if not _lies_as(spec, work.channels_last):
+        lies = lies_channels_last(spec) if work.channels_last else spec.memory_format == "contiguous"
+        if not lies:
             low.copy(spec)
     low.run(work)
     bias = low.find("bias")
@@ -129,10 +130,6 @@ def suggests_channels_last(spec: TensorSpec) -> bool:
             return False
         least = stride * max(size, 1)
     return True
-
-
-def _lies_as(spec: TensorSpec, channels_last: bool) -> bool:
-    return lies_channels_last(spec) if channels_last else spec.memory_format == "contiguous"
 
 
 def deformable(low: Lowering) -> None:
