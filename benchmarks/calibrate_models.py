@@ -114,7 +114,7 @@ class Times:
 
     def __init__(self, gpu: Gpu, works: Sequence[Work]) -> None:
         self.gpu = gpu
-        self.gemm = GemmConstants.from_table(gpu.calibrations["gemm", "half"].constants)
+        self.gemm = GemmConstants(**gpu.calibrations["gemm", "half"].constants)
         self.fixed_us = np.array(
             [price.time_us if price else 0.0 for price in price_works(works, gpu, "fp16")]
         )

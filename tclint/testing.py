@@ -27,6 +27,7 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, Rule, apply_rule
+from tclint.core.toml import parse_toml
 from tclint.edits.registry import with_fixes
 from tclint.edits.texts import apply_edits
 from tclint.engine.rule_fields import check_fields
@@ -34,11 +35,6 @@ from tclint.engine.source_pass import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import applicable
 from tclint.tracing import trace_callable
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["Example", "check_rule", "examples"]
 
@@ -144,7 +140,7 @@ def _settings(path: Path, text: str) -> Settings:
     # What only a training script can state has no key in a configuration file.
     known = {field.name for field in fields(Settings)} - {key.field for key in SETTINGS_BY_KEY.values()}
     try:
-        stated = tomllib.loads(f"settings = {{{text}}}")["settings"]
+        stated = parse_toml(f"settings = {{{text}}}")["settings"]
         parsed: dict[str, Any] = {}
         for name, value in stated.items():
             key = SETTINGS_BY_KEY.get(name)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from tclint.analysis.activations import NOT_FUSABLE
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import (
-    costliest,
-    indices_of,
-    layers_take,
-    related_sites,
-    rounded,
-    sentence,
-    share_percent,
-    worth_saying_unpriced,
-)
-from tclint.core.finding import Effect, Finding, Fix
+from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
+from tclint.analysis.share_findings import share_finding
+from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Graph, Op
 
 _BETWEEN = frozenset({"norm"})
@@ -66,38 +59,29 @@ class ActivationNotFusable(GraphRule):
             if op.name in NOT_FUSABLE and _follows_product(op, context.graph):
                 found.setdefault(op.name, []).append(op)
         for name, ops in found.items():
-            concerned = indices_of(ops)
-            if not worth_saying_unpriced(context, concerned):
+            if not worth_saying_unpriced(context, indices_of(ops)):
                 continue
-            shares = share_percent(context, concerned)
-            first = costliest(context, ops)
-            location = context.location(first)
-            yield self.finding(
-                location,
-                f"{sentence(layers_take(ops, name, shares))} as kernels of their own; after a convolution or "
-                f"linear layer, cuDNN fuses others but not {name}.",
+            yield share_finding(
+                self,
+                context,
+                ops,
+                name,
+                " as kernels of their own; after a convolution or linear layer, cuDNN fuses others but not "
+                f"{name}",
                 effect=Effect(
                     unknown="eager PyTorch fuses no activation; what fusing gains depends on the engine"
                 ),
-                evidence={"activation": name, "layers": len(ops), "share_percent": rounded(shares)},
-                fix=Fix(
-                    "For engines that fuse with cuDNN, train with relu, silu or gelu; or use torch.compile, "
-                    "which fuses any activation."
-                ),
-                related=(
-                    *context.related(first),
-                    *related_sites([op.construct_site for op in ops], location, f"another {name}"),
-                ),
+                advice="For engines that fuse with cuDNN, train with relu, silu or gelu; or use "
+                "torch.compile, which fuses any activation.",
+                evidence={"activation": name},
+                others=f"another {name}",
                 identity=name,
             )
 
 
 def _follows_product(activation: Op, graph: Graph) -> bool:
-    op = activation
-    for _ in range(2):
-        if not op.inputs or op.inputs[0].producer is None:
-            return False
-        op = graph.ops[op.inputs[0].producer]
+    before = producers(graph, activation.inputs[0] if activation.inputs else None)
+    for op in islice(before, 2):
         if op.kind in _FUSED_INTO:
             return True
         if op.kind not in _BETWEEN:

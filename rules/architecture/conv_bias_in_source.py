@@ -89,7 +89,8 @@ class ConvBiasBeforeBnInSource(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if context.settings.mode != "train" or is_test_path(context.path):
             return
-        if _may_freeze_norms(context):
+        # A frozen norm subtracts a constant: the bias shifts its output.
+        if any(_FREEZES.search(identifier) for identifier in context.tables.identifiers):
             return
         seen: Counter[str] = Counter()
         for conv, norm in LayerOrder(context).pairs():
@@ -139,11 +140,6 @@ def _says_nothing(context: SourceContext, layer: Layer, argument: Argument) -> b
         and value.kind == "dict"
         and all(isinstance(key, Literal) and key.value != "bias" for key in value.keys)
     )
-
-
-def _may_freeze_norms(context: SourceContext) -> bool:
-    """A frozen norm subtracts a constant: the bias shifts its output."""
-    return any(_FREEZES.search(identifier) for identifier in context.tables.identifiers)
 
 
 def _normalises(norm: Layer, layer: Layer) -> bool:

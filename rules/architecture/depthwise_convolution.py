@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
-from typing import Protocol
 
 from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import (
-    by_line,
-    costliest,
-    gain_phrase,
-    indices_of,
-    layers_take,
-    limiters,
-    rounded,
-    sentence,
-    share_percent,
-    worth_pricing,
-)
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, limiters, worth_pricing
 from tclint.analysis.op_dims import convolutions, is_depthwise
+from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Graph, Op
 
 _EARLY_STRIDE = 4
@@ -90,18 +79,16 @@ class DepthwiseConv(GraphRule):
             dense, edit, instead = self._dense(context, ops)
             if mean_gain_percent(dense) <= 0.0:
                 continue  # faster on one of the GPUs, slower on another
-            shares = share_percent(context, concerned)
-            first = costliest(context, ops)
             largest = max((op.outputs[0].shape[2:] for op in ops), key=prod)
-            yield self.finding(
-                context.location(first),
-                f"{sentence(layers_take(ops, 'depthwise convolution', shares))}, on images of up to "
-                f"{'x'.join(str(size) for size in largest)}, without Tensor Cores; {instead} "
-                f"{gain_phrase(dense)}.",
+            yield share_finding(
+                self,
+                context,
+                ops,
+                "depthwise convolution",
+                f", on images of up to {'x'.join(str(size) for size in largest)}, without Tensor Cores; "
+                f"{instead} {gain_phrase(dense)}",
                 effect=dense,
-                evidence={"layers": len(ops), "share_percent": rounded(shares)},
-                fix=Fix(f"Where accuracy allows, use {instead} in these early stages{_LIKE.get(edit, '')}."),
-                related=context.related(first),
+                advice=f"Where accuracy allows, use {instead} in these early stages{_LIKE.get(edit, '')}.",
                 change=Change(edit=partial(edit, ops=ops)),
             )
 
@@ -117,8 +104,8 @@ class DepthwiseConv(GraphRule):
         return max(found, key=lambda option: mean_gain_percent(option[0]))
 
 
-class _DenseEdit(Protocol):
-    def __call__(self, graph: Graph, ops: Iterable[Op]) -> Graph: ...
+_DenseEdit = Callable[..., Graph]
+"""Of a graph and some of its ops."""
 
 
 _LIKE: dict[_DenseEdit, str] = {with_fused_expansion: ", as EfficientNetV2's fused blocks do"}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from math import prod
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import indices_of, limiters, worth_saying_unpriced
+from tclint.analysis.layers import indices_of, limiters, producers, worth_saying_unpriced
 from tclint.analysis.share_findings import share_finding
 from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Op
 
 _EARLY_STRIDE = 4
+_MOST_STEPS = 12
+"""Ops between the mean of an excitation and the product with it."""
 
 
 class EarlyStageExtras(GraphRule):
@@ -115,15 +118,8 @@ def _excitation(scale: Op, context: GraphContext) -> Op | None:
     gate = min(images, key=lambda spec: spec.numel)
     if prod(gate.shape[2:]) != 1 or prod(max(images, key=lambda spec: spec.numel).shape[2:]) == 1:
         return None
-    op = None if gate.producer is None else context.graph.ops[gate.producer]
-    for _ in range(12):
-        if op is None or not op.inputs:
-            return None
-        if op.kind in ("pool", "reduction"):
-            return op
-        source = op.inputs[0].producer
-        op = None if source is None else context.graph.ops[source]
-    return None
+    before = islice(producers(context.graph, gate), _MOST_STEPS)
+    return next((op for op in before if op.kind in ("pool", "reduction")), None)
 
 
 RULES = (EarlyStageExtras,)

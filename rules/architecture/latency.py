@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import gain_phrase, rounded, share_phrase
-from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
-from tclint.core.finding import Effect, Finding, Fix
+from tclint.analysis.layers import rounded, share_phrase
+from tclint.analysis.widths.resizing import larger_batch
+from tclint.core.finding import Finding, Fix
 from tclint.graph.ops.op import GEMM_KINDS
 
 _LARGER_BATCH = 4
@@ -58,15 +58,7 @@ class LatencyBoundLayers(GraphRule):
         waiting = context.once(latency_bound)
         if waiting is None:
             return
-        batches = the_batch(context)
-        larger: Resizing | str = batches if isinstance(batches, str) else ""
-        if not isinstance(batches, str):
-            larger = best_batch(context, batches, (batches[0].size * _LARGER_BATCH,), waiting.op_indices)
-        if isinstance(larger, str):
-            effect, words = Effect(unknown=larger), ""
-        else:
-            effect = larger.effect
-            words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
+        effect, words = larger_batch(context, _LARGER_BATCH, waiting.op_indices)
         yield self.finding(
             context.root_location(),
             f"Kernels too small to fill the GPU take {share_phrase(waiting.share_percent)}, most of it in "

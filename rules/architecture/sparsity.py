@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_context import GraphContext, gpu_effect
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.op_dims import leaf_ops, width_dims
 from tclint.analysis.share_findings import share_finding
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.core.finding import Effect, Finding, GpuEffect
+from tclint.core.finding import Effect, Finding
 from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Gemm
 from tclint.graph.ops.spec import itemsize_bytes
@@ -106,14 +107,7 @@ def _most_gained(context: GraphContext, op_indices: Sequence[int]) -> Effect:
         if estimate.gpu.compute_capability < (8, 0):
             continue
         gain_us = sum(_row_gain_us(row) for index in op_indices for row in estimate.rows_of(index))
-        step_us = estimate.step_time_us
-        per_gpu[estimate.gpu.id] = GpuEffect(
-            cost_us=estimate.time_of_us(op_indices),
-            gain_us=gain_us,
-            gain_percent=100.0 * gain_us / step_us if step_us else 0.0,
-            uncertainty_percent=estimate.uncertainty_of_percent(op_indices),
-            calibrated=False,
-        )
+        per_gpu[estimate.gpu.id] = replace(gpu_effect(estimate, op_indices, gain_us), calibrated=False)
     return Effect(per_gpu=per_gpu)
 
 

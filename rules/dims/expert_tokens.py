@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, producers, worth_pricing
 from tclint.analysis.op_dims import leaf_ops
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import round_up
@@ -149,22 +149,16 @@ def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
     number = _NUMBER.search(op.module_path)
     if op.kind != "linear" or number is None or not op.outputs[0].shape:
         return None
-    source = op.inputs[0]
-    while source.producer is not None:
-        producer = context.graph.ops[source.producer]
+    expert = op.module_path.rpartition(".")[0]
+    for producer in producers(context.graph, op.inputs[0]):
         if producer.name in _ROUTED_BY:
             return "list", _NUMBER.sub(".*", op.module_path), op.inputs[1].shape
-        if producer.kind not in ("view", "elementwise", "linear", "norm") or not producer.inputs:
+        if producer.kind not in ("view", "elementwise", "linear", "norm"):
             return None
-        if producer.kind == "linear" and not _same_expert(producer, op):
+        # The hidden layer of an expert reads what its first layer made.
+        if producer.kind == "linear" and producer.module_path.rpartition(".")[0] != expert:
             return None
-        source = producer.inputs[0]
     return None
-
-
-def _same_expert(first: Op, second: Op) -> bool:
-    """The hidden layer of an expert reads what its first layer made."""
-    return first.module_path.rpartition(".")[0] == second.module_path.rpartition(".")[0]
 
 
 RULES = (ExpertTokens,)

@@ -10,7 +10,6 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
     by_line,
-    gain_phrase,
     indices_of,
     limiters,
     worth_pricing,
@@ -19,7 +18,7 @@ from tclint.analysis.layers import (
 from tclint.analysis.op_dims import convolutions, groups_of, width_dims
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
-from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
+from tclint.analysis.widths.resizing import larger_batch
 from tclint.core.finding import Effect, Finding
 from tclint.graph.ops import Op
 
@@ -149,16 +148,7 @@ class SmallConvolution(GraphRule):
         if not small or not worth_pricing(context, concerned):
             return
         rows = self._rows(min(small, key=self._rows))
-        batches = the_batch(context)
-        larger: Resizing | str = batches if isinstance(batches, str) else ""
-        if not isinstance(batches, str):
-            size = batches[0].size * -(-_SMALL_PRODUCT // rows)
-            larger = best_batch(context, batches, (size,), concerned)
-        if isinstance(larger, str):
-            effect, words = Effect(unknown=larger), ""
-        else:
-            effect = larger.effect
-            words = f"; per sample, a batch of {larger.phrase()} {gain_phrase(effect)}"
+        effect, words = larger_batch(context, -(-_SMALL_PRODUCT // rows), concerned)
         yield share_finding(
             self,
             context,

@@ -10,7 +10,6 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
     costliest,
-    gain_phrase,
     indices_of,
     layers_take,
     related_sites,
@@ -23,7 +22,7 @@ from tclint.analysis.layers import (
 from tclint.analysis.op_dims import leaf_ops, operand_positions, width_dims
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
 from tclint.analysis.widths.interfaces import is_given
-from tclint.analysis.widths.resizing import Resizing, best_batch, the_batch
+from tclint.analysis.widths.resizing import larger_batch
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.lowering.work import Gemm
 from tclint.graph.ops import Op
@@ -95,22 +94,13 @@ class SmallGemm(GraphRule):
         product = _starved_product(first, context)
         assert product is not None
         shares = share_percent(context, concerned)
-        message = (
-            f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory with {product.m} "
-            f"row{'s' if product.m > 1 else ''} each"
-        )
-        batches = the_batch(context)
-        larger: Resizing | str = batches if isinstance(batches, str) else ""
-        if not isinstance(batches, str):
-            size = batches[0].size * -(-_SMALL // product.m)
-            larger = best_batch(context, batches, (size,), concerned)
-        if not isinstance(larger, str):
-            message += f"; per sample, a batch of {larger.phrase()} {gain_phrase(larger.effect)}"
+        effect, words = larger_batch(context, -(-_SMALL // product.m), concerned)
         location = context.location(first)
         return self.finding(
             location,
-            f"{message}.",
-            effect=Effect(unknown=larger) if isinstance(larger, str) else larger.effect,
+            f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory with {product.m} "
+            f"row{'s' if product.m > 1 else ''} each{words}.",
+            effect=effect,
             evidence={"rows": product.m, "share_percent": rounded(shares)},
             fix=Fix(
                 f"Raise the batch so that these layers see {_SMALL} rows or more (accumulating fewer steps), "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from tclint.analysis.layers import producers
 from tclint.analysis.what_if.layer_edits import emptied, with_ops
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.spec import contiguous_strides
@@ -49,14 +50,11 @@ def _is_sequence(graph: Graph, steps: list[Op]) -> bool:
 
 def _state_of(step: Op, before: Op, graph: Graph) -> bool:
     """The step's hidden state is what the step before made, through views at most."""
-    state = step.input("hx[0]") or step.input("hx")
-    while state is not None and state.producer is not None:
-        producer = graph.ops[state.producer]
+    for producer in producers(graph, step.input("hx[0]") or step.input("hx")):
         if producer.index == before.index:
             return True
-        if producer.kind != "view" or not producer.inputs:
+        if producer.kind != "view":
             return False
-        state = producer.inputs[0]
     return False
 
 

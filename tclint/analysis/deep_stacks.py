@@ -8,7 +8,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from tclint.analysis.op_dims import leaf_ops, width_dims
-from tclint.core.finding import Effect, GpuEffect
+from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Graph, Op
 
@@ -109,6 +109,7 @@ def as_wide(context: GraphContext, stack: Stack) -> Wide | None:
 
 
 def _effect(context: GraphContext, stack: Stack, wider: Graph) -> Effect:
+    from tclint.analysis.graph_context import gpu_effect
     from tclint.cost.estimate import estimate
 
     indices = [op.index for op in stack.ops]
@@ -122,12 +123,5 @@ def _effect(context: GraphContext, stack: Stack, wider: Graph) -> Effect:
             + before.optimizer_time_us
             - after.time_of_us(indices) / 2
         )
-        gain_us = before.step_time_us - step_us
-        per_gpu[before.gpu.id] = GpuEffect(
-            cost_us=before.time_of_us(indices),
-            gain_us=gain_us,
-            gain_percent=100.0 * gain_us / before.step_time_us if before.step_time_us else 0.0,
-            uncertainty_percent=before.uncertainty_of_percent(indices),
-            calibrated=before.gpu.calibrated(scenario.precision),
-        )
+        per_gpu[before.gpu.id] = gpu_effect(before, indices, before.step_time_us - step_us)
     return Effect(per_gpu=per_gpu)

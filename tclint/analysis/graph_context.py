@@ -17,6 +17,18 @@ from tclint.graph.ops import Graph, Op, Site
 T = TypeVar("T")
 
 
+def gpu_effect(before: Estimate, concerned: Iterable[int], gain_us: float) -> GpuEffect:
+    """A gain on one GPU, beside what the ops concerned take there now."""
+    indices = frozenset(concerned)
+    return GpuEffect(
+        cost_us=before.time_of_us(indices),
+        gain_us=gain_us,
+        gain_percent=before.percent_of_step(gain_us),
+        uncertainty_percent=before.uncertainty_of_percent(indices),
+        calibrated=before.products_calibrated,
+    )
+
+
 @dataclass
 class GraphContext:
     """One traced entry under the run's settings; estimates are computed once and kept."""
@@ -80,13 +92,7 @@ class GraphContext:
             gain_us = before.step_time_us - after.step_time_us / work_ratio
             if only_concerned:
                 gain_us = before.time_of_us(concerned) - after.time_of_us(concerned) / work_ratio
-            per_gpu[before.gpu.id] = GpuEffect(
-                cost_us=before.time_of_us(concerned),
-                gain_us=gain_us,
-                gain_percent=100.0 * gain_us / before.step_time_us if before.step_time_us else 0.0,
-                uncertainty_percent=before.uncertainty_of_percent(concerned),
-                calibrated=before.products_calibrated,
-            )
+            per_gpu[before.gpu.id] = gpu_effect(before, concerned, gain_us)
         return Effect(per_gpu=per_gpu)
 
     def location(self, op: Op) -> Location:

@@ -45,8 +45,7 @@ def latency_bound(context: GraphContext) -> LatencyBound | None:
         estimate = context.estimate(scenario)
         rows = [row for row in estimate.rows if row.limiter == "latency" and row.op_index >= 0]
         small.update(row.op_index for row in rows)
-        step_us = estimate.step_time_us
-        shares[estimate.gpu.id] = 100.0 * sum(row.time_us for row in rows) / step_us if step_us else 0.0
+        shares[estimate.gpu.id] = estimate.percent_of_step(sum(row.time_us for row in rows))
         waiting[estimate.gpu.id] = rows
     worst = max(shares, key=lambda gpu: shares[gpu], default="")
     if not worst or shares[worst] < LATENCY_BOUND_PERCENT:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import Effect, Location, Related
-from tclint.graph.ops import Op, Site
+from tclint.graph.ops import Graph, Op, Site, TensorSpec
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
@@ -75,12 +75,8 @@ def indices_of(ops: Iterable[Op]) -> tuple[int, ...]:
 def share_percent(context: GraphContext, op_indices: Iterable[int]) -> dict[str, float]:
     """Share of the predicted step that the ops' kernels take, forward and backward, per GPU id."""
     indices = tuple(op_indices)
-    shares = {}
-    for scenario in context.scenarios:
-        estimate = context.estimate(scenario)
-        step_us = estimate.step_time_us
-        shares[estimate.gpu.id] = 100.0 * estimate.time_of_us(indices) / step_us if step_us else 0.0
-    return shares
+    estimates = (context.estimate(scenario) for scenario in context.scenarios)
+    return {each.gpu.id: each.percent_of_step(each.time_of_us(indices)) for each in estimates}
 
 
 def largest_share_percent(context: GraphContext, op_indices: Iterable[int]) -> float:
@@ -144,16 +140,7 @@ def rounded(shares: dict[str, float]) -> dict[str, float]:
 
 def costliest(context: GraphContext, ops: Sequence[Op]) -> Op:
     """The first op of the line whose layers together take the largest share of the step on any GPU."""
-    estimates = [context.estimate(scenario) for scenario in context.scenarios]
-
-    def share(at_line: Sequence[Op]) -> float:
-        indices = indices_of(at_line)
-        return max(
-            (e.time_of_us(indices) / e.step_time_us if e.step_time_us else 0.0 for e in estimates),
-            default=0.0,
-        )
-
-    return max(by_line(ops).values(), key=share)[0]
+    return max(by_line(ops).values(), key=lambda at: largest_share_percent(context, indices_of(at)))[0]
 
 
 def related_sites(
@@ -177,3 +164,11 @@ def consumers(ops: Sequence[Op]) -> dict[int, list[Op]]:
         for producer in dict.fromkeys(spec.producer for spec in op.inputs if spec.producer is not None):
             readers.setdefault(producer, []).append(op)
     return readers
+
+
+def producers(graph: Graph, spec: TensorSpec | None) -> Iterator[Op]:
+    """The op that made a tensor, the op that made the first input of that one, and so on."""
+    while spec is not None and spec.producer is not None:
+        op = graph.ops[spec.producer]
+        yield op
+        spec = op.inputs[0] if op.inputs else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,8 @@ from tclint.cli.command_group import say
 from tclint.cli.options import debug_option, parse_flag, setting_flags
 from tclint.config.pyproject import find_config
 from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY
-from tclint.core.errors import TclintError
 from tclint.core.progress import ProgressLine
-from tclint.core.terminal import is_terminal, write_stdout
-from tclint.core.text import printable
+from tclint.core.terminal import write_stdout
 
 if TYPE_CHECKING:
     from tclint.cli.init_config import Plan
@@ -26,13 +23,11 @@ if TYPE_CHECKING:
 @click.command()
 @setting_flags("gpu")
 @click.option("--print", "print_only", is_flag=True, help="Print the section; write nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
 @debug_option
-def init(gpus: tuple[str, ...], print_only: bool, yes: bool) -> int:
+def init(gpus: tuple[str, ...], print_only: bool) -> int:
     """Write a commented [tool.tclint] section into ./pyproject.toml.
 
-    Models are found by reading the Python files here; nothing of them runs. On a terminal it asks which GPUs
-    to predict for and whether to write; with --yes, where CI is set, and without a terminal it asks nothing.
+    Models are found by reading the Python files here; nothing of them runs.
     """
     from tclint.cli import init_config
 
@@ -48,15 +43,6 @@ def init(gpus: tuple[str, ...], print_only: bool, yes: bool) -> int:
     outer = find_config(Path.cwd().parent)
     if outer is not None:
         say(f"note: {outer} has settings too; here the new file replaces them.")
-    asks = not yes and not os.environ.get("CI") and is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    if asks:
-        if not gpus:
-            planned = init_config.with_gpus(planned, _ask_gpus(chosen))
-        write_stdout("\n" + "".join(f"{printable(line)}\n" for line in planned.section.splitlines()) + "\n")
-        verb = "Append this to" if planned.file.exists() else "Write this to"
-        if not click.confirm(f"{verb} {planned.file.name}?", default=True):
-            say("nothing was written.")
-            return 0
     init_config.write(planned)
     write_stdout("".join(f"{line}\n" for line in _said(planned)))
     return 0
@@ -73,15 +59,6 @@ def _said(planned: Plan) -> list[str]:
         )
     lines.append("  tclint .                # reads the training code; nothing runs")
     return lines
-
-
-def _ask_gpus(chosen: list[str]) -> list[str]:
-    while True:
-        text = click.prompt("GPUs to predict for ('tclint gpus' lists them)", default=", ".join(chosen))
-        try:
-            return _known([text])
-        except TclintError as error:
-            say(f"error: {error}")
 
 
 def _known(texts: Sequence[str]) -> list[str]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tclint.config.pyproject import FILE_NAME
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
-from tclint.core.text import printable
+from tclint.core.text import printable, wrapped
+from tclint.core.toml import parse_toml
 from tclint.engine.model_list import Candidate, list_models
 from tclint.source.syntax.discovery import discover
 
@@ -44,7 +43,6 @@ class Plan:
     """Models that the section declares."""
     possible: tuple[Candidate, ...]
     """Models that need arguments, or are taken for models by their name only."""
-    files_read: int
     files_unread: tuple[str, ...]
 
 
@@ -63,12 +61,7 @@ def plan(folder: Path, gpus: Sequence[str]) -> Plan:
     declared = tuple(ready[:DECLARED_AT_MOST])
     possible = tuple(candidate for candidate in usable if candidate not in declared)
     section = _section(gpus, declared, possible)
-    return Plan(file, section, declared, possible, len(paths) - len(unread), tuple(unread))
-
-
-def with_gpus(planned: Plan, gpus: Sequence[str]) -> Plan:
-    """The same plan for other GPUs."""
-    return replace(planned, section=_section(gpus, planned.declared, planned.possible))
+    return Plan(file, section, declared, possible, tuple(unread))
 
 
 def write(planned: Plan) -> None:
@@ -83,7 +76,7 @@ def write(planned: Plan) -> None:
     gap = "" if not before else newline if before.endswith(b"\n") else 2 * newline
     data = before + (gap + planned.section.replace("\n", newline)).encode()
     try:
-        _loads(data.decode("utf-8-sig"))
+        parse_toml(data.decode("utf-8-sig"))
     except ValueError as error:
         raise UsageError(
             f"{FILE_NAME} does not take a [tool.tclint] section at its end ({printable(str(error))}); "
@@ -96,7 +89,7 @@ def _refuse_configured(file: Path) -> None:
     if not file.exists():
         return
     try:
-        data = _loads(file.read_text(encoding="utf-8-sig"))
+        data = parse_toml(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"Cannot read {FILE_NAME}: {error.strerror or error}.") from error
     except ValueError as error:
@@ -104,16 +97,6 @@ def _refuse_configured(file: Path) -> None:
     tool = data.get("tool")
     if isinstance(tool, dict) and "tclint" in tool:
         raise UsageError(f"{FILE_NAME} has a [tool.tclint] section already; edit that one.")
-
-
-def _loads(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    data: dict[str, Any] = tomllib.loads(text)
-    return data
 
 
 def _is_usable(candidate: Candidate) -> bool:
@@ -182,6 +165,4 @@ def _toml(value: object) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    import textwrap
-
-    return [f"# {line}" for line in textwrap.wrap(text, 96, break_long_words=False, break_on_hyphens=False)]
+    return wrapped(text, 98, "# ")

@@ -15,21 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tclint.cli import (
-    completion,
-)
-from tclint.cli import (
-    fix as cli_fix,
-)
-from tclint.cli import (
-    init as cli_init,
-)
-from tclint.cli import (
-    models as cli_models,
-)
-from tclint.cli import (
-    reports as cli_reports,
-)
+from tclint.cli import completion
+from tclint.cli import fix as cli_fix
+from tclint.cli import init as cli_init
+from tclint.cli import models as cli_models
+from tclint.cli import reports as cli_reports
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
@@ -39,7 +29,7 @@ from tclint.cli.options import (
     read_settings,
     setting_flags,
 )
-from tclint.core.errors import UsageError, closest
+from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
@@ -242,7 +232,7 @@ def _say_details(report: Report) -> None:
 @list_format_option
 @config_options
 @debug_option
-def rules(format_name: str, config: str | None, isolated: bool) -> int:
+def rules(as_json: bool, config: str | None, isolated: bool) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.engine.rule_registry import all_rules, load_rules
     from tclint.report.catalogue import rule_kind, rules_json, rules_text
@@ -250,7 +240,7 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
     settings, _ = read_settings(config, isolated, {})
     known = all_rules(settings.rules)
     active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
-    text = rules_json(known, active) if _is_json(format_name) else rules_text(known, active)
+    text = rules_json(known, active) if as_json else rules_text(known, active)
     write_stdout(text)
     return 0
 
@@ -261,18 +251,18 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 @config_options
 @no_color_option
 @debug_option
-def explain(rule: str, format_name: str, config: str | None, isolated: bool, no_color: bool) -> int:
+def explain(rule: str, as_json: bool, config: str | None, isolated: bool, no_color: bool) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
     from tclint.engine.rule_registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
     settings, _ = read_settings(config, isolated, {})
     page = engine_page(rule)
-    if page is not None and not _is_json(format_name):
+    if page is not None and not as_json:
         write_stdout(page)
         return 0
     found = find_rule(rule, settings.rules)
-    if _is_json(format_name):
+    if as_json:
         write_stdout(rule_json(found))
     else:
         colour = wants_colour(sys.stdout, no_color)
@@ -284,13 +274,13 @@ def explain(rule: str, format_name: str, config: str | None, isolated: bool, no_
 @list_format_option
 @click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
 @debug_option
-def gpus(format_name: str, verbose: bool) -> int:
+def gpus(as_json: bool, verbose: bool) -> int:
     """List the GPUs that times can be predicted for, and how well each is calibrated."""
     from tclint.cost.gpu import all_gpus
     from tclint.report.catalogue import gpus_json, gpus_text
 
     known = all_gpus()
-    write_stdout(gpus_json(known) if _is_json(format_name) else gpus_text(known, verbose))
+    write_stdout(gpus_json(known) if as_json else gpus_text(known, verbose))
     return 0
 
 
@@ -323,7 +313,7 @@ def explain_cost(
     target: str,
     op_name: str,
     pads: tuple[str, ...],
-    format_name: str,
+    as_json: bool,
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -334,7 +324,6 @@ def explain_cost(
     tclint explain-cost model.py:build_model --op lm_head
     tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
     """
-    as_json = _is_json(format_name)
     settings, _ = read_settings(config, isolated, flags)
 
     from tclint.engine.explain_cost import explain_target
@@ -344,15 +333,6 @@ def explain_cost(
         explanation, how = explain_target(target, settings, op_name, pads, progress)
     write_stdout(cost_text.render_json(explanation) if as_json else cost_text.render(explanation, how))
     return 0
-
-
-def _is_json(format_name: str) -> bool:
-    if format_name not in ("text", "json"):
-        raise UsageError(
-            f"There is no format {format_name!r}.{closest(format_name, ('text', 'json'))} "
-            "The formats are text, json."
-        )
-    return format_name == "json"
 
 
 for _command in (

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli.command_group import say
+from tclint.cli.options import debug_option, list_format_option
 from tclint.config.settings import Settings
-from tclint.core.errors import UsageError, closest
 from tclint.core.terminal import write_stdout
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--format", "format_name", default="text", help="text or json.  [default: text]")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
-def models(paths: tuple[str, ...], format_name: str) -> int:
+@list_format_option
+@debug_option
+def models(paths: tuple[str, ...], as_json: bool) -> int:
     """List functions that return models, and model classes, in files and folders; nothing of them runs.
 
     Every line is a command. '(by its name)' marks functions that look like builders only by their name.
@@ -36,21 +37,18 @@ def models(paths: tuple[str, ...], format_name: str) -> int:
     from tclint.engine.model_list import list_models
     from tclint.source.syntax.discovery import discover
 
-    if format_name not in ("text", "json"):
-        hint = closest(format_name, ("text", "json"))
-        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are text, json.")
     files, _ = discover(paths, Settings())
     found, unread = list_models(files)
     for path in unread:
         say(f"note: {path} cannot be read as Python 3.")
-    if format_name == "json":
+    if as_json:
         write_stdout(json.dumps([dataclasses.asdict(candidate) for candidate in found], indent=2) + "\n")
         return 0
     if not found:
         say(f"note: no model found in {', '.join(paths)}; name a callable as 'path/file.py:callable'.")
         return 0
     commands = [
-        f"tclint {_quoted(candidate.target)}{' --arg NAME=VALUE' if candidate.needs else ''}"
+        f"tclint {shlex.quote(candidate.target)}{' --arg NAME=VALUE' if candidate.needs else ''}"
         for candidate in found
     ]
     width = min(60, max(map(len, commands)))
@@ -63,12 +61,6 @@ def models(paths: tuple[str, ...], format_name: str) -> int:
         lines.append(f"{command:{width}}  # {facts}\n")
     write_stdout("".join(lines))
     return 0
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
 
 
 def check_declared(
@@ -106,8 +98,10 @@ def mention_models(targets: Sequence[str]) -> None:
         return
     first = min(candidates, key=lambda candidate: len(candidate.needs))
     arguments = "".join(f" --arg {name}=VALUE" for name in first.needs)
-    more = f"; 'tclint models {_quoted(targets[0])}' lists {len(candidates)}" if len(candidates) > 1 else ""
+    more = (
+        f"; 'tclint models {shlex.quote(targets[0])}' lists {len(candidates)}" if len(candidates) > 1 else ""
+    )
     say(
         "note: only the source was read; its model, built and traced: "
-        f"'tclint {_quoted(first.target)}{arguments}'{more}"
+        f"'tclint {shlex.quote(first.target)}{arguments}'{more}"
     )

@@ -12,7 +12,7 @@ from tclint.cli import completion
 from tclint.config.pyproject import find_config, load_config, with_flags
 from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
 from tclint.config.table import Setting, sentence
-from tclint.core.errors import UsageError
+from tclint.core.errors import UsageError, closest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,12 +69,22 @@ no_color_option = click.option("--no-color", is_flag=True, help="No colours; so 
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
+
+
+def _is_json(_context: click.Context, _parameter: click.Parameter, value: str) -> bool:
+    if value not in ("text", "json"):
+        hint = closest(value, ("text", "json"))
+        raise UsageError(f"There is no format {value!r}.{hint} The formats are text, json.")
+    return value == "json"
+
+
 list_format_option = click.option(
     "--format",
-    "format_name",
+    "as_json",
     default="text",
     metavar="FORMAT",
     help="text or json.  [default: text]",
+    callback=_is_json,
     shell_complete=completion.of_choices(("text", "json")),
 )
 

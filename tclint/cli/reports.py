@@ -5,18 +5,15 @@ from __future__ import annotations
 import click
 
 from tclint.cli.command_group import say
+from tclint.cli.options import debug_option
 from tclint.config.settings import FAIL_ON
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.terminal import write_stdout
 
-_debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
-
 
 @click.command()
-@_debug_option
+@debug_option
 def schema() -> int:
     """Print the JSON Schema of the JSON report (and, as $defs/record, of a line of --format jsonl)."""
     import json
@@ -44,7 +41,7 @@ def schema() -> int:
     metavar="error|warning|info|never",
     help="A new finding of this level or above is a regression.  [default: warning]",
 )
-@_debug_option
+@debug_option
 def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> int:
     """Show new, fixed and changed findings and moved metrics between two JSON reports.
 
@@ -75,28 +72,22 @@ def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--format", "format_name", default="csv", help="csv or parquet.  [default: csv]")
-@click.option("--output", metavar="FILE", help="Write the table to a file; Parquet needs one.")
-@_debug_option
-def history(folder: str, format_name: str, output: str | None) -> int:
-    """Turn a folder of JSON reports into one table: a row per report, model, GPU and precision.
+@click.option("--output", metavar="FILE", help="Write the table to a file.")
+@debug_option
+def history(folder: str, output: str | None) -> int:
+    """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
 
     Files that are no reports are named on standard error and left out.
     """
-    from tclint.report.history import FORMATS, to_csv, write_parquet
     from tclint.report.history import history as read
+    from tclint.report.history import to_csv
 
-    _one_of("--format", format_name, FORMATS)
     if output is not None:
         check_writable(output)
-    elif format_name == "parquet":
-        raise UsageError("Parquet is no text: name a file with --output table.parquet.")
     found = read(folder)
     for sentence in found.skipped:
         say(f"skipped: {sentence}")
-    if format_name == "parquet" and output is not None:
-        write_parquet(found.rows, output)
-    elif output is not None:
+    if output is not None:
         write_atomically(output, to_csv(found.rows))
     else:
         write_stdout(to_csv(found.rows))

@@ -107,20 +107,16 @@ def _version(value: object) -> str:
     return text
 
 
-def _count(value: object) -> int:
-    """A whole number above zero."""
-    number = _whole(value)
-    if number < 1:
-        raise ValueError("expects a whole number above 0")
-    return number
+def _at_least(least: int, expected: str) -> Callable[[object], int]:
+    """A whole number."""
 
+    def parse(value: object) -> int:
+        number = _whole(value)
+        if number < least:
+            raise ValueError(expected)
+        return number
 
-def _count_or_zero(value: object) -> int:
-    """A whole number; 0 means one per CPU core."""
-    number = _whole(value)
-    if number < 0:
-        raise ValueError("expects a whole number (0: one per CPU core)")
-    return number
+    return parse
 
 
 def _whole(value: object) -> int:
@@ -166,8 +162,10 @@ _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 
 SWITCH = Kind(_switch, "", {"type": "boolean"})
-COUNT = Kind(_count, "N", {"type": "integer", "minimum": 1})
-COUNT_OR_ZERO = Kind(_count_or_zero, "N", {"type": "integer", "minimum": 0})
+COUNT = Kind(_at_least(1, "expects a whole number above 0"), "N", {"type": "integer", "minimum": 1})
+COUNT_OR_ZERO = Kind(
+    _at_least(0, "expects a whole number (0: one per CPU core)"), "N", {"type": "integer", "minimum": 0}
+)
 PERCENT = Kind(_percent, "PERCENT", _NUMBER)
 SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
 SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, DeclaredModel, Ove
 from tclint.config.table import sentence
 from tclint.core.errors import UsageError, closest
 from tclint.core.text import printable
+from tclint.core.toml import parse_toml
 
 FILE_NAME = "pyproject.toml"
 
@@ -170,17 +170,12 @@ class _Reader:
 
 
 def _section(file: Path, text: str | None = None) -> dict[str, Any] | None:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     text = _read(file) if text is None else text
     if "tclint" not in text:
         return None
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = parse_toml(text)
+    except ValueError as error:
         raise UsageError(f"{_name(file)} is not valid TOML: {printable(str(error))}.") from error
     section = data.get("tool", {})
     section = section.get("tclint") if isinstance(section, dict) else None

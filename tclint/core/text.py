@@ -34,3 +34,22 @@ def columns(text: str) -> int:
         0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
     )
+
+
+def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None) -> list[str]:
+    """`text` in lines of at most that many columns, broken between words only.
+
+    Args:
+        indent: of the first line.
+        hanging: of the others; None: the same.
+    """
+    import textwrap
+
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

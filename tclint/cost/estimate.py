@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.config.settings import Precision
-from tclint.core.errors import UsageError
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import why_no_formula
 from tclint.cost.memory.step_memory import step_memory
 from tclint.cost.optimizer import accumulation_kernels, optimizer_assumption, optimizer_kernels
-from tclint.cost.rows import Estimate, Memory, Price, Row, amdahl_speedup, shares_of_batch
+from tclint.cost.rows import Estimate, Memory, Price, Row, shares_of_batch
 from tclint.cost.scenario import Scenario
 from tclint.cost.transforms.casts import HALF_DTYPES, Running, apply_precision, own_dtype, running
 from tclint.cost.transforms.compiled import (
@@ -30,7 +28,7 @@ from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
 
-__all__ = ["Estimate", "Memory", "Price", "Row", "amdahl_speedup", "estimate", "linear_time_us"]
+__all__ = ["Estimate", "Memory", "Price", "Row", "estimate"]
 
 PREPARED_STEPS = 6
 """How many lowered steps are kept, for pricing one graph on several GPUs."""
@@ -76,17 +74,6 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         prices = _per_batch(step.kernels, prices, scenario.accumulation)
     if scenario.compiled:
         prices = _with_padding(step.kernels, prices, gpu, scenario)
-    if None not in prices:
-        return Estimate(
-            scenario,
-            gpu,
-            step.kernels,
-            tuple(p for p in prices if p),
-            step.ops,
-            step.gaps,
-            step.memory,
-            assumptions,
-        )
     priced = [(k, p) for k, p in zip(step.kernels, prices, strict=True) if p is not None]
     missing = [k for k, p in zip(step.kernels, prices, strict=True) if p is None]
     return Estimate(
@@ -170,34 +157,6 @@ def _unpriced(kernels: list[Kernel], ops: tuple[Op, ...], gpu: Gpu) -> tuple[Gap
     return tuple(
         Gap(name, reason, tuple(dict.fromkeys(indices))) for (name, reason), indices in grouped.items()
     )
-
-
-def linear_time_us(
-    batch: int, in_features: int, out_features: int, gpu: str = "a100", precision: Precision = "fp16"
-) -> float:
-    """Forward time in microseconds of one linear layer, bias and casts left out.
-
-    For anything but a linear layer's forward, price a tclint.graph.lowering.work.Gemm with
-    tclint.cost.kernels.pricing.price_works, which also says why it takes that long.
-
-    >>> aligned, odd = (linear_time_us(8192, 768, size, "a100") for size in (50304, 50257))
-    >>> odd > 2.5 * aligned
-    True
-
-    Raises:
-        UsageError: the GPU is unknown, or computes in no such precision.
-    """
-    known = load_gpu(gpu)
-    run = running(precision, "infer", known)
-    dtype = PRECISION_FACTS[run.precision].dtype
-    work = Gemm(batch, out_features, in_features, dtype, b_contiguous="k")
-    if run.linear is not None:
-        eight_bits = recipe(run.linear)
-        work = replace(work, dtype=eight_bits.operand, out_dtype=eight_bits.result or dtype)
-    price = price_works([work], known, precision)[0]
-    if price is None:
-        raise UsageError(f"{known.name} computes no {dtype} products.")
-    return price.time_us
 
 
 def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2, prod
 
-from tclint.graph.lowering.step import NoFormulaError, forward_flops, lower_op
+from tclint.graph.lowering.kernels import NoFormulaError
+from tclint.graph.lowering.step import forward_flops, lower_op
 from tclint.graph.lowering.work import Gap, Traffic
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
 
 
 def with_flops(gaps: Iterable[Gap], graph: Graph) -> tuple[Gap, ...]:
@@ -45,7 +45,7 @@ def _flops(gap: Gap, graph: Graph) -> tuple[int | None, bool]:
 
 
 def _count(op: Op) -> int | None:
-    rule = _transform if op.name.startswith("fft_") else _COUNTS.get(op.name)
+    rule = _transform if op.name.startswith("fft_") else _COUNTS.get(_name(op))
     if rule is None or not op.inputs or not op.outputs:
         return None
     try:
@@ -54,11 +54,9 @@ def _count(op: Op) -> int | None:
         return None  # called in a way that its count was not written for
 
 
-def _matrices(spec: TensorSpec) -> tuple[int, int, int]:
-    """(how many, rows, columns)."""
-    if len(spec.shape) < 2:
-        raise ValueError("no matrix")
-    return prod(spec.shape[:-2]), spec.shape[-2], spec.shape[-1]
+def _name(op: Op) -> str:
+    """'cholesky' of linalg_cholesky_ex."""
+    return op.name.removeprefix("linalg_").removesuffix("_ex")
 
 
 def _transform(op: Op) -> float:
@@ -90,51 +88,20 @@ def _weight_only(op: Op) -> float:
     return 2.0 * op.outputs[0].numel * op.inputs[0].shape[-1]
 
 
-def _square(cubes: float) -> Callable[[Op], float]:
-    """Operations of a factorization of n x n matrices, as a multiple of n^3."""
-
-    def count(op: Op) -> float:
-        batch, rows, columns = _matrices(op.inputs[0])
-        return cubes * batch * rows * columns * min(rows, columns)
-
-    return count
-
-
-def _solve(op: Op) -> float:
-    """LU of A, then two triangular solves per right-hand side."""
-    batch, n, _ = _matrices(op.inputs[0])
-    return batch * (2 / 3 * n**3) + 2 * n * op.outputs[0].numel
-
-
-def _triangular(op: Op) -> float:
-    return op.inputs[0].shape[-1] * op.outputs[0].numel
+def _factorization(op: Op) -> float:
+    """Of n x n matrices, a multiple of n^3."""
+    *batch, rows, columns = op.inputs[0].shape
+    cubes = _CUBES[_name(op)]
+    return cubes * prod(batch) * rows * columns * min(rows, columns)
 
 
 # Leading terms of the operation counts in Golub and Van Loan, Matrix Computations, 4th edition.
+_CUBES = {
+    **{"cholesky": 1 / 3, "lu_factor": 2 / 3, "det": 2 / 3, "slogdet": 2 / 3, "logdet": 2 / 3},
+    **{"inv": 2.0, "inverse": 2.0, "qr": 4.0, "eigh": 9.0, "svd": 20.0},
+}
 _COUNTS: dict[str, Callable[[Op], float]] = {
-    "linalg_cholesky": _square(1 / 3),
-    "linalg_cholesky_ex": _square(1 / 3),
-    "cholesky": _square(1 / 3),
-    "linalg_lu_factor": _square(2 / 3),
-    "linalg_lu_factor_ex": _square(2 / 3),
-    "linalg_det": _square(2 / 3),
-    "linalg_slogdet": _square(2 / 3),
-    "det": _square(2 / 3),
-    "slogdet": _square(2 / 3),
-    "logdet": _square(2 / 3),
-    "linalg_inv": _square(2.0),
-    "linalg_inv_ex": _square(2.0),
-    "inverse": _square(2.0),
-    "linalg_qr": _square(4.0),
-    "linalg_eigh": _square(9.0),
-    "linalg_svd": _square(20.0),
-    "linalg_svdvals": _square(8 / 3),
-    "linalg_eigvalsh": _square(4 / 3),
-    "linalg_solve": _solve,
-    "linalg_solve_ex": _solve,
-    "linalg_solve_triangular": _triangular,
-    "triangular_solve": _triangular,
-    "cholesky_solve": _triangular,
+    **dict.fromkeys(_CUBES, _factorization),
     "stft": _short_transforms,
     "istft": _short_transforms,
     "_weight_int8pack_mm": _weight_only,

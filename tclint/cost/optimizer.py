@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 from tclint.config.settings import OptimizerName, Precision
+from tclint.core.toml import packaged_toml
 from tclint.cost.rows import ACCUMULATE
 from tclint.graph.lowering.work import Kernel, Traffic
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.spec import itemsize_bytes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 UNSCALE_PASSES: tuple[tuple[str, float, float], ...] = (("unscale gradients and look for infinities", 1, 1),)
 """What GradScaler adds to a step under fp16."""
@@ -52,7 +46,6 @@ class Optimizer:
 @cache
 def optimizers() -> Mapping[str, Optimizer]:
     """Every optimizer by name."""
-    text = resources.files("tclint.cost").joinpath("optimizers.toml").read_text(encoding="utf-8")
     return {
         name: Optimizer(
             name,
@@ -61,7 +54,7 @@ def optimizers() -> Mapping[str, Optimizer]:
             table.get("states", 0),
             table.get("state_bytes"),
         )
-        for name, table in tomllib.loads(text).items()
+        for name, table in packaged_toml("tclint.cost", "optimizers.toml").items()
     }
 
 

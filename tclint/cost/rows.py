@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal
 
@@ -77,9 +77,12 @@ class Price:
         return self.flops / moved if moved else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One kernel of the step with its price."""
+_PRICED = tuple(item.name for item in fields(Price))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Price):
+    """One kernel of the step: its price, and where it comes from."""
 
     op_index: int
     """-1 for the optimizer."""
@@ -89,86 +92,6 @@ class Row:
     phase: Phase
     role: str
     work: Work
-    price: Price
-
-    @property
-    def flops(self) -> int:
-        return self.price.flops
-
-    @property
-    def bytes_read(self) -> int:
-        return self.price.bytes_read
-
-    @property
-    def bytes_written(self) -> int:
-        return self.price.bytes_written
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        return self.price.arithmetic_intensity
-
-    @property
-    def balance(self) -> float:
-        return self.price.balance
-
-    @property
-    def limiter(self) -> Limiter:
-        return self.price.limiter
-
-    @property
-    def time_us(self) -> float:
-        return self.price.time_us
-
-    @property
-    def uses_tensor_cores(self) -> bool:
-        return self.price.uses_tensor_cores
-
-    @property
-    def tensor_core_reason(self) -> str:
-        return self.price.tensor_core_reason
-
-    @property
-    def tile(self) -> tuple[int, int] | None:
-        return self.price.tile
-
-    @property
-    def split_k(self) -> int:
-        return self.price.split_k
-
-    @property
-    def waves(self) -> float:
-        return self.price.waves
-
-    @property
-    def tile_efficiency(self) -> float:
-        return self.price.tile_efficiency
-
-    @property
-    def wave_efficiency(self) -> float:
-        return self.price.wave_efficiency
-
-    @property
-    def fraction_of_peak(self) -> float:
-        return self.price.fraction_of_peak
-
-    @property
-    def uncertainty_percent(self) -> float:
-        return self.price.uncertainty_percent
-
-    @property
-    def calibrated(self) -> bool:
-        return self.price.calibrated
-
-    @property
-    def parts_us(self) -> tuple[tuple[str, float], ...]:
-        return self.price.parts_us
-
-    @property
-    def is_efficient(self) -> bool:
-        return self.price.is_efficient
-
-
-TENSOR_CORE_SPEEDUP_LIMIT = float("inf")
 
 
 @dataclass(frozen=True)
@@ -220,11 +143,18 @@ class Estimate:
 
     def _row(self, position: int) -> Row:
         kernel, price = self.kernels[position], self.prices[position]
-        if kernel.op_index < 0:
-            name = "optimizer" if kernel.phase == "optimizer" else "gradients"
-            return Row(-1, name, "", "optimizer", kernel.phase, kernel.role, kernel.work, price)
-        op = self.ops[kernel.op_index]
-        return Row(op.index, op.name, op.module_path, op.kind, kernel.phase, kernel.role, kernel.work, price)
+        op = self.ops[kernel.op_index] if kernel.op_index >= 0 else None
+        whole_step = "optimizer" if kernel.phase == "optimizer" else "gradients"
+        return Row(
+            op_index=kernel.op_index,
+            name=whole_step if op is None else op.name,
+            module_path="" if op is None else op.module_path,
+            kind="optimizer" if op is None else op.kind,
+            phase=kernel.phase,
+            role=kernel.role,
+            work=kernel.work,
+            **{name: getattr(price, name) for name in _PRICED},
+        )
 
     def rows_of(self, op_index: int) -> tuple[Row, ...]:
         """The kernels that one op causes, forward and backward; -1 gives the optimizer's."""
@@ -235,6 +165,10 @@ class Estimate:
         return float(
             sum(self.prices[p].time_us for index in set(op_indices) for p in self._by_op.get(index, ()))
         )
+
+    def percent_of_step(self, time_us: float) -> float:
+        """A time as a share of the step; 0 of a step that takes none."""
+        return 100.0 * time_us / self.step_time_us if self.step_time_us else 0.0
 
     def uncertainty_of_percent(self, op_indices: Iterable[int]) -> float:
         """Time-weighted mean of the uncertainties of these ops' kernels; 0 where they have none.
@@ -282,9 +216,7 @@ class Estimate:
         return sum(price.bytes_read + price.bytes_written for price in self.prices)
 
     def _share_percent(self, chosen: Sequence[bool]) -> float:
-        if not self.step_time_us:
-            return 0.0
-        return 100.0 * float(self._times_us[np.array(chosen, dtype=bool)].sum()) / self.step_time_us
+        return self.percent_of_step(float(self._times_us[np.array(chosen, dtype=bool)].sum()))
 
     @cached_property
     def tensor_core_time_percent(self) -> float:
@@ -298,8 +230,9 @@ class Estimate:
 
     @cached_property
     def amdahl_ceiling(self) -> float:
-        """Speed-up if the Tensor Core kernels took no time at all and everything else stayed."""
-        return amdahl_speedup(self.tensor_core_time_percent / 100.0, TENSOR_CORE_SPEEDUP_LIMIT)
+        """Speed-up if the Tensor Core kernels took no time at all and all else stayed (Amdahl's law)."""
+        rest = 1.0 - self.tensor_core_time_percent / 100.0
+        return 1.0 / rest if rest > 0 else float("inf")
 
     @cached_property
     def uncertainty_percent(self) -> float:
@@ -318,11 +251,6 @@ class Estimate:
         calibration = self.gpu.calibration("gemm", unit.calibration)
         return calibration is not None and calibration.inherited_from is None
 
-    @cached_property
-    def calibrated(self) -> bool:
-        """Whether every matrix product of the step was priced with constants of this very GPU."""
-        return all(price.calibrated for price in self.prices if price.uses_tensor_cores)
-
 
 def _launches(work: Work) -> int:
     if isinstance(work, Traffic):
@@ -340,15 +268,6 @@ def shares_of_batch(batches: int) -> Mapping[str, float]:
     The first batch's gradients are added to nothing.
     """
     return {} if batches == 1 else {"optimizer": 1 / batches, ACCUMULATE: 1 - 1 / batches}
-
-
-def amdahl_speedup(accelerated_share: float, speedup: float) -> float:
-    """Overall speed-up when that share of the time (0 to 1) becomes `speedup` times as fast.
-
-    Half of the time at 5x gives 1.67x (Amdahl's law). A share of 1 made infinitely fast gives infinity.
-    """
-    rest = (1.0 - accelerated_share) + accelerated_share / speedup
-    return 1.0 / rest if rest > 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,31 +79,28 @@ def check_declared(
     return merged(reports, settings) if reports else check((), settings)
 
 
+_LISTS = ("entries", "findings", "below_min_gain", "suppressed", "skipped", "errors", "baselined", "paths")
+
+
 def merged(reports: list[Report], settings: Settings) -> Report:
     """One report of several that were made from different targets; ranked afresh, entries as declared."""
     from tclint.engine.check import rank
+    from tclint.engine.report import Report
 
     order = {target_of(model): index for index, model in reversed(list(enumerate(settings.models)))}
 
     def position(target: str) -> int:
         return order.get(target.partition(" [")[0], len(order))
 
+    joined = {name: tuple(item for report in reports for item in getattr(report, name)) for name in _LISTS}
+    for name in ("entries", "errors"):
+        joined[name] = tuple(sorted(joined[name], key=lambda item: position(item.target)))
+    for name in ("findings", "below_min_gain"):
+        joined[name] = tuple(rank(joined[name]))
     gpus = dict.fromkeys(gpu for report in reports for gpu in report.settings.gpus)
-    return replace(
-        reports[0],
+    return Report(
         settings=replace(settings, gpus=tuple(gpus)),
-        entries=tuple(
-            sorted((x for report in reports for x in report.entries), key=lambda x: position(x.target))
-        ),
-        findings=tuple(rank([x for report in reports for x in report.findings])),
-        below_min_gain=tuple(rank([x for report in reports for x in report.below_min_gain])),
-        suppressed=tuple(x for report in reports for x in report.suppressed),
-        skipped=tuple(x for report in reports for x in report.skipped),
-        errors=tuple(
-            sorted((x for report in reports for x in report.errors), key=lambda x: position(x.target))
-        ),
         source_files=sum(report.source_files for report in reports),
-        baselined=tuple(x for report in reports for x in report.baselined),
-        paths=tuple(path for report in reports for path in report.paths),
         digests={path: digest for report in reports for path, digest in report.digests.items()},
+        **joined,
     )

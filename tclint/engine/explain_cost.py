@@ -10,13 +10,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tclint.analysis.op_dims import OpDim, width_dims
-from tclint.analysis.widths.alignment import is_misaligned
+from tclint.analysis.widths.alignment import is_misaligned, largest_power_of_two_in
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.config.precisions import precision_title
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.target import is_model_target
 from tclint.cost.estimate import Estimate, Row, estimate
-from tclint.cost.kernels.matmul import alignment_elements
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.lowering.work import Convolution, Gemm
 from tclint.graph.ops.op import GEMM_KINDS
@@ -120,22 +119,27 @@ def explain_cost(context: GraphContext, name: str, pads: Sequence[str] = ()) -> 
     Raises:
         UsageError: no op or dim has that name, or several have; a dim cannot take that size.
     """
-    if is_optimizer(context.graph, name):
-        return _of_optimizer(context, pads)
-    ops = find_ops(context.graph, name)
     note, changed, groups = "", None, {}
+    ops: tuple[Op, ...] = ()
+    if is_optimizer(context.graph, name):
+        if context.settings.mode != "train":
+            raise UsageError("There is no optimizer in --mode infer; --mode train has its step.")
+        if pads:
+            raise UsageError("The optimizer has no dims to pad; it follows the parameters' sizes.")
+    else:
+        ops = find_ops(context.graph, name)
     if pads:
         groups = _asked_for(context, ops, pads)
         try:
             changed = context.dims.resize(groups)
         except DimsUnresolved as error:
             raise UsageError(f"{', '.join(pads)} cannot be tried: {error}.") from None
-    else:
+    elif ops:
         groups, note = _as_the_rules_do(context, ops)
         changed = context.dims.resize(groups) if groups else None
     sizes = sorted({(group.size, size) for group, size in groups.items() if group.size != size})
     coupled = dict.fromkeys(parameter for group in groups for parameter, _ in group.parameters)
-    indices = tuple(op.index for op in ops)
+    indices = tuple(op.index for op in ops) or (OPTIMIZER,)
     explanations = []
     for scenario in context.scenarios:
         before = context.estimate(scenario)
@@ -148,19 +152,6 @@ def is_optimizer(graph: Graph, name: str) -> bool:
     """Whether a name means the optimizer's step: 'optimizer', where no module or op is called so."""
     called = {op.name for op in graph.ops} | {part for op in graph.ops for part in op.module_path.split(".")}
     return name == "optimizer" and name not in called
-
-
-def _of_optimizer(context: GraphContext, pads: Sequence[str]) -> CostExplanation:
-    if context.settings.mode != "train":
-        raise UsageError("There is no optimizer in --mode infer; --mode train has its step.")
-    if pads:
-        raise UsageError("The optimizer has no dims to pad; it follows the parameters' sizes.")
-    indices = (OPTIMIZER,)
-    explanations = []
-    for scenario in context.scenarios:
-        before = context.estimate(scenario)
-        explanations.append(GpuExplanation(before, None, _pairs(before, None, indices), indices))
-    return CostExplanation((), (), (), "", tuple(explanations))
 
 
 def _pairs(before: Estimate, after: Estimate | None, indices: Iterable[int]) -> tuple[KernelPair, ...]:
@@ -301,19 +292,14 @@ class Product:
     @property
     def alignments(self) -> tuple[int, ...]:
         """Elements (up to 16) that each contiguous dim is a multiple of."""
-        import numpy as np
-
-        sizes = np.array([float(size) for _, size in self.contiguous])
-        return tuple(int(value) for value in alignment_elements(sizes))
+        return tuple(min(largest_power_of_two_in(size), 16) for _, size in self.contiguous)
 
 
 def product_of(row: Row) -> Product | None:
     """M, N, K of a product, or of the product that a convolution implies in its direction."""
     work = row.work
     if isinstance(work, Gemm):
-        sizes = {"m": work.m, "n": work.n, "k": work.k}
-        letters = (work.a_contiguous, work.b_contiguous, work.c_contiguous)
-        contiguous = tuple((letter.upper(), sizes[letter]) for letter in letters)
+        contiguous = tuple((letter.upper(), size) for letter, size in work.contiguous)
         return Product(work.m, work.n, work.k, work.batch, contiguous)
     if not isinstance(work, Convolution):
         return None

@@ -89,7 +89,7 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
     contents: dict[str, bytes] = {}
     unreadable: set[str] = set()
     barred: set[_Key] = set()
-    history: dict[str, list[_Step]] = {}
+    fixed_in: Counter[str] = Counter()
     current = report
     for _ in range(_ROUNDS):
         wanted = _wanted(current, unsafe, unreadable, barred)
@@ -116,13 +116,10 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
             barred |= useless
             contents = before
             continue
-        for path, fixed in made.items():
-            steps = history.setdefault(path, [])
-            steps.append(_Step(before[path], [_key(finding) for finding in fixed]))
-            barred |= _going_in_circles(steps, contents[path])
+        fixed_in.update({path: len(fixed) for path, fixed in made.items()})
         current = following
     outcome.files = [
-        FixedFile(path, originals[path], data, sum(len(step.fixed) for step in history[path]))
+        FixedFile(path, originals[path], data, fixed_in[path])
         for path, data in sorted(contents.items())
         if data != originals[path]
     ]
@@ -142,23 +139,6 @@ class _Key(NamedTuple):
 def _key(finding: Finding) -> _Key:
     path = os.path.abspath(finding.location.path)
     return _Key(path, finding.fingerprint, re.sub(r"\d+", "#", finding.message))
-
-
-class _Step(NamedTuple):
-    """One round of fixing a file."""
-
-    before: bytes
-    fixed: list[_Key]
-
-
-def _going_in_circles(steps: list[_Step], now: bytes) -> set[_Key]:
-    """What the fixes fixed that led back to a text that was there before; those steps are dropped."""
-    for index, step in enumerate(steps):
-        if step.before == now:
-            circle = {key for later in steps[index:] for key in later.fixed}
-            del steps[index:]
-            return circle
-    return set()
 
 
 def _wanted(
@@ -220,15 +200,16 @@ def _joined(first: Report, last: Report) -> Report:
     """Models from the run before the fixes, sources from the one after."""
     if first is last:
         return first
-    traced = [finding for finding in first.findings if finding.target is not None]
-    read = [finding for finding in last.findings if finding.target is None]
+
+    def joined(of_first: Sequence[Finding], of_last: Sequence[Finding]) -> tuple[Finding, ...]:
+        traced = [finding for finding in of_first if finding.target is not None]
+        return (*traced, *(finding for finding in of_last if finding.target is None))
+
     return replace(
         first,
-        findings=tuple(traced + read),
-        suppressed=tuple(item for item in first.suppressed if item.target is not None)
-        + tuple(item for item in last.suppressed if item.target is None),
-        baselined=tuple(item for item in first.baselined if item.target is not None)
-        + tuple(item for item in last.baselined if item.target is None),
+        findings=joined(first.findings, last.findings),
+        suppressed=joined(first.suppressed, last.suppressed),
+        baselined=joined(first.baselined, last.baselined),
         skipped=last.skipped,
         paths=last.paths,
         digests=last.digests,

@@ -76,8 +76,7 @@ def _multiple(dtype: str, precision: Precision) -> int | None:
 def _contiguous_sizes(work: Work) -> tuple[int, ...]:
     """The sizes of the dims that lie contiguous in memory, of both operands and the result."""
     if isinstance(work, Gemm):
-        sizes = {"m": work.m, "n": work.n, "k": work.k}
-        return (sizes[work.a_contiguous], sizes[work.b_contiguous], sizes[work.c_contiguous])
+        return tuple(size for _, size in work.contiguous)
     if isinstance(work, Convolution):
         return (work.in_channels // work.groups, work.out_channels // work.groups)
     if isinstance(work, Attention):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import importlib.util
 import os
 import sys
-import traceback
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
@@ -51,8 +49,7 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
             module = points[value].load() if own is None else None
         except Exception as error:
             raise UsageError(
-                _moved(error)
-                or f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
+                f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
                 "reinstall or remove it."
             ) from error
         found.extend(own if own is not None else _rules_of(module, value))
@@ -193,31 +190,9 @@ def _import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UsageError(
-            _moved(error) or f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+            f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
         ) from error
     return module
-
-
-def _moved(error: Exception) -> str | None:
-    """What to write instead, where a rule imports a module inside tclint that is not, or no longer, there."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing is None or not missing.startswith("tclint."):
-        return None
-    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    file = frame.f_code.co_filename
-    wanted = _imported_at(file, line) or "what it needs"
-    return f"{file}:{line}: there is no module {missing}; import {wanted} from tclint.plugin."
-
-
-def _imported_at(file: str, line: int) -> str:
-    """The names of the `from ... import ...` statement that starts on a line."""
-    try:
-        with open(file, "rb") as stream:
-            statements = ast.walk(ast.parse(stream.read()))
-    except (OSError, SyntaxError):
-        return ""
-    found = (node for node in statements if isinstance(node, ast.ImportFrom) and node.lineno == line)
-    return ", ".join(alias.name for node in found for alias in node.names)
 
 
 def _check_unique(rules: Sequence[type[Rule]]) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ import click
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, UNREADABLE_CODE, UNREADABLE_NAME, Rule
 from tclint.core.terminal import WIDTH
+from tclint.core.text import wrapped
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
@@ -192,34 +194,29 @@ def gpus_json(gpus: Sequence[Gpu]) -> str:
     return _dump({"gpus": [_gpu(gpu) for gpu in gpus]})
 
 
+_GPU_FIELDS = (
+    "id",
+    "name",
+    "aliases",
+    "generation",
+    "compute_capability",
+    "sm_count",
+    "boost_mhz",
+    "peak_tflops",
+    "dram_gb_per_s",
+    "dram_gib",
+    "l2_mib",
+    "source",
+)
+
+
 def _gpu(gpu: Gpu) -> dict[str, Any]:
-    return {
-        "id": gpu.id,
-        "name": gpu.name,
-        "aliases": list(gpu.aliases),
-        "generation": gpu.generation,
-        "compute_capability": list(gpu.compute_capability),
-        "sm_count": gpu.sm_count,
-        "boost_mhz": gpu.boost_mhz,
-        "peak_tflops": dict(gpu.peak_tflops),
-        "dram_gb_per_s": gpu.dram_gb_per_s,
-        "dram_gib": gpu.dram_gib,
-        "l2_mib": gpu.l2_mib,
-        "source": gpu.source,
-        "calibrations": [
-            {
-                "kind": calibration.kind,
-                "precision_class": calibration.precision_class,
-                "held_out_mean_percent": calibration.held_out_mean_percent,
-                "held_out_median_percent": calibration.held_out_median_percent,
-                "n": calibration.n,
-                "fitted_on": calibration.fitted_on,
-                "date": calibration.date,
-                "inherited_from": calibration.inherited_from,
-            }
-            for _, calibration in sorted(gpu.calibrations.items())
-        ],
-    }
+    listed = {name: getattr(gpu, name) for name in _GPU_FIELDS}
+    calibrations = [asdict(calibration) for _, calibration in sorted(gpu.calibrations.items())]
+    for calibration in calibrations:
+        # Constants mean something to the cost model alone.
+        del calibration["constants"], calibration["held_out_by_size_percent"]
+    return {**listed, "calibrations": calibrations}
 
 
 def _rule(rule: type[Rule]) -> dict[str, Any]:
@@ -253,14 +250,7 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _wrap(text: str, indent: str, hanging: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if hanging is None else hanging,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(text, WIDTH, indent, hanging)
 
 
 def _indented(text: str, indent: str = "  ") -> Iterator[str]:

@@ -60,6 +60,11 @@ class MetricDelta:
     def is_share(self) -> bool:
         return self.name in SHARES
 
+    @property
+    def where(self) -> str:
+        """'a100-sxm4-80gb, fp16, train': the dimensions that apply, without the target."""
+        return ", ".join(part for part in (self.gpu, self.precision, self.mode) if part)
+
 
 @dataclass(frozen=True, slots=True)
 class Diff:
@@ -242,10 +247,8 @@ def place(finding: Document) -> str:
 
 
 def _sentence(delta: MetricDelta) -> str:
-    where = ", ".join(part for part in (delta.target, delta.gpu, delta.precision, delta.mode) if part)
-    change = delta.change or 0.0
     unit = "points" if delta.is_share else "%"
-    return f"{delta.name} of {where}: {change:+.3g} {unit}"
+    return f"{delta.name} of {delta.target}, {delta.where}: {delta.change or 0.0:+.3g} {unit}"
 
 
 def _lost_targets(old: Document, new: Document) -> Iterator[str]:

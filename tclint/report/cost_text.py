@@ -18,6 +18,7 @@ from tclint.engine.explain_cost import (
     product_of,
 )
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
+from tclint.report.formats.json import rounded
 from tclint.report.table import table
 
 if TYPE_CHECKING:
@@ -248,18 +249,13 @@ def _totals(gpu: GpuExplanation) -> Iterator[str]:
 
 def render_json(explanation: CostExplanation) -> str:
     """The explanation for machines."""
-    return json.dumps(to_dict(explanation), indent=2) + "\n"
-
-
-def to_dict(explanation: CostExplanation) -> dict[str, Any]:
-    """The explanation as JSON values."""
-    return {
+    document = {
         "ops": [
             {"index": op.index, "name": op.name, "module_path": op.module_path, "kind": op.kind}
             for op in explanation.ops
         ],
-        "sizes": [list(pair) for pair in explanation.sizes],
-        "coupled_parameters": list(explanation.coupled),
+        "sizes": explanation.sizes,
+        "coupled_parameters": explanation.coupled,
         "note": explanation.note or None,
         "gpus": {
             gpu.estimate.gpu.id: {
@@ -267,15 +263,16 @@ def to_dict(explanation: CostExplanation) -> dict[str, Any]:
                     {"as_is": _kernel_dict(pair.before), "resized": _kernel_dict(pair.after)}
                     for pair in gpu.kernels
                 ],
-                "time_us": round(gpu.time_us, 3),
-                "resized_time_us": None if gpu.changed_time_us is None else round(gpu.changed_time_us, 3),
-                "step_time_us": round(gpu.estimate.step_time_us, 3),
-                "resized_step_time_us": None if gpu.changed is None else round(gpu.changed.step_time_us, 3),
-                "uncertainty_percent": round(gpu.uncertainty_percent, 3),
+                "time_us": gpu.time_us,
+                "resized_time_us": gpu.changed_time_us,
+                "step_time_us": gpu.estimate.step_time_us,
+                "resized_step_time_us": gpu.changed and gpu.changed.step_time_us,
+                "uncertainty_percent": gpu.uncertainty_percent,
             }
             for gpu in explanation.gpus
         },
     }
+    return json.dumps(rounded(document, 4), indent=2) + "\n"
 
 
 def _kernel_dict(row: Row | None) -> dict[str, Any] | None:
@@ -283,30 +280,35 @@ def _kernel_dict(row: Row | None) -> dict[str, Any] | None:
         return None
     product = product_of(row)
     return {
-        "phase": row.phase,
-        "role": row.role,
         "what": _kind(row),
         "m": product and product.m,
         "n": product and product.n,
         "k": product and product.k,
         "batch": product and product.batch,
-        "contiguous": [list(item) for item in product.contiguous] if product else [],
-        "uses_tensor_cores": row.uses_tensor_cores,
-        "tensor_core_reason": row.tensor_core_reason,
-        "tile": None if row.tile is None else list(row.tile),
-        "split_k": row.split_k,
-        "waves": round(row.waves, 3),
-        "tile_efficiency": round(row.tile_efficiency, 4),
-        "wave_efficiency": round(row.wave_efficiency, 4),
-        "flops": row.flops,
-        "bytes_read": row.bytes_read,
-        "bytes_written": row.bytes_written,
-        "arithmetic_intensity": round(row.arithmetic_intensity, 3),
-        "balance": round(row.balance, 3),
-        "limiter": row.limiter,
-        "fraction_of_peak": round(row.fraction_of_peak, 4),
-        "time_us": round(row.time_us, 3),
-        "parts_us": {name: round(part_us, 3) for name, part_us in row.parts_us},
-        "uncertainty_percent": round(row.uncertainty_percent, 3),
-        "calibrated": row.calibrated,
+        "contiguous": product.contiguous if product else [],
+        "parts_us": dict(row.parts_us),
+        **{name: getattr(row, name) for name in _ROW_FIELDS},
     }
+
+
+_ROW_FIELDS = (
+    "phase",
+    "role",
+    "uses_tensor_cores",
+    "tensor_core_reason",
+    "tile",
+    "split_k",
+    "waves",
+    "tile_efficiency",
+    "wave_efficiency",
+    "flops",
+    "bytes_read",
+    "bytes_written",
+    "arithmetic_intensity",
+    "balance",
+    "limiter",
+    "fraction_of_peak",
+    "time_us",
+    "uncertainty_percent",
+    "calibrated",
+)

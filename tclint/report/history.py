@@ -16,8 +16,6 @@ from tclint.core.text import printable
 from tclint.report.load import SUFFIXES, load_report
 from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
 
-FORMATS = ("csv", "parquet")
-
 KEY_COLUMNS = (
     "report",
     "time",
@@ -189,34 +187,3 @@ def _cell(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return value
-
-
-def write_parquet(rows: Sequence[Row], file: str) -> None:
-    """The table as a Parquet file; numbers are doubles, the rest is text.
-
-    Raises:
-        UsageError: pyarrow is not installed, or the file cannot be written.
-    """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UsageError(
-            "Parquet needs pyarrow, which is not installed: 'pip install pyarrow', or use --format csv."
-        ) from None
-    numbers = {*METRIC_COLUMNS, *COUNT_COLUMNS}
-    columns = {}
-    for column in COLUMNS:
-        values = [row[column] for row in rows]
-        if column in numbers:
-            cells = [None if value is None else float(value) for value in values]
-            columns[column] = pyarrow.array(cells, pyarrow.float64())
-        elif column == "dirty":
-            columns[column] = pyarrow.array(values, pyarrow.bool_())
-        else:
-            texts = [None if value is None else printable(str(value)) for value in values]
-            columns[column] = pyarrow.array(texts, pyarrow.string())
-    try:
-        pyarrow.parquet.write_table(pyarrow.table(columns), file)
-    except OSError as error:
-        raise UsageError(f"Cannot write {printable(file)!r}: {error.strerror or error}.") from error

@@ -4,67 +4,37 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tclint.config.settings import REPORTED_PRECISIONS
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.target import is_model_target
+from tclint.core.toml import packaged_toml
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Metrics, Report
 
 Unit = Literal["us", "percent", "FLOP", "bytes", "ratio", "count"]
 
-GPU_METRICS: dict[str, Unit] = {
-    "step_time_us": "us",
-    "forward_time_us": "us",
-    "backward_time_us": "us",
-    "optimizer_time_us": "us",
-    "readiness_percent": "percent",
-    "tensor_core_time_percent": "percent",
-    "aligned_flops_percent": "percent",
-    "amdahl_ceiling": "ratio",
-    "step_flops": "FLOP",
-    "memory_bytes": "bytes",
-    "memory_parameters_bytes": "bytes",
-    "memory_buffers_bytes": "bytes",
-    "memory_gradients_bytes": "bytes",
-    "memory_optimizer_bytes": "bytes",
-    "memory_activations_bytes": "bytes",
-    "memory_autocast_bytes": "bytes",
-    "memory_inputs_bytes": "bytes",
-    "memory_working_bytes": "bytes",
-    "memory_checkpointed_bytes": "bytes",
-    "largest_batch": "count",
-    "largest_batch_checkpointed": "count",
-    "launch_count": "count",
-    "launch_time_us": "us",
-    "uncertainty_percent": "percent",
-    "step_time_fixed_us": "us",
-    "readiness_fixed_percent": "percent",
-}
-"""Per entry, GPU and precision."""
 
-ENTRY_METRICS: dict[str, Unit] = {
-    "parameters": "count",
-    "forward_flops": "FLOP",
-    "op_count": "count",
-    "not_analysed_operators": "count",
-    "not_analysed_flops_percent": "percent",
-}
-"""Per entry."""
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is known of one number: a row of metrics.toml."""
 
-RUN_METRICS: dict[str, Unit] = {
-    "findings": "count",
-    "findings_below_min_gain": "count",
-    "findings_suppressed": "count",
-    "findings_baselined": "count",
-    "source_files": "count",
-    "target_errors": "count",
-}
-"""Per run; `findings` also per rule and level."""
+    unit: Unit
+    family: str
+    """Its name in OpenMetrics, which several metrics can share, told apart by `labels`."""
+    help: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+GPU_METRICS, ENTRY_METRICS, RUN_METRICS = (
+    {name: Metric(**row) for name, row in rows.items()}
+    for rows in packaged_toml("tclint.report", "metrics.toml").values()
+)
+"""Per entry, GPU and precision; per entry; per run (`findings` also per rule and level)."""
 
 _NO_BOUND = "no bound: the whole step runs on Tensor Cores"
 _NOTHING_PRICED = "no operator of the model has a cost formula"
@@ -113,23 +83,18 @@ def _entry_rows(entry: Entry) -> Iterator[MetricRow]:
         "not_analysed_operators": (sum(len(gap.op_indices) for gap in entry.not_analysed), None),
         "not_analysed_flops_percent": (share, unknown),
     }
-    for name, unit in ENTRY_METRICS.items():
+    for name, metric in ENTRY_METRICS.items():
         value, reason = known[name]
-        yield MetricRow(name, unit, value, entry.target, entry.model, mode=entry.mode, unavailable=reason)
+        yield MetricRow(
+            name, metric.unit, value, entry.target, entry.model, mode=entry.mode, unavailable=reason
+        )
     for gpu, metrics in entry.metrics.items():
-        for name, unit in GPU_METRICS.items():
+        for name, metric in GPU_METRICS.items():
             value, reason = _value(name, metrics)
             yield MetricRow(
-                name,
-                unit,
-                value,
-                entry.target,
-                entry.model,
-                gpu,
-                entry.precision,
-                entry.mode,
+                name, metric.unit, value, entry.target, entry.model, gpu, entry.precision, entry.mode,
                 unavailable=reason,
-            )
+            )  # fmt: skip
         yield from _other_precisions(entry, gpu, metrics)
 
 
@@ -207,8 +172,8 @@ def _failed_rows(report: Report) -> Iterator[MetricRow]:
         for gpu in settings.gpus:
             for name in ("step_time_us", "readiness_percent"):
                 yield MetricRow(
-                    name, GPU_METRICS[name], None, error.target, None, gpu, settings.precision, settings.mode,
-                    unavailable=error.message,
+                    name, GPU_METRICS[name].unit, None, error.target, None, gpu, settings.precision,
+                    settings.mode, unavailable=error.message,
                 )  # fmt: skip
 
 
@@ -220,8 +185,12 @@ def _run_rows(report: Report) -> Iterator[MetricRow]:
     by_rule = Counter((finding.code, finding.level) for finding in report.findings)
     for (code, level), number in sorted(by_rule.items()):
         yield MetricRow("findings", "count", number, rule=code, level=level)
-    yield MetricRow("findings_below_min_gain", "count", len(report.below_min_gain))
-    yield MetricRow("findings_suppressed", "count", len(report.suppressed))
-    yield MetricRow("findings_baselined", "count", len(report.baselined))
-    yield MetricRow("source_files", "count", report.source_files)
-    yield MetricRow("target_errors", "count", len(report.errors))
+    counts = {
+        "findings_below_min_gain": len(report.below_min_gain),
+        "findings_suppressed": len(report.suppressed),
+        "findings_baselined": len(report.baselined),
+        "source_files": report.source_files,
+        "target_errors": len(report.errors),
+    }
+    for name, count in counts.items():
+        yield MetricRow(name, "count", count)

@@ -38,6 +38,21 @@ def finding_text(finding: Finding) -> str:
     return "\n".join(parts)
 
 
+def not_listed(report: Report) -> list[str]:
+    """What was counted and is no finding of the list, a clause each."""
+    clauses = []
+    if report.below_min_gain:
+        least = f"{report.settings.min_gain_percent:g} %"
+        clauses.append(f"{len(report.below_min_gain)} more would gain less than {least} of the step")
+    if report.suppressed:
+        clauses.append(f"{plural(len(report.suppressed), 'finding')} suppressed by comments")
+    if report.baselined:
+        clauses.append(f"{plural(len(report.baselined), 'finding')} accepted by the baseline")
+    if report.source_files:
+        clauses.append(f"{plural(report.source_files, 'source file')} read")
+    return clauses
+
+
 def counts_text(report: Report) -> str:
     """'3 findings (1 error, 1 warning, 1 info)', 'no findings'."""
     if not report.findings:

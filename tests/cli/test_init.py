@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.cli import init as cli_init
 from tclint.cli import init_config
 from tclint.cli.main import cli
 from tclint.config.pyproject import load_config
 from tclint.config.settings import SETTINGS_BY_KEY
+from tclint.core.toml import parse_toml
 
 MODEL = """\
 import torch.nn as nn
@@ -113,23 +113,6 @@ def test_prints_without_writing(tmp_path: Path) -> None:
     assert not (tmp_path / "pyproject.toml").exists()
 
 
-def test_asks_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_init, "is_terminal", lambda stream: True)
-    monkeypatch.setenv("CI", "true")
-    assert "?" not in init("--print").stdout
-    monkeypatch.delenv("CI")
-    result = init(answers="v200\nv100\nn\n")
-    assert "nothing was written" in result.stderr
-    assert "v200" in result.stderr
-    assert not (tmp_path / "pyproject.toml").exists()
-    assert init(answers="v100\ny\n").exit_code == 0
-    assert load_config(tmp_path / "pyproject.toml").gpus == ("v100",)
-    (tmp_path / "pyproject.toml").unlink()
-    monkeypatch.setenv("CI", "true")
-    assert init(answers="").exit_code == 0
-    assert (tmp_path / "pyproject.toml").exists()
-
-
 def test_many_models_are_left_to_choose(tmp_path: Path) -> None:
     classes = "".join(f"class N{n}(nn.Module):\n    def forward(self, x): ...\n" for n in range(40))
     (tmp_path / "zoo.py").write_text(f"import torch.nn as nn\n{classes}")
@@ -141,4 +124,4 @@ def test_many_models_are_left_to_choose(tmp_path: Path) -> None:
 @given(st.text())
 def test_any_text_is_a_toml_value(text: str) -> None:
     data = text.encode("utf-8", "replace").decode()
-    assert init_config._loads(f"a = {init_config._toml(data)}")["a"] == json.loads(json.dumps(data))
+    assert parse_toml(f"a = {init_config._toml(data)}")["a"] == json.loads(json.dumps(data))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cost_support import GraphBuilder, linear, price
+from cost_support import GraphBuilder, linear
 
 from tclint.core.errors import UsageError
-from tclint.cost.estimate import estimate, linear_time_us
+from tclint.cost.estimate import estimate
 from tclint.cost.gaps import with_flops
 from tclint.cost.gpu import all_gpus
 from tclint.cost.optimizer import optimizer_kernels, optimizers
@@ -226,12 +226,6 @@ def test_memory_of_a_training_step() -> None:
     inference = estimate(graph, Scenario("a100", "fp16", "infer")).memory
     assert inference.optimizer_bytes == inference.gradients_bytes == 0
     assert inference.total_bytes < memory.total_bytes
-
-
-def test_a_single_linear_layer() -> None:
-    assert linear_time_us(512, 1024, 4096, "v100") == pytest.approx(
-        price(linear(512, 4096, 1024), "v100").time_us
-    )
 
 
 def test_the_time_of_equal_layers_grows_with_their_number() -> None:

@@ -16,7 +16,7 @@ from tclint.cost.scenario import Scenario
 from tclint.graph.lowering.gradients import composites
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
-from tclint.graph.ops.op_tables import names
+from tclint.graph.ops.op_tables import operators
 
 
 class Exotic(nn.Module):
@@ -43,7 +43,7 @@ def silent(graph: Graph, mode: Any) -> Iterator[str]:
     found = estimate(graph, Scenario("a100", "fp16", mode))
     told = {index for gap in found.gaps for index in gap.op_indices} | composites(graph)
     for op in graph.ops:
-        free = op.kind == "view" or op.name in names("free")
+        free = op.kind == "view" or op.name in operators("memory", "free")
         if not free and op.index not in told and not found.rows_of(op.index):
             yield op.name
 

@@ -59,10 +59,18 @@ def test_an_unknown_gpu_is_answered_with_the_closest_name() -> None:
 
 def test_every_gpu_says_where_its_figures_come_from() -> None:
     for gpu in all_gpus():
-        assert gpu.source
+        assert gpu.source.strip()
         assert "l2_gb_per_s" in gpu.inferred, gpu.id
         if gpu.sustained:
             assert "sustained" in gpu.inferred, gpu.id
+
+
+def test_the_figures_of_every_gpu_can_be_right() -> None:
+    classes = {"fp16", "bf16", "tf32", "fp32", "fp16_cuda", "fp64", "int8", "fp8"}
+    for gpu in all_gpus():
+        assert {"fp32"} <= set(gpu.peak_tflops) <= classes, gpu.id
+        figures = (gpu.sm_count, gpu.boost_mhz, gpu.dram_gb_per_s, gpu.dram_gib, gpu.l2_mib, gpu.l2_gb_per_s)
+        assert min(*figures, *gpu.peak_tflops.values(), *gpu.sustained.values()) > 0, gpu.id
 
 
 def test_every_gpu_has_constants_of_every_kind() -> None:
@@ -109,12 +117,9 @@ def test_formats_follow_the_compute_capability() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sm_cuont": 84}, "unknown field 'sm_cuont'"),
-        ({"sm_count": 0}, "sm_count must be a positive number"),
-        ({"peak_tflops": {"fp16": 1.0}}, "needs at least fp32"),
-        ({"peak_tflops": {"fp32": 1.0, "fp17": 1.0}}, "'fp17'"),
-        ({"source": " "}, "source must name"),
-        ({"calibration": {"gemm": {"half": {"n": 3}}}}, r"\[calibration.gemm.half\] is incomplete"),
+        ({"sm_cuont": 84}, "'sm_cuont'"),
+        ({"compute_capability": [8]}, "ValueError"),
+        ({"calibration": {"gemm": {"half": {"n": 3}}}}, "'held_out'"),
         ({"inherit": ["a41"]}, "'a41'"),
         ({"id": "a41"}, "named after its GPU's id"),
     ],
@@ -128,7 +133,7 @@ def test_mistakes_in_a_file_are_named(changes: dict[str, Any], message: str) -> 
 def test_a_missing_field_is_named() -> None:
     data = document()
     del data["dram_gb_per_s"]
-    with pytest.raises(GpuDataError, match="'dram_gb_per_s' is missing"):
+    with pytest.raises(GpuDataError, match="'dram_gb_per_s'"):
         Gpu.from_toml(data, "a40.toml")
 
 

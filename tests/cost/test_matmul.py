@@ -20,7 +20,6 @@ from tclint.cost.kernels.matmul import (
 )
 from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import unit_class
-from tclint.cost.rows import amdahl_speedup
 from tclint.graph.lowering.work import Gemm
 
 SIZES = st.integers(1, 256).map(lambda value: 8 * value)
@@ -48,11 +47,6 @@ def test_gpt2_vocabulary_on_a100() -> None:
     assert "misaligned" in before.tensor_core_reason
     assert not before.is_efficient
     assert after.is_efficient
-
-
-def test_half_the_time_five_times_as_fast() -> None:
-    assert amdahl_speedup(0.5, 5) == pytest.approx(1.67, abs=0.005)
-    assert amdahl_speedup(1.0, float("inf")) == float("inf")
 
 
 @given(m=SIZES, n=SIZES, k=SIZES, gpu=GPUS, factor=st.integers(2, 4), grown=st.sampled_from("mnk"))

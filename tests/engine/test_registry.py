@@ -191,26 +191,6 @@ def test_a_rule_without_check_is_one_sentence(tmp_path: Path) -> None:
         all_rules((str(file),))
 
 
-@pytest.mark.parametrize(
-    ("statement", "names"),
-    [
-        ("from tclint.rule import GraphRule", "GraphRule"),
-        ("from tclint.context import (\n    GraphContext,\n)", "GraphContext"),
-        ("from tclint.finding import Finding, Fix", "Finding, Fix"),
-        ("import tclint.rule", "what it needs"),
-    ],
-)
-def test_a_path_inside_tclint_that_is_gone_names_the_one_to_use(
-    tmp_path: Path, statement: str, names: str
-) -> None:
-    file = tmp_path / "old.py"
-    file.write_text(f"import os\n{statement}\n")
-    with pytest.raises(UsageError) as error:
-        all_rules((str(file),))
-    assert str(error.value).startswith(f"{file}:2: there is no module tclint.")
-    assert str(error.value).endswith(f"; import {names} from tclint.plugin.")
-
-
 def test_another_missing_module_is_named_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "old.py"
     file.write_text("import tclint_of_somebody\n")

@@ -333,8 +333,6 @@ def test_history_takes_the_time_of_the_commit(git: Callable[..., str]) -> None:
     [
         (("missing",), "There is no folder 'missing'"),
         (("empty",), "holds no tclint report"),
-        ((".", "--format", "excel"), "--format expects one of csv, parquet"),
-        ((".", "--format", "parquet"), "name a file with --output"),
         ((".", "--output", "no/such/file.csv"), "does not exist"),
     ],
 )
@@ -345,23 +343,6 @@ def test_mistakes_with_history(run: Run, arguments: tuple[str, ...], message: st
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert message in result.stderr
-
-
-def test_parquet_with_and_without_pyarrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("a.json").write_text(render(made(STEM), "json"))
-    arguments = ("history", ".", "--format", "parquet", "--output", "table.parquet")
-    with monkeypatch.context() as patched:
-        patched.setitem(__import__("sys").modules, "pyarrow", None)
-        result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stderr.splitlines() == [
-        "error: Parquet needs pyarrow, which is not installed: 'pip install pyarrow', or use --format csv."
-    ]
-    parquet = pytest.importorskip("pyarrow.parquet")
-    assert run(*arguments).exit_code == 0
-    rows = parquet.read_table("table.parquet").to_pylist()
-    assert list(rows[0]) == list(COLUMNS)
-    assert rows[0]["step_time_us"] == 42_100.0
 
 
 @pytest.mark.parametrize("text", HOSTILE)

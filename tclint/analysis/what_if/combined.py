@@ -30,8 +30,6 @@ class CombinedFix:
     readiness_percent: dict[str, float]
     made: tuple[Finding, ...]
     """Findings whose fixes are in it."""
-    left_out: tuple[tuple[Finding, str], ...]
-    """Those that a fix is known for, and why it is not made: others made it useless or impossible."""
 
 
 @dataclass(slots=True)
@@ -48,17 +46,14 @@ class _Plan:
         scenarios = [change.scenario] if change.scenario else []
         return _Plan(dict(change.sizes) | self.sizes, self.edits + edits, self.scenarios + scenarios)
 
-    def graph(self, context: GraphContext) -> Graph | str:
-        """The changed graph, or the reason why there is none."""
+    def graph(self, context: GraphContext) -> Graph | None:
+        """The changed graph; None where a change does not fit the model with the others made."""
         try:
-            graph = context.dims.resize(self.sizes) if self.sizes else context.graph
-        except DimsUnresolved as error:
-            return str(error)
+            graph: Graph | None = context.dims.resize(self.sizes) if self.sizes else context.graph
+        except DimsUnresolved:
+            return None
         for edit in self.edits:
-            edited = edit(graph)
-            if edited is None:
-                return "it does not fit the model with the other fixes made"
-            graph = edited
+            graph = None if graph is None else edit(graph)
         return graph
 
     def estimates(self, context: GraphContext, graph: Graph) -> list[Estimate]:
@@ -74,7 +69,7 @@ class _Plan:
 def all_fixes(context: GraphContext, findings: Sequence[Finding]) -> CombinedFix | None:
     """The findings' fixes made together, those that gain most first; None where none has a priced fix.
 
-    A fix that costs time once the others are made is left out, with the reason.
+    A fix that costs time once the others are made is left out, and so is one that does not fit them.
     """
     gaining = [f for f in findings if f.change and (f.effect.best_gain_percent or 0.0) > 0.0]
     gaining.sort(key=lambda f: -(f.effect.best_gain_percent or 0.0))
@@ -83,27 +78,22 @@ def all_fixes(context: GraphContext, findings: Sequence[Finding]) -> CombinedFix
     plan = _Plan()
     best = [context.estimate(scenario) for scenario in context.scenarios]
     made: list[Finding] = []
-    left_out: list[tuple[Finding, str]] = []
     for finding in gaining:
         assert isinstance(finding.change, Change)
         tried = plan.with_change(finding.change)
         graph = tried.graph(context)
-        if isinstance(graph, str):
-            left_out.append((finding, graph))
+        if graph is None:
             continue
         priced = tried.estimates(context, graph)
-        if _relative_time(priced, best) > 1.0:
-            left_out.append((finding, "with the other fixes made it gains nothing"))
-            continue
-        plan, best = tried, priced
-        made.append(finding)
+        if _relative_time(priced, best) <= 1.0:
+            plan, best = tried, priced
+            made.append(finding)
     if not made:
         return None
     return CombinedFix(
         {found.gpu.id: found.step_time_us for found in best},
         {found.gpu.id: found.readiness_percent for found in best},
         tuple(made),
-        tuple(left_out),
     )
 
 

@@ -35,8 +35,7 @@ def alignment_gain_percent(
             others = [tried[position] for tried in prices]
             best_us = min((price.time_us for price in others if price is not None), default=row.time_us)
             saved_us += max(row.time_us - best_us, 0.0)
-        step_us = estimate.step_time_us
-        gains[estimate.gpu.id] = 100.0 * saved_us / step_us if step_us else 0.0
+        gains[estimate.gpu.id] = estimate.percent_of_step(saved_us)
     return gains
 
 
@@ -75,6 +74,5 @@ def quantization_loss_percent(
             for row in estimate.rows
             if row.tile is not None and row.limiter == "math" and (chosen is None or row.op_index in chosen)
         )
-        step_us = estimate.step_time_us
-        losses[estimate.gpu.id] = 100.0 * lost_us / step_us if step_us else 0.0
+        losses[estimate.gpu.id] = estimate.percent_of_step(lost_us)
     return losses

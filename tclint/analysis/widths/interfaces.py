@@ -6,7 +6,7 @@ features whose added inputs are zero computes the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -142,7 +142,8 @@ def with_input_widths(graph: Graph, sizes: Mapping[int, int]) -> Graph:
             continue
         source = op.inputs[0]
         wider = resized(source, len(source.shape) - 1, size)
-        inputs = (wider, *(_wider_weight(spec, name, size, source.shape[-1]) for spec, name in _rest(op)))
+        others = zip(op.inputs[1:], op.input_names[1:], strict=True)
+        inputs = (wider, *(_wider_weight(spec, name, size, source.shape[-1]) for spec, name in others))
         changed = {index: replace(op, inputs=inputs)}
         producer = None if source.producer is None else graph.ops[source.producer]
         if producer is not None and producer.kind == "copy" and producer.outputs:
@@ -174,10 +175,6 @@ def _source(op: Op, graph: Graph) -> str | None:
             return None
         spec = producer.inputs[0]
     return None
-
-
-def _rest(op: Op) -> Iterable[tuple[TensorSpec, str]]:
-    return zip(op.inputs[1:], op.input_names[1:], strict=True)
 
 
 def _wider_weight(spec: TensorSpec, name: str, size: int, present: int) -> TensorSpec:

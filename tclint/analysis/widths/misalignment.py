@@ -71,7 +71,7 @@ def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
     ]
     vocabularies = {head.group.id for head in context.once(vocabulary_heads) if head.group is not None}
     dims = [dim for dim in dims if dim.group is None or dim.group.id not in vocabularies]
-    found = [_layers(context, part) for part in _joined(_by_line(context, _components(dims)))]
+    found = [_layers(context, part) for part in _by_line(context, _components(dims))]
     return tuple(sorted(found, key=lambda layers: layers.ops[0].index))
 
 
@@ -132,15 +132,11 @@ def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
     return list(components.values())
 
 
-def _by_line(context: GraphContext, components: list[list[OpDim]]) -> list[tuple[Line, list[OpDim]]]:
-    return [(line_of(costliest(context, [dim.op for dim in part])), part) for part in components]
-
-
-def _joined(parts: list[tuple[Line, list[OpDim]]]) -> list[list[OpDim]]:
+def _by_line(context: GraphContext, components: list[list[OpDim]]) -> list[list[OpDim]]:
     """Components whose costliest layers come from one line are one thing to say."""
     joined: dict[Line, list[OpDim]] = {}
-    for line, part in parts:
-        joined.setdefault(line, []).extend(part)
+    for part in components:
+        joined.setdefault(line_of(costliest(context, [dim.op for dim in part])), []).extend(part)
     return list(joined.values())
 
 

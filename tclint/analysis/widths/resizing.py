@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tclint.analysis.change import Change, resize
+from tclint.analysis.layers import gain_phrase
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimsUnresolved
@@ -78,6 +79,17 @@ def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
     if len(sizes) > 1:
         return f"the inputs' leading dims differ ({', '.join(map(str, sizes[:4]))})"
     return batches or "no leading dim of an input is a batch"
+
+
+def larger_batch(context: GraphContext, times: int, cost_of: Sequence[int]) -> tuple[Effect, str]:
+    """What a batch that many times as large gains per sample in some ops, and the clause that says so."""
+    batches = the_batch(context)
+    if isinstance(batches, str):
+        return Effect(unknown=batches), ""
+    best = best_batch(context, batches, (batches[0].size * times,), cost_of)
+    if isinstance(best, str):
+        return Effect(unknown=best), ""
+    return best.effect, f"; per sample, a batch of {best.phrase()} {gain_phrase(best.effect)}"
 
 
 def best_batch(

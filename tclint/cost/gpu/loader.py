@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -11,12 +10,8 @@ from importlib import resources
 from typing import Any
 
 from tclint.core.errors import UsageError, closest
+from tclint.core.toml import parse_toml
 from tclint.cost.gpu.gpu import Gpu, GpuDataError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def load_gpu(name: str) -> Gpu:
@@ -50,8 +45,8 @@ def _index() -> tuple[dict[str, Gpu], dict[str, str]]:
     for file in resources.files("tclint.cost.gpu").iterdir():
         if file.name.endswith(".toml"):
             try:
-                documents[file.name] = tomllib.loads(file.read_text(encoding="utf-8"))
-            except tomllib.TOMLDecodeError as error:
+                documents[file.name] = parse_toml(file.read_text(encoding="utf-8"))
+            except ValueError as error:
                 raise GpuDataError(f"{file.name}: not valid TOML: {error}.") from None
     return index_gpus(documents)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -56,10 +56,6 @@ def uncertainty_percent(calibration: Calibration | None, gpu: Gpu, time_us: floa
     return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
 
 
-def _balance(gpu: Gpu, unit: UnitClass) -> float:
-    return gpu.balance(unit.name)
-
-
 def _limiters(
     intensity: FloatArray,
     balance: float,
@@ -106,7 +102,7 @@ def matrix_prices(
     memory_fraction = ideal_memory_us / time_us
     limiters = _limiters(
         flop / np.maximum(moved, 1),
-        _balance(gpu, unit),
+        gpu.balance(unit.name),
         parallel,
         launch_us / time_us,
         np.maximum(fraction, memory_fraction),
@@ -130,7 +126,7 @@ def matrix_prices(
                 bytes_read=int(bytes_read[i]),
                 bytes_written=int(bytes_written[i]),
                 limiter=limiters[i],
-                balance=_balance(gpu, unit),
+                balance=gpu.balance(unit.name),
                 uses_tensor_cores=bool(tensor_cores[i]),
                 tensor_core_reason=texts[i],
                 uncertainty_percent=uncertainty_percent(calibration, gpu, time, unit.modelled),
@@ -138,36 +134,21 @@ def matrix_prices(
                 fraction_of_peak=float(fraction[i]),
                 is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),
                 parts_us=parts_us[i],
-                tile=tilings[i].tile,
-                split_k=tilings[i].split_k,
-                waves=tilings[i].waves,
-                tile_efficiency=tilings[i].tile_efficiency,
-                wave_efficiency=tilings[i].wave_efficiency,
+                **tilings[i],
             )
         )
     return prices
 
 
-@dataclass(frozen=True, slots=True)
-class _Tiling:
+def _tilings(gemm: GemmTimes | None, count: int) -> list[dict[str, Any]]:
     """What products add to a price."""
-
-    tile: tuple[int, int] | None = None
-    split_k: int = 1
-    waves: float = 0.0
-    tile_efficiency: float = 1.0
-    wave_efficiency: float = 1.0
-
-
-def _tilings(gemm: GemmTimes | None, count: int) -> list[_Tiling]:
     if gemm is None:
-        return [_Tiling()] * count
-    columns = (
-        gemm.tile_m.astype(int).tolist(),
-        gemm.tile_n.astype(int).tolist(),
-        gemm.split_k.astype(int).tolist(),
-        gemm.waves.tolist(),
-        gemm.tile_efficiency.tolist(),
-        (gemm.waves / np.ceil(gemm.waves)).tolist(),
-    )
-    return [_Tiling((m, n), *rest) for m, n, *rest in zip(*columns, strict=True)]
+        return [{}] * count
+    columns = {
+        "tile": zip(gemm.tile_m.astype(int).tolist(), gemm.tile_n.astype(int).tolist(), strict=True),
+        "split_k": gemm.split_k.astype(int).tolist(),
+        "waves": gemm.waves.tolist(),
+        "tile_efficiency": gemm.tile_efficiency.tolist(),
+        "wave_efficiency": (gemm.waves / np.ceil(gemm.waves)).tolist(),
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -6,32 +6,12 @@ generation. The defaults are the A100's and stand in only where a calibration do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeVar
-
-ConstantsT = TypeVar("ConstantsT", bound="_Constants")
-
-
-class _Constants:
-    """Reading from a table of numbers, common to all."""
-
-    @classmethod
-    def from_table(cls: type[ConstantsT], table: Mapping[str, float]) -> ConstantsT:
-        """Defaults overridden by a table.
-
-        Raises:
-            ValueError: the table names a constant that does not exist.
-        """
-        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-        unknown = sorted(set(table) - known)
-        if unknown:
-            raise ValueError(f"{cls.__name__} has no constant {unknown[0]!r}")
-        return cls(**table)
 
 
 @dataclass(frozen=True, slots=True)
-class GemmConstants(_Constants):
+class GemmConstants:
     """Matrix products."""
 
     math_efficiency: float = 0.97
@@ -92,7 +72,7 @@ class GemmConstants(_Constants):
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionConstants(_Constants):
+class ConvolutionConstants:
     """Convolutions as implicit matrix products."""
 
     forward_factor: float = 1.0
@@ -143,7 +123,7 @@ class ConvolutionConstants(_Constants):
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionConstants(_Constants):
+class AttentionConstants:
     """Fused attention."""
 
     math_efficiency_64: float = 0.5
@@ -170,7 +150,7 @@ class AttentionConstants(_Constants):
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficConstants(_Constants):
+class TrafficConstants:
     """Memory-bound kernels of one class."""
 
     dram_efficiency: float = 0.85
@@ -181,3 +161,6 @@ class TrafficConstants(_Constants):
     """Start and end of one kernel on an idle GPU, host excluded."""
     l2_capacity_share: float = 0.7
     """Part of the L2 that may hold the tensors from an earlier kernel."""
+
+
+ConstantsT = TypeVar("ConstantsT", GemmConstants, ConvolutionConstants, AttentionConstants, TrafficConstants)

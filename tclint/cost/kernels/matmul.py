@@ -11,7 +11,8 @@ and C, of which a part may still lie in the L2. Constants: tclint.cost.kernels.c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,21 +95,9 @@ class GemmShapes:
         )
 
     def take(self, index: slice) -> GemmShapes:
-        optional = (self.a_bytes, self.b_bytes, self.rate_factor)
-        a_bytes, b_bytes, rate_factor = (None if array is None else array[index] for array in optional)
-        return GemmShapes(
-            self.m[index],
-            self.n[index],
-            self.k[index],
-            self.batch[index],
-            self.contiguous_a[index],
-            self.contiguous_b[index],
-            self.contiguous_c[index],
-            self.k_contiguous[index],
-            a_bytes,
-            b_bytes,
-            rate_factor,
-        )
+        columns = (getattr(self, column.name) for column in fields(self))
+        taken: list[Any] = [None if column is None else column[index] for column in columns]
+        return GemmShapes(*taken)
 
 
 @dataclass(frozen=True)
@@ -172,7 +161,7 @@ def gemm_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmCon
     ]
     if len(parts) == 1:
         return parts[0]
-    names = GemmTimes.__dataclass_fields__
+    names = [column.name for column in fields(GemmTimes)]
     return GemmTimes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 

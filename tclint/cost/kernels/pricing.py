@@ -100,7 +100,7 @@ def constants_of(
         calibration = gpu.calibration(kind, key)
         if calibration is not None:
             used = calibration if key == precision_class else calibration.inherited(gpu.id)
-            return table.from_table(calibration.constants), used
+            return table(**calibration.constants), used
     return table(), None
 
 
@@ -288,11 +288,11 @@ def traffic_constants(
     for key in (operation, traffic_class):
         calibration = gpu.calibration("traffic", key)
         if calibration is not None:
-            return TrafficConstants.from_table(calibration.constants), calibration
+            return TrafficConstants(**calibration.constants), calibration
     calibration = gpu.calibration("traffic", "elementwise")
     if calibration is None:
         return TrafficConstants(), None
-    return TrafficConstants.from_table(calibration.constants), calibration.inherited(gpu.id)
+    return TrafficConstants(**calibration.constants), calibration.inherited(gpu.id)
 
 
 def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, operation: str) -> list[Price]:

@@ -7,26 +7,21 @@ from, a tensor that two ops keep is kept once, and what autocast made is what is
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from math import prod
 
+from tclint.core.toml import packaged_toml
 from tclint.cost.memory.storages import PARAMETER, WEIGHT_COPY, Storage, StorageKey, Storages, is_identity
 from tclint.graph.lowering.attention import unfused_reason
 from tclint.graph.lowering.gradients import composites, gradient_needs
 from tclint.graph.lowering.kernels import collapsible
+from tclint.graph.lowering.memory_bound import norm_shape
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
-from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE, operators
+from tclint.graph.ops.spec import contiguous_strides, itemsize_bytes
 
 
 @dataclass(frozen=True)
@@ -79,6 +74,55 @@ def backward_peak_bytes(
     return total, max(peak, total)
 
 
+def checkpointed(
+    graph: Graph,
+    storages: Storages,
+    by_op: Mapping[int, tuple[Storage, ...]],
+    regions: Mapping[int, object],
+) -> tuple[dict[int, tuple[Storage, ...]], dict[int, int]]:
+    """What is kept where regions keep what enters them only, and the bytes that running each again adds.
+
+    A region that would keep nothing else stays as it is.
+
+    Args:
+        by_op: what every op keeps.
+        regions: the region of each op that is in one; a region's part of the result is with its last op.
+    """
+    kept = {index: own for index, own in by_op.items() if index not in regions}
+    again: dict[int, int] = {}
+    members: dict[object, list[int]] = {}
+    for index, region in regions.items():
+        members.setdefault(region, []).append(index)
+    for region, indices in members.items():
+        own = {storage.key: storage for index in indices for storage in by_op.get(index, ())}
+        entering = {
+            storage.key: storage
+            for index in indices
+            for storage in _read_from_outside(graph.ops[index], region, regions, storages)
+        }
+        inner = sum(storage.bytes for key, storage in own.items() if key not in entering)
+        if inner:
+            again[indices[-1]] = inner
+        if own:
+            kept[indices[-1]] = tuple((entering if inner else own).values())
+    return dict(sorted(kept.items())), again
+
+
+def _read_from_outside(
+    op: Op, region: object, regions: Mapping[int, object], storages: Storages
+) -> Iterator[Storage]:
+    for position, spec in enumerate(op.inputs):
+        made_outside = spec.producer is not None and regions.get(spec.producer) != region
+        storage = storages.of_tensor(spec, (op.index, position))
+        if (made_outside or spec.input_name is not None) and _is_counted(storage):
+            yield storage
+
+
+def _is_counted(storage: Storage) -> bool:
+    """Parameters and autocast's copies of them are counted elsewhere."""
+    return storage.bytes > 0 and storage.key[0] not in (PARAMETER, WEIGHT_COPY)
+
+
 def saved_tensors(graph: Graph) -> SavedTensors:
     """What a training step of a graph keeps; precision and layout are those of the graph as given."""
     return _Saving(graph).run()
@@ -86,8 +130,7 @@ def saved_tensors(graph: Graph) -> SavedTensors:
 
 @cache
 def _tables() -> tuple[dict[str, str], frozenset[str], dict[str, int]]:
-    text = resources.files("tclint.cost.memory").joinpath("saved_tensors.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = packaged_toml("tclint.cost.memory", "saved_tensors.toml")
     rules = {name: token for token, names in data["saved"].items() for name in names}
     return rules, frozenset(data["in_place"]["result"]), dict(data["norms"])
 
@@ -108,49 +151,17 @@ class _Saving:
             needs = self.needs[op.index]
             if True not in needs or op.index in skipped:
                 continue
-            kept = {s.key: s for s in self._kept(op, needs) if s.bytes and s.key[0] not in _NOT_COUNTED}
+            kept = {s.key: s for s in self._kept(op, needs) if _is_counted(s)}
             if kept:
                 by_op[op.index] = tuple(kept.values())
         return self._checkpointed(by_op)
 
     def _checkpointed(self, by_op: dict[int, tuple[Storage, ...]]) -> SavedTensors:
-        """A checkpointed region keeps what enters it; the rest is there while its backward runs."""
-        inside: dict[int, dict[StorageKey, int]] = {}
-        for index, last in self._regions().items():
-            for storage in by_op.pop(index, ()):
-                inside.setdefault(last, {})[storage.key] = storage.bytes
-        again: dict[int, int] = {}
-        for last, own in inside.items():
-            entering = {storage.key: storage for storage in self._entering(self.graph.ops[last])}
-            by_op[last] = tuple(entering.values())
-            again[last] = sum(size for key, size in own.items() if key not in entering)
-        ordered = dict(sorted(by_op.items()))
-        kept = ((index, storage.key, storage.bytes) for index, own in ordered.items() for storage in own)
-        total, peak = backward_peak_bytes(kept, again)
-        return SavedTensors(ordered, self.unknown, peak - total)
-
-    def _regions(self) -> dict[int, int]:
-        """For every op of a checkpointed region, the region's last op."""
-        members: dict[int, list[int]] = {}
-        for op in self.graph.ops:
-            if op.checkpoint is not None:
-                members.setdefault(op.checkpoint.region, []).append(op.index)
-        return {index: indices[-1] for indices in members.values() for index in indices}
-
-    def _entering(self, last: Op) -> Iterator[Storage]:
-        """What a checkpointed region reads of the ops and inputs before it."""
-        region = last.checkpoint
-        for op in self.graph.ops:
-            if op.checkpoint != region:
-                continue
-            for position, spec in enumerate(op.inputs):
-                made_by = None if spec.producer is None else self.graph.ops[spec.producer]
-                is_from_outside = (
-                    spec.input_name is not None if made_by is None else made_by.checkpoint != region
-                )
-                storage = self.storages.of_tensor(spec, (op.index, position))
-                if is_from_outside and storage.bytes and storage.key[0] not in _NOT_COUNTED:
-                    yield storage
+        regions = {op.index: op.checkpoint.region for op in self.graph.ops if op.checkpoint is not None}
+        kept, again = checkpointed(self.graph, self.storages, by_op, regions)
+        ordered = [(index, storage.key, storage.bytes) for index, own in kept.items() for storage in own]
+        total, peak = backward_peak_bytes(ordered, again)
+        return SavedTensors(kept, self.unknown, peak - total)
 
     def _kept(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
         if op.has_own_backward and op.name in NOT_DIFFERENTIABLE:
@@ -286,7 +297,6 @@ class _Saving:
     # --- what one kernel does at once
 
     def _norm(self, op: Op) -> Iterator[Storage]:
-        x = op.inputs[0]
         per_row = _tables()[2].get(op.name)
         if per_row is None:
             self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
@@ -295,7 +305,7 @@ class _Saving:
         for position, name in enumerate(op.input_names):
             if name == "weight":
                 yield self.storages.of_input(op, position)
-        yield self._extra(op, "statistics", 4 * per_row * _rows(op, x))
+        yield self._extra(op, "statistics", 4 * per_row * norm_shape(op)[0])
 
     def _max_pool(self, op: Op) -> Iterator[Storage]:
         yield self.storages.of_input(op, 0)
@@ -413,20 +423,6 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(x, y) if x and y else 0 for x, y in zip(left, right, strict=True))
 
 
-def _rows(op: Op, x: TensorSpec) -> int:
-    """How many groups of elements a norm computes statistics of."""
-    if "batch_norm" in op.name:
-        return x.shape[1] if len(x.shape) > 1 else 1
-    if "instance_norm" in op.name:
-        return x.shape[0] * x.shape[1]
-    if "group_norm" in op.name:
-        return x.shape[0] * int(op.attributes.get("num_groups", op.attributes.get("group", 1)))
-    shape = op.attributes.get("normalized_shape")
-    columns = prod(shape) if isinstance(shape, (list, tuple)) else (x.shape[-1] if x.shape else 1)
-    return x.numel // max(columns, 1)
-
-
-_NOT_COUNTED = frozenset({PARAMETER, WEIGHT_COPY})
 _ADAPTIVE_AVERAGES = frozenset({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"})
 
 _Special = Callable[[_Saving, Op, tuple[bool, ...]], Iterator[Storage]]
@@ -434,15 +430,5 @@ _SPECIAL: dict[str, _Special] = {
     "linear": _Saving._linear,
     "matmul": _Saving._matmul,
     "cross_entropy_loss": _Saving._cross_entropy,
-    **dict.fromkeys(
-        (
-            "scaled_dot_product_attention",
-            "flex_attention",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-        ),
-        _Saving._attention,
-    ),
+    **dict.fromkeys(operators("products", "attention"), _Saving._attention),
 }

@@ -7,12 +7,16 @@ GPU's capacity is asked for), fragmentation of the allocator, and other processe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tclint.config.settings import Mode, OptimizerName
 from tclint.cost.gpu import Gpu
-from tclint.cost.memory.saved_tensors import SavedTensors, backward_peak_bytes, saved_tensors
+from tclint.cost.memory.saved_tensors import (
+    SavedTensors,
+    backward_peak_bytes,
+    checkpointed,
+    saved_tensors,
+)
 from tclint.cost.memory.storages import INPUT, PARAMETER, WEIGHT_COPY, Storage, StorageKey, Storages
 from tclint.cost.optimizer import optimizers
 from tclint.cost.rows import Memory
@@ -23,6 +27,7 @@ from tclint.graph.ops.spec import itemsize_bytes
 RESERVED_BYTES = 2**30
 """Assumed for the CUDA context, library workspaces and the allocator's rounding."""
 
+_NO_ACTIVATIONS = (PARAMETER, WEIGHT_COPY, INPUT)
 _NUMBERED = re.compile(r"^((?:[^.]+\.)*?\d+)(?:\.|$)")
 
 
@@ -44,26 +49,23 @@ def step_memory(graph: Graph, mode: Mode, optimizer: OptimizerName = "adamw") ->
     if mode != "train":
         return replace(common, activations_bytes=_peak_alive_bytes(graph))
     saved = saved_tensors(graph)
-    checkpointed = checkpointed_bytes(graph, saved)
-    activations = _counted_bytes(saved.storages().items()) + saved.recomputed_bytes
-    pays = checkpointed is not None and checkpointed < activations
+    with_blocks = checkpointed_bytes(graph, saved)
+    # The model's inputs are in `inputs_bytes` already.
+    kept = sum(size for key, size in saved.storages().items() if key[0] != INPUT)
+    activations = kept + saved.recomputed_bytes
+    pays = with_blocks is not None and with_blocks < activations
     return replace(
         common,
         gradients_bytes=sum(p.bytes for p in trained),
         optimizer_bytes=sum(optimizers()[optimizer].state_bytes(p.numel, p.dtype) for p in trained),
         activations_bytes=activations,
         working_bytes=max((_working_bytes(op) for op in graph.ops), default=0),
-        checkpointed_activations_bytes=checkpointed if pays else None,
+        checkpointed_activations_bytes=with_blocks if pays else None,
         unknown=tuple(
             f"what {name} keeps for backward ({count}x): its inputs are counted"
             for name, count in sorted(saved.unknown.items())
         ),
     )
-
-
-def _counted_bytes(storages: Iterable[tuple[StorageKey, int]]) -> int:
-    """Without what `inputs_bytes` has already."""
-    return sum(size for key, size in storages if key[0] != INPUT)
 
 
 def _weight_copies_bytes(graph: Graph) -> int:
@@ -93,7 +95,9 @@ def _peak_alive_bytes(graph: Graph) -> int:
     for op in graph.ops:
         read = [storages.of_input(op, position) for position in range(len(op.inputs))]
         written = [storages.of_result(op, position) for position in range(len(op.outputs))]
-        made[op.index] = [s for s in (*read, *written) if _is_activation(s) and s.key not in last_use]
+        made[op.index] = [
+            s for s in (*read, *written) if s.key[0] not in _NO_ACTIVATIONS and s.key not in last_use
+        ]
         for storage in (*read, *written):
             last_use[storage.key] = op.index
     for spec in graph.outputs:
@@ -112,10 +116,6 @@ def _peak_alive_bytes(graph: Graph) -> int:
     return peak
 
 
-def _is_activation(storage: Storage) -> bool:
-    return storage.key[0] not in (PARAMETER, WEIGHT_COPY, INPUT)
-
-
 def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
     """The most that activations take with every repeated block checkpointed.
 
@@ -126,39 +126,17 @@ def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
     """
     if any(op.checkpoint is not None for op in graph.ops):
         return None
-    blocks: dict[str, set[int]] = {}
-    for op in graph.ops:
-        found = _NUMBERED.match(op.module_path)
-        if found:
-            blocks.setdefault(found[1], set()).add(op.index)
-    if len(blocks) < 2:
+    named = ((op.index, _NUMBERED.match(op.module_path)) for op in graph.ops)
+    blocks = {index: found[1] for index, found in named if found}
+    if len(set(blocks.values())) < 2:
         return None
-    storages = Storages(graph)
-    inside: dict[int, str] = {index: name for name, indices in blocks.items() for index in indices}
-    entering: dict[str, dict[StorageKey, int]] = {name: {} for name in blocks}
-    for op in graph.ops:
-        name = inside.get(op.index)
-        for position, spec in enumerate(op.inputs):
-            if name is not None and spec.producer is not None and inside.get(spec.producer) != name:
-                storage = storages.of_tensor(spec, (op.index, position))
-                entering[name][storage.key] = storage.bytes
-    kept: list[tuple[int, StorageKey, int]] = []
-    within: dict[str, dict[StorageKey, int]] = {name: {} for name in blocks}
-    for index, tensors in saved.by_op.items():
-        name = inside.get(index)
-        if name is None:
-            kept += [(index, storage.key, storage.bytes) for storage in tensors]
-        else:
-            within[name].update((storage.key, storage.bytes) for storage in tensors)
-    again: dict[int, int] = {}
-    for name, own in within.items():
-        last = max(blocks[name])
-        inner = {key: size for key, size in own.items() if key not in entering[name]}
-        saves = sum(inner.values()) > 0
-        if saves:
-            again[last] = _counted_bytes(inner.items())
-        kept += [(last, key, size) for key, size in (entering[name] if saves else own).items()]
-    counted = sorted((item for item in kept if item[1][0] != INPUT), key=lambda item: item[0])
+    kept, again = checkpointed(graph, Storages(graph), saved.by_op, blocks)
+    counted = (
+        (index, storage.key, storage.bytes)
+        for index, own in kept.items()
+        for storage in own
+        if storage.key[0] != INPUT
+    )
     return backward_peak_bytes(counted, again)[1]
 
 

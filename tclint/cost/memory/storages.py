@@ -77,20 +77,15 @@ class Storages:
         elif spec.parameter is not None:
             before = self._dtypes.get(spec.parameter, spec.dtype)
         else:
-            before = next(
-                (cast.from_dtype for cast in op.casts if _converts(cast.shape, cast.to_dtype, spec)),
-                spec.dtype,
-            )
+            made = (spec.shape, spec.dtype)
+            casts = (cast.from_dtype for cast in op.casts if (cast.shape, cast.to_dtype) == made)
+            before = next(casts, spec.dtype)
         if before == spec.dtype:
             return own
         size = spec.numel * itemsize_bytes(spec.dtype)
         if spec.parameter is not None and spec.producer is None:
             return Storage((WEIGHT_COPY, spec.parameter), size)
         return Storage(("cast", op.index, position), size)
-
-
-def _converts(shape: tuple[int, ...], dtype: str, spec: TensorSpec) -> bool:
-    return shape == spec.shape and dtype == spec.dtype
 
 
 def is_identity(op: Op) -> bool:

@@ -14,10 +14,6 @@ from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Cast, Op
 from tclint.graph.ops.spec import FLOATING_DTYPES, TensorSpec
 
-AUTOCAST_DTYPE: dict[Precision, str] = {
-    name: facts.dtype for name, facts in PRECISION_FACTS.items() if facts.autocast and facts.linear is None
-}
-
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 
 _ELIGIBLE_WIDTH = {"float16": 1, "bfloat16": 1, "float32": 2}

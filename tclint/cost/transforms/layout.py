@@ -12,50 +12,14 @@ from dataclasses import replace
 from tclint.cost.scenario import Layout
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
+from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, channels_last_strides, contiguous_strides, numel
 
 IMAGE_RANKS = (4, 5)
 
-CONTIGUOUS_RESULT = frozenset(
-    {
-        "contiguous",
-        "group_norm",
-        "native_group_norm",
-        "instance_norm",
-        "layer_norm",
-        "rms_norm",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-        "grid_sampler",
-        "linear",
-        "matmul",
-        "bmm",
-        "einsum",
-        "unfold",
-        "im2col",
-        "fold",
-        "col2im",
-    }
-)
-"""Ops whose CUDA kernels write row-major results whatever they read."""
-
-_SLICES = frozenset(
-    {
-        "slice",
-        "narrow",
-        "chunk",
-        "unsafe_chunk",
-        "split",
-        "unsafe_split",
-        "split_with_sizes",
-        "unsafe_split_with_sizes",
-        "tensor_split",
-        "detach",
-        "alias",
-    }
-)
-_PERMUTES = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "swapdims", "mT"})
+_CONTIGUOUS_RESULT = operators("layout", "contiguous_result")
+_SLICES = operators("layout", "slices")
+_PERMUTES = operators("layout", "permutes")
 
 
 def apply_layout(graph: Graph, layout: Layout, keeping: frozenset[int] = frozenset()) -> Graph:
@@ -132,7 +96,7 @@ class _Layout:
             return self._view(op, inputs[0], spec)
         # CUDA's kernels for reflected and replicated borders know row-major tensors only.
         copied_border = op.name == "pad" and op.attributes.get("mode", "constant") in ("reflect", "replicate")
-        if op.name in CONTIGUOUS_RESULT or copied_border:
+        if op.name in _CONTIGUOUS_RESULT or copied_border:
             return contiguous_strides(spec.shape), False
         rank = len(spec.shape)
         if op.kind == "conv" and rank in IMAGE_RANKS:

@@ -7,25 +7,19 @@ products rest on no measurement: the constants are those of 16 bits, and every p
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from math import prod
 from typing import Any, NamedTuple
 
 from tclint.config.precisions import LinearFormat
 from tclint.config.settings import Mode
+from tclint.core.toml import packaged_toml
 from tclint.graph.lowering.work import Gemm, Kernel, Phase, Traffic, TrafficClass
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
 from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class _Pass(NamedTuple):
@@ -68,8 +62,7 @@ class Recipe:
 @cache
 def recipe(format_: LinearFormat) -> Recipe:
     """The recipe of a format."""
-    file = resources.files("tclint.cost.transforms").joinpath("low_precision.toml")
-    table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))[format_]
+    table: dict[str, Any] = packaged_toml("tclint.cost.transforms", "low_precision.toml")[format_]
     passes = {name: tuple(_Pass(*row) for row in rows) for name, rows in table["passes"].items()}
     steps = {
         (mode, how == "compiled"): tuple(_Step(tensor, phase, passes[name]) for tensor, phase, name in rows)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tclint.graph.dims.call import Axes, Call, Unmodelled, rule
 from tclint.graph.dims.size import ONE, Size
+from tclint.graph.ops.op_tables import operators
 
 ELEMENTWISE_KINDS = frozenset({"elementwise", "softmax"})
 """Kinds of which every op without a rule of its own broadcasts its inputs."""
@@ -19,15 +20,7 @@ def elementwise(call: Call) -> Sequence[Axes]:
     return (joint,) * len(call.op.outputs)
 
 
-rule(
-    "clone", "contiguous", "to", "_to_copy", "alias", "detach", "data", "copy", "lift_fresh",
-    "lift_fresh_copy", "resolve_conj", "resolve_neg", "positive", "conj", "_conj", "_neg_view", "real",
-    "imag", "fill", "zero", "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "randint_like",
-    "empty_like", "tril", "triu", "flip", "fliplr", "flipud", "roll", "cumsum", "cumprod", "logcumsumexp",
-    "cummax", "cummin", "sort", "argsort", "msort", "renorm", "channel_shuffle",
-    "bernoulli", "local_response_norm", "requires_grad", "quantize_per_tensor", "dequantize", "bucketize",
-    "linalg_inv", "inverse", "matrix_exp", "relu", "dropout",
-)(elementwise)  # fmt: skip
+rule(*operators("dims", "elementwise"))(elementwise)
 
 
 @rule("type_as")
@@ -92,22 +85,10 @@ def _determinant(call: Call) -> Sequence[Axes]:
     return (axes[:-2],) * len(call.op.outputs)
 
 
-@rule("histc", "bincount")
-def _histogram(call: Call) -> Sequence[Axes]:
-    # As many bins as the call says, or as the data needs: either way not a matter of the input's size.
-    return tuple(call.free_shape(spec.shape) for spec in call.op.outputs)
-
-
 @rule("cosine_similarity")
 def _cosine_similarity(call: Call) -> Sequence[Axes]:
     axes = call.broadcast(call.inputs)
     return (_reduced(axes, {call.axis(call.integer("dim", 1), len(axes))}, False),)
-
-
-@rule("pairwise_distance")
-def _pairwise_distance(call: Call) -> Sequence[Axes]:
-    axes = call.broadcast(call.inputs)
-    return (_reduced(axes, {len(axes) - 1}, bool(call.attribute("keepdim", False))),)
 
 
 @rule("cdist")

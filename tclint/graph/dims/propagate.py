@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from tclint.graph.dims import (
-    layers as dims_layers,
-)
-from tclint.graph.dims import (
-    pointwise as dims_pointwise,
-)
-from tclint.graph.dims import (
-    spatial as dims_spatial,
-)
-from tclint.graph.dims import (
-    views as dims_views,
-)
+from tclint.graph.dims import layers as dims_layers
+from tclint.graph.dims import pointwise as dims_pointwise
+from tclint.graph.dims import spatial as dims_spatial
+from tclint.graph.dims import views as dims_views
 from tclint.graph.dims.call import RULES, Axes, Call, Piece, Unmodelled
 from tclint.graph.dims.size import ONE, Size
 from tclint.graph.dims.solver import Inconsistent, Solver
@@ -27,7 +21,7 @@ from tclint.graph.ops.spec import TensorSpec
 # Importing the topic modules is what fills the table of rules.
 _TOPICS = (dims_layers, dims_pointwise, dims_spatial, dims_views)
 
-_Source = tuple[str, str | int, int]
+_Source = tuple[Any, ...] | None
 
 
 @dataclass(slots=True)
@@ -138,31 +132,9 @@ class _Walk:
             for spec in op.outputs
         )
 
-    def _pieces_of(self, op: Op) -> _Pieces:
-        return _Pieces(op, self.tiles)
-
-
-class _Pieces:
-    """Which slices of an op's input, taken together with those of other ops, tile an axis."""
-
-    def __init__(self, op: Op, tiles: dict[tuple[_Source, int], tuple[Piece, ...]]) -> None:
-        self._op = op
-        self._tiles = tiles
-
-    def __call__(self, position: int, dim: int) -> tuple[Piece, ...] | None:
-        source = _source(self._op.inputs[position])
-        return None if source is None else self._tiles.get((source, dim))
-
-
-def _source(spec: TensorSpec) -> _Source | None:
-    """What identifies a tensor among those that ops read."""
-    if spec.producer is not None:
-        return ("op", spec.producer, spec.output_index)
-    if spec.parameter is not None:
-        return ("parameter", spec.parameter, 0)
-    if spec.input_name is not None:
-        return ("input", spec.input_name, 0)
-    return None
+    def _pieces_of(self, op: Op) -> Callable[[int, int], tuple[Piece, ...] | None]:
+        """Which slices of an op's input, taken together with those of other ops, tile an axis."""
+        return lambda position, dim: self.tiles.get((op.inputs[position].source, dim))
 
 
 def _tiles(graph: Graph) -> dict[tuple[_Source, int], tuple[Piece, ...]]:
@@ -172,7 +144,7 @@ def _tiles(graph: Graph) -> dict[tuple[_Source, int], tuple[Piece, ...]]:
     for op in graph.ops:
         if op.name not in ("slice", "narrow") or not op.inputs or not op.inputs[0].shape:
             continue
-        source = _source(op.inputs[0])
+        source = op.inputs[0].source
         piece = _piece_of(op)
         if source is None or piece is None:
             continue

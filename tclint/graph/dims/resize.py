@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tclint.graph.dims.call import Axes
 from tclint.graph.ops.op import Cast, Op
 from tclint.graph.ops.spec import TensorSpec
-
-NewShape = Callable[[Axes], tuple[int, ...]]
 
 
 def restride(

@@ -83,13 +83,6 @@ class Size:
         return not self.terms or (self.terms[0][0] == () and len(self.terms) == 1)
 
     @property
-    def constant_value(self) -> int | None:
-        """The value of a constant, None for anything that holds an atom."""
-        if not self.terms:
-            return 0
-        return self.terms[0][1] if self.is_constant else None
-
-    @property
     def only_atom(self) -> int | None:
         """The atom that this size is, None for constants and for composite sizes."""
         if len(self.terms) == 1:

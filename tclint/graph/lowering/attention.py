@@ -13,6 +13,7 @@ from math import prod
 from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, gemm
 from tclint.graph.lowering.matmul import expands_to_view
 from tclint.graph.lowering.work import Attention
+from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
 
 _HALF = frozenset({"float16", "bfloat16"})
@@ -194,14 +195,4 @@ def _scaled(spec: TensorSpec) -> TensorSpec:
     return replace(spec, strides=tuple(dense[order.index(dim)] for dim in range(len(order))))
 
 
-RULES: dict[str, Rule] = dict.fromkeys(
-    (
-        "scaled_dot_product_attention",
-        "flex_attention",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-    ),
-    attention,
-)
+RULES: dict[str, Rule] = dict.fromkeys(operators("products", "attention"), attention)

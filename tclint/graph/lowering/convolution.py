@@ -9,6 +9,7 @@ from typing import Any
 
 from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes, gemm
 from tclint.graph.lowering.work import Convolution
+from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, channels_last_strides
 
 
@@ -49,7 +50,8 @@ def convolution(low: Lowering) -> None:
     if not work.flops:
         return
     for spec in (x_spec, w_spec):
-        if not _lies_as(spec, work.channels_last):
+        lies = lies_channels_last(spec) if work.channels_last else spec.memory_format == "contiguous"
+        if not lies:
             low.copy(spec)
     low.run(work)
     bias = low.find("bias")
@@ -130,10 +132,6 @@ def suggests_channels_last(spec: TensorSpec) -> bool:
     return True
 
 
-def _lies_as(spec: TensorSpec, channels_last: bool) -> bool:
-    return lies_channels_last(spec) if channels_last else spec.memory_format == "contiguous"
-
-
 def deformable(low: Lowering) -> None:
     """torchvision's deform_conv2d: sampled columns written out, then one product per group and image block.
 
@@ -166,22 +164,8 @@ def deformable(low: Lowering) -> None:
         )
 
 
-RULES: dict[str, Rule] = dict.fromkeys(
-    (
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "convolution",
-        "_convolution",
-        "cudnn_convolution",
-        "thnn_conv2d",
-        "slow_conv3d",
-        "cudnn_convolution_transpose",
-    ),
-    convolution,
-)
-RULES["convolution_backward"] = convolution_backward
-RULES["deform_conv2d"] = deformable
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(operators("products", "convolutions"), convolution),
+    "convolution_backward": convolution_backward,
+    "deform_conv2d": deformable,
+}

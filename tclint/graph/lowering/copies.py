@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
-from tclint.graph.ops.op_tables import names
+from tclint.graph.ops.op_tables import operators
 
 
 def _written(low: Lowering) -> int:
@@ -89,14 +89,14 @@ def view(low: Lowering) -> None:
         low.traffic("copy", parts, whole + parts, launches=2, backward=True)
 
 
-_PARTS = names("parts")
+_PARTS = operators("memory", "parts")
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(names("pass_through"), pass_through),
-    **dict.fromkeys(names("converts"), convert),
-    **dict.fromkeys(names("creators"), create),
-    **dict.fromkeys(names("gathers"), gather),
-    **dict.fromkeys(names("scatters"), scatter),
+    **dict.fromkeys(operators("memory", "pass_through"), pass_through),
+    **dict.fromkeys(operators("memory", "converts"), convert),
+    **dict.fromkeys(operators("memory", "creators"), create),
+    **dict.fromkeys(operators("memory", "gathers"), gather),
+    **dict.fromkeys(operators("memory", "scatters"), scatter),
     "copy": assign,
 }
 BY_KIND: dict[str, Rule] = {"copy": copy, "view": view}

@@ -44,13 +44,10 @@ def recomputed(graph: Graph, needs: Sequence[Sequence[bool]]) -> dict[int, tuple
     found = {}
     for ops in regions.values():
         if any(True in needs[op.index] for op in ops):
-            count = len(ops) if _is_reentrant(ops[0]) else _needed_again(ops, needs)
+            whole = ops[0].checkpoint is not None and ops[0].checkpoint.is_reentrant
+            count = len(ops) if whole else _needed_again(ops, needs)
             found[ops[-1].index] = tuple(op.index for op in ops[:count])
     return found
-
-
-def _is_reentrant(op: Op) -> bool:
-    return op.checkpoint is not None and op.checkpoint.is_reentrant
 
 
 def _needed_again(ops: list[Op], needs: Sequence[Sequence[bool]]) -> int:
@@ -172,6 +169,3 @@ _WRITE = "as_strided_scatter"
 
 def _carries_gradient(spec: TensorSpec) -> bool:
     return spec.is_floating or spec.dtype.startswith("complex")
-
-
-__all__ = ["composites", "gradient_needs", "recomputed"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tclint.graph.lowering.work import Gemm, Kernel, Traffic, TrafficClass, Work
 from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes, numel
+from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
 
 
 class NoFormulaError(Exception):
@@ -153,17 +153,6 @@ def dense_bytes(spec: TensorSpec) -> int:
     return spec.numel * itemsize_bytes(spec.dtype)
 
 
-def identity(spec: TensorSpec) -> tuple[Any, ...] | None:
-    """Equal for two inputs that are one tensor; None where that cannot be known (constants)."""
-    if spec.producer is not None:
-        return ("op", spec.producer, spec.output_index)
-    if spec.parameter is not None:
-        return ("parameter", spec.parameter)
-    if spec.input_name is not None:
-        return ("input", spec.input_name)
-    return None
-
-
 def distinct_bytes(specs: Sequence[TensorSpec]) -> int:
     """Bytes of the tensors as memory holds them, a tensor given twice (`x * x`) counted once."""
     if len(specs) == 1:
@@ -171,7 +160,7 @@ def distinct_bytes(specs: Sequence[TensorSpec]) -> int:
     total = 0
     seen: set[tuple[Any, ...]] = set()
     for spec in specs:
-        key = identity(spec)
+        key = spec.source
         if key is not None:
             if key in seen:
                 continue
@@ -210,17 +199,3 @@ def gemm(
 ) -> Gemm:
     """A Gemm whose contiguous dims are spelt A, B, C: 'kkn' is a linear layer's forward."""
     return Gemm(m, n, k, dtype, batch, layout[0], layout[1], layout[2], repeats)  # type: ignore[arg-type]
-
-
-__all__ = [
-    "Lowering",
-    "NoFormulaError",
-    "Rule",
-    "collapsible",
-    "dense_bytes",
-    "distinct_bytes",
-    "gemm",
-    "identity",
-    "numel",
-    "row_contiguous",
-]

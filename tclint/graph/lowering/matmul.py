@@ -298,19 +298,8 @@ def plain(low: Lowering) -> None:
 
 RULES: dict[str, Rule] = {
     "linear": linear,
-    "matmul": matmul,
-    "linalg_matmul": matmul,
-    "mm": plain,
-    "bmm": plain,
-    "mv": plain,
-    "_scaled_mm": plain,
-    "_int_mm": plain,
-    "dot": dot,
-    "vdot": dot,
-    "linalg_vecdot": dot,
-    "addmm": add_product,
-    "addmv": add_product,
-    "addbmm": add_product,
-    "baddbmm": add_product,
-    "_addmm_activation": add_product,
+    **dict.fromkeys(("matmul", "linalg_matmul"), matmul),
+    **dict.fromkeys(("mm", "bmm", "mv", "_scaled_mm", "_int_mm"), plain),
+    **dict.fromkeys(("dot", "vdot", "linalg_vecdot"), dot),
+    **dict.fromkeys(("addmm", "addmv", "addbmm", "baddbmm", "_addmm_activation"), add_product),
 }

@@ -10,7 +10,8 @@ from __future__ import annotations
 from math import prod
 
 from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
-from tclint.graph.ops.op_tables import DERIVATIVES, Derivative, names
+from tclint.graph.ops.op import Op
+from tclint.graph.ops.op_tables import DERIVATIVES, Derivative, operators
 from tclint.graph.ops.spec import TensorSpec
 
 _SCALE = Derivative("none")
@@ -136,24 +137,20 @@ def dropout(low: Lowering) -> None:
         low.traffic("elementwise", dense_bytes(x) + mask, dense_bytes(x), backward=True)
 
 
-def _norm_shape(low: Lowering) -> tuple[int, int]:
-    """(rows, columns): how many independent groups are normalised, and over how many elements each."""
-    name, x = low.op.name, low.op.inputs[0]
-    if "batch_norm" in name:
-        channels = x.shape[1] if len(x.shape) > 1 else 1
-        return channels, x.numel // max(channels, 1)
-    if "instance_norm" in name:
+def norm_shape(op: Op) -> tuple[int, int]:
+    """(rows, columns): how many independent groups a norm normalises, and over how many elements each."""
+    x = op.inputs[0]
+    if "batch_norm" in op.name:
+        rows = x.shape[1] if len(x.shape) > 1 else 1
+    elif "instance_norm" in op.name:
         rows = x.shape[0] * x.shape[1]
-        return rows, x.numel // max(rows, 1)
-    if "group_norm" in name:
-        groups = int(low.attribute("num_groups", low.attribute("group", 1)))
-        rows = x.shape[0] * groups
-        return rows, x.numel // max(rows, 1)
-    shape = low.attribute("normalized_shape")
-    columns = 1
-    for size in shape if isinstance(shape, (list, tuple)) else x.shape[-1:]:
-        columns *= int(size)
-    return x.numel // max(columns, 1), columns
+    elif "group_norm" in op.name:
+        rows = x.shape[0] * int(op.attributes.get("num_groups", op.attributes.get("group", 1)))
+    else:
+        shape = op.attributes.get("normalized_shape")
+        columns = prod(shape if isinstance(shape, (list, tuple)) else x.shape[-1:])
+        return x.numel // max(columns, 1), columns
+    return rows, x.numel // max(rows, 1)
 
 
 # Per element: mean 1, variance 2, normalisation 2, scale and shift 2.
@@ -170,7 +167,7 @@ def norm(low: Lowering) -> None:
     twice (sums, then the gradient); layer norm's second time for the parameters' gradients.
     """
     name, x = low.op.name, low.op.inputs[0]
-    rows, columns = _norm_shape(low)
+    rows, columns = norm_shape(low.op)
     size, out = x.bytes, dense_bytes(low.output)
     fixed_statistics = False
     if "batch_norm" in name:
@@ -239,9 +236,9 @@ def _window(low: Lowering) -> int:
     return int(prod(sizes * dims if len(sizes) == 1 else sizes))
 
 
-_EXPANDED = names("expanded")
-_SCANS = names("scans")
-_SELECTIONS = names("selections")
+_EXPANDED = operators("memory", "expanded")
+_SCANS = operators("memory", "scans")
+_SELECTIONS = operators("memory", "selections")
 
 
 def reduction(low: Lowering) -> None:
@@ -343,17 +340,7 @@ def embedding(low: Lowering) -> None:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "dropout",
-            "native_dropout",
-            "_native_dropout",
-            "feature_dropout",
-            "alpha_dropout",
-            "feature_alpha_dropout",
-        ),
-        dropout,
-    ),
+    **dict.fromkeys(operators("memory", "dropouts"), dropout),
     **dict.fromkeys(("embedding", "embedding_bag", "_embedding_bag"), embedding),
     "cross_entropy_loss": cross_entropy,
 }

@@ -10,33 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tclint.graph.lowering import (
-    attention as lower_attention,
-)
-from tclint.graph.lowering import (
-    convolution as lower_conv,
-)
-from tclint.graph.lowering import (
-    copies as lower_copy,
-)
-from tclint.graph.lowering import (
-    matmul as lower_gemm,
-)
-from tclint.graph.lowering import (
-    memory_bound as lower_memory,
-)
-from tclint.graph.lowering import (
-    other_products as lower_products,
-)
-from tclint.graph.lowering import (
-    recurrent as lower_rnn,
-)
+from tclint.graph.lowering import attention as lower_attention
+from tclint.graph.lowering import convolution as lower_conv
+from tclint.graph.lowering import copies as lower_copy
+from tclint.graph.lowering import matmul as lower_gemm
+from tclint.graph.lowering import memory_bound as lower_memory
+from tclint.graph.lowering import other_products as lower_products
+from tclint.graph.lowering import recurrent as lower_rnn
 from tclint.graph.lowering.gradients import composites, gradient_needs, recomputed
-from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes, identity
+from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Cast, Op
-from tclint.graph.ops.op_tables import names
+from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
 
 _RULES: Mapping[str, Rule] = {
@@ -51,7 +37,7 @@ _RULES: Mapping[str, Rule] = {
 _RULES_BY_KIND: Mapping[str, Rule] = {**lower_memory.BY_KIND, **lower_copy.BY_KIND}
 
 # Ops that run on the host or only describe memory.
-_FREE = names("free")
+_FREE = operators("memory", "free")
 
 
 def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
@@ -189,7 +175,7 @@ class _GradientUses:
 
     def count(self, op: Op, needs: tuple[bool, ...]) -> None:
         for spec, need in zip(op.inputs, needs, strict=True):
-            key = identity(spec) if need else None
+            key = spec.source if need else None
             if key is None:
                 continue
             self._parts[key] = self._parts.get(key, 0) + 1
@@ -208,6 +194,3 @@ class _GradientUses:
             work = Traffic("elementwise", "add", 2 * size, size, dtype=spec.dtype)
             added.setdefault(index, []).extend([Kernel(index, "backward", "backward", work)] * (parts - 1))
         return added
-
-
-__all__ = ["NoFormulaError", "forward_flops", "lower", "lower_op"]

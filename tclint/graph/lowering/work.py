@@ -40,6 +40,13 @@ class Gemm:
     def flops(self) -> int:
         return 2 * self.m * self.n * self.k * self.batch * self.repeats
 
+    @property
+    def contiguous(self) -> tuple[tuple[str, int], ...]:
+        """The contiguous dim of A, B and C: its letter and size."""
+        sizes = {"m": self.m, "n": self.n, "k": self.k}
+        letters = (self.a_contiguous, self.b_contiguous, self.c_contiguous)
+        return tuple((letter, sizes[letter]) for letter in letters)
+
 
 @dataclass(frozen=True, slots=True)
 class Convolution:

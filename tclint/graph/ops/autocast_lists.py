@@ -3,16 +3,11 @@ model's own regions, the cost model to a whole graph."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Literal
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import packaged_toml
 
 Policy = Literal["lower_precision", "fp32", "fp32_result", "promote", "banned", "none"]
 
@@ -33,8 +28,7 @@ class AutocastLists:
 @cache
 def autocast_lists() -> AutocastLists:
     """Read the lists, once."""
-    text = resources.files("tclint.graph.ops").joinpath("autocast.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = packaged_toml("tclint.graph.ops", "autocast.toml")
     policies: dict[str, Policy] = {}
     names: tuple[Policy, ...] = ("lower_precision", "fp32", "fp32_result", "promote", "banned")
     for policy in names:

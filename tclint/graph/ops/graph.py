@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from tclint.graph.ops.op import Op
@@ -39,28 +39,10 @@ class Parameter:
     def bytes(self) -> int:
         return self.numel * itemsize_bytes(self.dtype)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "shape": list(self.shape),
-            "dtype": self.dtype,
-            "trainable": self.trainable,
-            "is_buffer": self.is_buffer,
-            "aliases": list(self.aliases),
-            "construct_site": None if self.construct_site is None else self.construct_site.to_json(),
-        }
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Parameter:
-        return cls(
-            name=data["name"],
-            shape=tuple(data["shape"]),
-            dtype=data["dtype"],
-            trainable=data["trainable"],
-            is_buffer=data["is_buffer"],
-            aliases=tuple(data["aliases"]),
-            construct_site=Site.from_json(data["construct_site"]),
-        )
+        tuples = {name: tuple(data[name]) for name in ("shape", "aliases")}
+        return cls(**{**data, **tuples, "construct_site": Site.from_json(data["construct_site"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +52,6 @@ class Assumption:
     what: str
     site: Site | None = None
     count: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "site": None if self.site is None else self.site.to_json(),
-            "count": self.count,
-        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Assumption:
@@ -121,14 +96,15 @@ class Graph:
             {
                 "schema": GRAPH_SCHEMA_VERSION,
                 "ops": [op.to_json() for op in self.ops],
-                "parameters": [parameter.to_json() for parameter in self.parameters],
+                "parameters": [_by_field(parameter) for parameter in self.parameters],
                 "inputs": [spec.to_json() for spec in self.inputs],
                 "outputs": [spec.to_json() for spec in self.outputs],
-                "assumptions": [assumption.to_json() for assumption in self.assumptions],
-                "root_site": None if self.root_site is None else self.root_site.to_json(),
+                "assumptions": [_by_field(assumption) for assumption in self.assumptions],
+                "root_site": self.root_site,
                 "metadata": self.metadata,
             },
             separators=(",", ":"),
+            default=Site.to_json,
         )
 
     @classmethod
@@ -163,3 +139,8 @@ def fx_of(graph: Graph) -> torch.fx.Graph:
             "tclint.trace there"
         )
     return graph.fx
+
+
+def _by_field(item: Parameter | Assumption) -> dict[str, Any]:
+    """JSON values by the fields' names; sites are left to the writer."""
+    return {part.name: getattr(item, part.name) for part in fields(item)}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import packaged_toml
 
 
 class Derivative(NamedTuple):
@@ -23,14 +18,12 @@ class Derivative(NamedTuple):
     ops and not one kernel."""
 
 
-_TABLES: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parent / "op_tables.toml").read_text(encoding="utf-8")
-)
+_TABLES = packaged_toml("tclint.graph.ops", "op_tables.toml")
 
 
-def names(table: str) -> frozenset[str]:
-    """One list of the table [memory]: 'free', 'creators', 'gathers', ..."""
-    return frozenset(_TABLES["memory"][table])
+def operators(table: str, name: str) -> frozenset[str]:
+    """One list of the tables [memory], [products], [layout] and [dims]: operators('memory', 'free')."""
+    return frozenset(_TABLES[table][name])
 
 
 NOT_DIFFERENTIABLE: frozenset[str] = frozenset(_TABLES["gradient"]["none"])

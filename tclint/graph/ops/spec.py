@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 MemoryFormat = Literal["contiguous", "channels_last", "channels_last_3d", "strided"]
@@ -143,6 +143,15 @@ class TensorSpec:
         return self.dtype in FLOATING_DTYPES
 
     @property
+    def source(self) -> tuple[Any, ...] | None:
+        """Equal for two reads of one tensor; None where that cannot be known (constants)."""
+        if self.producer is not None:
+            return ("op", self.producer, self.output_index)
+        if self.parameter is not None:
+            return ("parameter", self.parameter)
+        return None if self.input_name is None else ("input", self.input_name)
+
+    @property
     def memory_format(self) -> MemoryFormat:
         """How the elements lie in memory; a tensor that is both (C = 1, or 1x1 images) is 'contiguous'."""
         if self.strides is None:
@@ -156,31 +165,16 @@ class TensorSpec:
         return "strided"
 
     def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype}
-        if self.strides is not None:
-            data["strides"] = list(self.strides)
-        if self.parameter is not None:
-            data["parameter"] = self.parameter
-        if self.producer is not None:
-            data["producer"] = self.producer
-        if self.output_index:
-            data["output_index"] = self.output_index
-        if self.input_name is not None:
-            data["input_name"] = self.input_name
-        if self.is_derived:
-            data["is_derived"] = True
-        return data
+        """JSON values by the fields' names, without what is as by default."""
+        return {
+            name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
         strides = data.get("strides")
-        return cls(
-            shape=tuple(data["shape"]),
-            dtype=data["dtype"],
-            strides=None if strides is None else tuple(strides),
-            parameter=data.get("parameter"),
-            producer=data.get("producer"),
-            output_index=data.get("output_index", 0),
-            input_name=data.get("input_name"),
-            is_derived=data.get("is_derived", False),
-        )
+        listed = {"shape": tuple(data["shape"]), "strides": None if strides is None else tuple(strides)}
+        return cls(**(data | listed))
+
+
+_DEFAULTS: dict[str, Any] = {item.name: item.default for item in fields(TensorSpec)}

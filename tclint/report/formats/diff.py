@@ -92,17 +92,21 @@ def _gain(finding: Document) -> str:
 
 
 def _metric_name(delta: MetricDelta) -> str:
-    where = ", ".join(part for part in (delta.target, delta.gpu, delta.precision, delta.mode) if part)
+    where = ", ".join(part for part in (delta.target, delta.where) if part)
     return f"{delta.name} of {where}" if where else delta.name
 
 
 def _moved(delta: MetricDelta) -> str:
     moved = f"{_value(delta, delta.old)} -> {_value(delta, delta.new)}"
+    return moved if delta.change is None else f"{moved} ({_change_text(delta)})"
+
+
+def _change_text(delta: MetricDelta) -> str:
+    """'+3.2 %', '-4 points'; '' where one side has no value."""
     if delta.change is None:
-        return moved
-    unit = " points" if delta.is_share else " %"
-    sign = "+" if delta.change > 0 else ""
-    return f"{moved} ({sign}{significant(delta.change)}{unit})"
+        return ""
+    sign, unit = "+" if delta.change > 0 else "", " points" if delta.is_share else " %"
+    return f"{sign}{significant(delta.change)}{unit}"
 
 
 def _value(delta: MetricDelta, value: float | None) -> str:
@@ -128,10 +132,10 @@ def _markdown(found: Diff) -> str:
             [
                 text(delta.name),
                 code(delta.target or ""),
-                text(", ".join(part for part in (delta.gpu, delta.precision, delta.mode) if part)),
+                text(delta.where),
                 text(_value(delta, delta.old)),
                 text(_value(delta, delta.new)),
-                text(_change_cell(delta)),
+                text(_change_text(delta) + (", worse" if delta.is_regression else "")),
             ]
             for delta in found.metrics[:LISTED_AT_MOST]
         ]
@@ -153,15 +157,6 @@ def _items(sentences: Sequence[str]) -> list[str]:
     if len(sentences) > LISTED_AT_MOST:
         items.append(f"- and {len(sentences) - LISTED_AT_MOST} more")
     return items
-
-
-def _change_cell(delta: MetricDelta) -> str:
-    if delta.change is None:
-        return ""
-    unit = " points" if delta.is_share else " %"
-    return f"{'+' if delta.change > 0 else ''}{significant(delta.change)}{unit}" + (
-        ", worse" if delta.is_regression else ""
-    )
 
 
 def _fitting(lines: Sequence[str]) -> str:

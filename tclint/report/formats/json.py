@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tclint.config.settings import Settings, settings_in
 from tclint.config.table import Setting
-from tclint.core.finding import Effect, Finding, Fix, Level, Location
+from tclint.core.finding import Effect, Finding, Fix, Level
 from tclint.core.version import __version__
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool_hash
-from tclint.report.metrics import MetricRow, metric_rows
-from tclint.report.step_json import comparisons, step_metrics
+from tclint.report.metrics import metric_rows
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Metrics, Report
@@ -67,7 +66,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "provenance": provenance(report),
         "settings": {item.field: _setting(item, settings) for item in settings_in("report")},
         "entries": [_entry(entry) for entry in report.entries],
-        "metrics": [_metric_row(row) for row in metric_rows(report)],
+        "metrics": [rounded(asdict(row)) for row in metric_rows(report)],
         "findings": [_finding(finding) for finding in report.findings],
         "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
         "errors": [{"target": error.target, "message": error.message} for error in report.errors],
@@ -122,7 +121,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "parameters": entry.parameters,
         "flops": entry.flops,
         "op_count": entry.op_count,
-        "metrics": {gpu: _metrics(metrics) for gpu, metrics in entry.metrics.items()},
+        "metrics": {gpu: rounded(_metrics(metrics)) for gpu, metrics in entry.metrics.items()},
         "assumptions": [
             {
                 "what": assumption.what,
@@ -134,14 +133,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
         ],
         "input_set": entry.input_set or None,
         "is_worst_case": entry.is_worst_case if entry.input_set else None,
-        "comparisons": comparisons(entry),
+        "comparisons": [rounded(asdict(comparison)) for comparison in entry.comparisons],
         "not_analysed": [
             {
                 "name": gap.name,
                 "reason": gap.reason,
                 "count": len(gap.op_indices),
                 "flops": gap.flops,
-                "flops_percent": _rounded_or_none(gap.flops_percent),
+                "flops_percent": rounded(gap.flops_percent),
             }
             for gap in entry.not_analysed
         ],
@@ -149,29 +148,16 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 
 def _metrics(metrics: Metrics) -> dict[str, Any]:
-    return {
-        "step_time_us": _rounded(metrics.step_time_us),
-        "forward_time_us": _rounded(metrics.forward_time_us),
-        "backward_time_us": _rounded(metrics.backward_time_us),
-        "optimizer_time_us": _rounded(metrics.optimizer_time_us),
-        "readiness_percent": _rounded(metrics.readiness_percent),
-        "tensor_core_time_percent": _rounded(metrics.tensor_core_time_percent),
-        "amdahl_ceiling": _rounded(metrics.amdahl_ceiling),
-        "uncertainty_percent": _rounded(metrics.uncertainty_percent),
-        "calibrated": metrics.calibrated,
-        "step_flops": metrics.step_flops,
-        "aligned_flops_percent": _rounded_or_none(metrics.aligned_flops_percent),
-        "memory_bytes": metrics.memory_bytes,
-        **step_metrics(metrics),
-        "step_time_us_by_precision": {
-            precision: _rounded(time_us) for precision, time_us in metrics.step_time_us_by_precision.items()
-        },
-    }
-
-
-def _metric_row(row: MetricRow) -> dict[str, Any]:
-    values = asdict(row)
-    values["value"] = _rounded_or_none(row.value)
+    values = asdict(metrics)
+    del values["gpu"], values["batch_limits"]
+    memory, limits = metrics.memory, metrics.batch_limits
+    if memory is not None:
+        values["memory"] |= {
+            "total_bytes": memory.total_bytes,
+            "checkpointed_total_bytes": memory.checkpointed_total_bytes,
+        }
+    values["largest_batch"] = None if limits is None else limits.largest
+    values["largest_batch_checkpointed"] = None if limits is None else limits.largest_checkpointed
     return values
 
 
@@ -183,11 +169,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "message": finding.message,
         "target": finding.target,
-        "location": _location(finding.location),
-        "related": [
-            {"location": _location(related.location), "message": related.message}
-            for related in finding.related
-        ],
+        "location": asdict(finding.location),
+        "related": [asdict(related) for related in finding.related],
         "effect": _effect(finding.effect),
         "evidence": finding.evidence,
         "fix": None if finding.fix is None else _fix(finding.fix),
@@ -195,56 +178,30 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _location(location: Location) -> dict[str, Any]:
-    return {
-        "path": location.path,
-        "line": location.line,
-        "column": location.column,
-        "end_line": location.end_line,
-        "end_column": location.end_column,
-        "module_path": location.module_path,
-    }
+def _fix(fix: Fix) -> dict[str, Any]:
+    edits = [{**asdict(edit), "path": relative_path(edit.path)} for edit in fix.edits]
+    return {**asdict(fix), "edits": edits}
 
 
 def _effect(effect: Effect) -> dict[str, Any]:
     if effect.unknown is not None or not effect.per_gpu:
         return {"unknown": effect.unknown or "not priced"}
     return {
-        gpu: {
-            "cost_us": _rounded(priced.cost_us),
-            "gain_us": _rounded(priced.gain_us),
-            "gain_percent": _rounded(priced.gain_percent),
-            "uncertainty_percent": _rounded(priced.uncertainty_percent),
-            "calibrated": priced.calibrated,
-            "gain_within_error": priced.is_within_error,
-        }
+        gpu: {**rounded(asdict(priced)), "gain_within_error": priced.is_within_error}
         for gpu, priced in effect.per_gpu.items()
     }
 
 
-def _fix(fix: Fix) -> dict[str, Any]:
-    return {
-        "advice": fix.advice,
-        "safety": fix.safety,
-        "edits": [
-            {
-                "path": relative_path(edit.path),
-                "start": list(edit.start),
-                "end": list(edit.end),
-                "replacement": edit.replacement,
-            }
-            for edit in fix.edits
-        ],
-    }
+def rounded(value: Any, digits: int = 3) -> Any:
+    """JSON values with that many digits behind the point.
 
-
-def _rounded(value: float) -> float:
-    # Nanoseconds and thousandths of a percent: less than any estimate knows.
-    return round(value, 3)
-
-
-def _rounded_or_none(value: float | None) -> float | None:
-    return None if value is None else _rounded(value)
+    Three are nanoseconds and thousandths of a percent: less than any estimate knows.
+    """
+    if isinstance(value, dict):
+        return {name: rounded(item, digits) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item, digits) for item in value]
+    return round(value, digits) if isinstance(value, float) else value
 
 
 def clean(value: Any) -> Any:

@@ -12,7 +12,7 @@ from tclint.core.text import printable
 from tclint.core.units import flops_text, percent_text, plural, significant, time_text
 from tclint.report.markup import code, prose, row, shortened, table, text
 from tclint.report.step_text import gap_text
-from tclint.report.words import counts_text, gain_text
+from tclint.report.words import counts_text, gain_text, not_listed
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -66,16 +66,7 @@ def _bytes(content: str) -> int:
 
 def _head(report: Report) -> Iterator[str]:
     yield f"## tclint: {counts_text(report)}"
-    counted = []
-    if report.below_min_gain:
-        least = f"{report.settings.min_gain_percent:g} %"
-        counted.append(f"{len(report.below_min_gain)} more would gain less than {least} of the step")
-    if report.suppressed:
-        counted.append(f"{plural(len(report.suppressed), 'finding')} suppressed by comments")
-    if report.baselined:
-        counted.append(f"{plural(len(report.baselined), 'finding')} accepted by the baseline")
-    if report.source_files:
-        counted.append(f"{plural(report.source_files, 'source file')} read")
+    counted = not_listed(report)
     if counted:
         yield f"\n{'; '.join(counted)}."
     if report.errors:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import click
 from tclint.config.precisions import precision_title
 from tclint.core.finding import Effect, Finding, GpuEffect, Level, Location
 from tclint.core.terminal import hyperlink
-from tclint.core.text import printable
+from tclint.core.text import printable, wrapped
 from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.engine.check import relative_path
 from tclint.report.excerpt import SourceLines, excerpt
@@ -268,14 +267,7 @@ class _Renderer:
             yield f"{indent}... {plural(len(items) - len(shown), noun, nouns)} more (-v lists all)"
 
     def _wrapped(self, text: str, indent: str, hanging: str | None = None) -> list[str]:
-        return textwrap.wrap(
-            printable(text),
-            self.style.width,
-            initial_indent=indent,
-            subsequent_indent=indent if hanging is None else hanging,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        return wrapped(printable(text), self.style.width, indent, hanging)
 
     def _linked(self, text: str, location: Location) -> str:
         return hyperlink(text, location.path, location.line) if self.style.links else text

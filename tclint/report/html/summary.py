@@ -20,7 +20,7 @@ from tclint.core.units import (
 )
 from tclint.report.markup import shortened
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
-from tclint.report.words import counts_text
+from tclint.report.words import counts_text, not_listed
 
 if TYPE_CHECKING:
     from tclint.analysis.what_if.comparisons import Comparison
@@ -39,16 +39,7 @@ def text(value: str) -> str:
 
 def heading(report: Report) -> str:
     """What was found, in one paragraph."""
-    parts = [counts_text(report)]
-    if report.below_min_gain:
-        least = f"{report.settings.min_gain_percent:g} %"
-        parts.append(f"{len(report.below_min_gain)} more would gain less than {least} of the step")
-    if report.suppressed:
-        parts.append(f"{plural(len(report.suppressed), 'finding')} suppressed by comments")
-    if report.baselined:
-        parts.append(f"{plural(len(report.baselined), 'finding')} accepted by the baseline")
-    if report.source_files:
-        parts.append(f"{plural(report.source_files, 'source file')} read")
+    parts = [counts_text(report), *not_listed(report)]
     if report.errors:
         parts.append(f"{plural(len(report.errors), 'target')} failed")
     return f"<p class='counts'>{text('; '.join(parts))}.</p>"
