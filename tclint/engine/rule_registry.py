@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
@@ -49,7 +50,8 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
             module = points[value].load() if own is None else None
         except Exception as error:
             raise UsageError(
-                f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
+                _moved(error)
+                or f"The rule package {value!r} cannot be imported ({type(error).__name__}: {error}); "
                 "reinstall or remove it."
             ) from error
         found.extend(own if own is not None else _rules_of(module, value))
@@ -190,9 +192,19 @@ def _import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UsageError(
-            f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+            _moved(error) or f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
         ) from error
     return module
+
+
+def _moved(error: Exception) -> str | None:
+    """What to do where a rule imports a module inside tclint that is not, or no longer, there."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is None or not missing.startswith("tclint."):
+        return None
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    where = f"{frame.f_code.co_filename}:{line}"
+    return f"{where}: there is no module {missing}; import what rules are made of from tclint.plugin."
 
 
 def _check_unique(rules: Sequence[type[Rule]]) -> None:

@@ -191,6 +191,15 @@ def test_a_rule_without_check_is_one_sentence(tmp_path: Path) -> None:
         all_rules((str(file),))
 
 
+def test_a_path_inside_tclint_that_is_gone_names_the_one_to_use(tmp_path: Path) -> None:
+    file = tmp_path / "old.py"
+    file.write_text("import os\nfrom tclint.rule import GraphRule\n")
+    with pytest.raises(UsageError) as error:
+        all_rules((str(file),))
+    assert str(error.value).startswith(f"{file}:2: there is no module tclint.rule; ")
+    assert str(error.value).endswith("from tclint.plugin.")
+
+
 def test_another_missing_module_is_named_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "old.py"
     file.write_text("import tclint_of_somebody\n")
