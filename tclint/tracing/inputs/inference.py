@@ -34,6 +34,7 @@ from tclint.tracing.inputs.named_inputs import (
     floating_dtype,
     further_inputs,
     is_context,
+    target_argument,
 )
 from tclint.tracing.inputs.number_inputs import numbers_for
 from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, attribute, sequence_length, width
@@ -53,7 +54,7 @@ def infer_inputs(model: nn.Module) -> CallInputs:
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    for guess in _guesses(model):
+    for guess in chain.from_iterable(_with_targets(guess, model) for guess in _guesses(model)):
         text = guess.describe()
         if text not in seen:
             seen.add(text)
@@ -91,6 +92,24 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         what = f"{last.what.removesuffix(_ADVICE)}; {listed}, by annotation or use{_ADVICE}"
         kwargs = {**dict(zip(required, guess.args, strict=False)), **guess.kwargs, **numbers}
         yield dataclasses.replace(guess, args=(), kwargs=kwargs, assumptions=(*others, Assumption(what)))
+
+
+def _with_targets(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """Training a language model is to compare what it says with the targets, where its forward does that."""
+    names = required_arguments(model)
+    given = {**dict(zip(names, guess.args, strict=False)), **guess.kwargs}
+    first, tokens = next(iter(given.items()), ("", None))
+    are_tokens = isinstance(tokens, torch.Tensor) and tokens.dtype == torch.int64 and tokens.dim() == 2
+    found = target_argument(model, first) if model.training and are_tokens else None
+    if found is not None and found[0] not in given:
+        name, shaped_like = found
+        targets = torch.empty_like(given.get(shaped_like, tokens), device=_META)
+        *others, last = guess.assumptions
+        what = f"{last.what.removesuffix(_ADVICE)}; {name} = {described(targets)}, to train on{_ADVICE}"
+        yield dataclasses.replace(
+            guess, kwargs={**guess.kwargs, name: targets}, assumptions=(*others, Assumption(what))
+        )
+    yield guess
 
 
 def _for_required(required: list[str], model: nn.Module) -> Iterator[CallInputs]:

@@ -15,12 +15,21 @@ import torch
 from torch import nn
 
 from tclint.tracing.inputs.forward_arguments import parameters_of
-from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, attribute, configured, image_sizes, sequence_length
+from tclint.tracing.inputs.stated_sizes import (
+    IMAGE_SIZE,
+    attribute,
+    configured,
+    context_width,
+    image_sizes,
+    sequence_length,
+)
 
 _META = torch.device("meta")
 AUDIO_SAMPLES = 16000
 """A second at 16 kHz, the rate of speech models."""
 _FRAMES = 512
+_TEXT_TOKENS = 77
+"""That a text encoder hands to the cross attention of a model that makes images: CLIP's context."""
 _GRID = (1, 16, 16)
 
 _Maker = Callable[[nn.Module, Any, int], torch.Tensor]
@@ -118,12 +127,16 @@ def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
     if are_lengths(name):
         return [torch.full((batch,), length, dtype=torch.int64)]
+    if is_context(name) and (width := context_width(model)) is not None:
+        return [torch.empty((batch, _TEXT_TOKENS, width), dtype=floating_dtype(model), device=_META)]
     if is_mask(name) and first.dim() == 4 and first.is_floating_point():
         return [first.new_empty((batch, 1, *first.shape[2:])), torch.empty_like(first)]
     if is_mask(name):
         kinds = (torch.bool, torch.int64, floating_dtype(model))
         return [torch.ones((batch, length), dtype=kind) for kind in kinds]
-    if re.fullmatch(r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_levels?", word):
+    if re.fullmatch(
+        r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_(levels?|labels?)|diffusion_steps?", word
+    ):
         return [scalars, torch.empty((batch,), dtype=floating_dtype(model), device=_META)]
     if are_labels(name) and first.is_floating_point():
         return [scalars, torch.empty_like(first)]
@@ -212,6 +225,21 @@ def _ones(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
 
 def _boxes(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
     return torch.zeros((batch, sequence_length(model), 4), dtype=torch.int64)
+
+
+_LANGUAGE_MODEL = re.compile(r"\w*(ForCausalLM|LMHeadModel|ForMaskedLM|ForConditionalGeneration)")
+
+
+def target_argument(model: nn.Module, first: str) -> tuple[str, str] | None:
+    """The optional argument for the next or the masked tokens, and the argument that it is shaped like.
+
+    None where the forward has none, and where what it takes may be another thing, such as a class.
+    """
+    optional = {name for name, given in parameters_of(model).items() if given.default is None}
+    if _LANGUAGE_MODEL.fullmatch(type(model).__name__) and "labels" in optional:
+        is_decoder = bool(attribute(attribute(model, "config"), "is_encoder_decoder"))
+        return "labels", "decoder_input_ids" if is_decoder else first
+    return next(((name, first) for name in ("targets", "target") if name in optional), None)
 
 
 _MAKERS: dict[str, _Maker] = {

@@ -8,6 +8,9 @@ from typing import Any
 from torch import nn
 
 SEQUENCE_LENGTH = 128
+"""Where a model states no other."""
+_LONGEST = 4096
+"""Tokens: many configurations state what a model could read, not what it is trained on."""
 IMAGE_SIZE = 224
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.
 OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
@@ -22,6 +25,9 @@ _IMAGE_SIZE_NAMES = (
     "input_size",
     "input_resolution",
     "resolution",
+    "img_resolution",
+    "image_resolution",
+    "sample_size",
     "crop_size",
     "vision_image_size",
 )
@@ -33,9 +39,22 @@ _LENGTH_NAMES = (
     "max_seq_length",
     "max_length",
     "max_len",
+    "max_sequence_length",
     "n_positions",
     "seq_len",
+    "sequence_len",
+    "sequence_length",
+    "train_seq_len",
+    "context_window",
     "n_ctx",
+)
+_CONTEXT_WIDTH_NAMES = (
+    "cross_attention_dim",
+    "joint_attention_dim",
+    "context_dim",
+    "caption_channels",
+    "text_embed_dim",
+    "text_dim",
 )
 _WIDTH_NAMES = (
     "in_features",
@@ -104,9 +123,21 @@ def image_sizes(model: nn.Module) -> list[tuple[int, int]]:
 
 
 def sequence_length(model: nn.Module) -> int:
-    """128, or what the model takes at most."""
+    """What the model states that it is trained on or takes at most, but no more than 4,096; else 128."""
     limits = [limit for owner in _owners(model) if (limit := number(owner, *_LENGTH_NAMES)) is not None]
-    return min([SEQUENCE_LENGTH, *limits])
+    length = min(limits, default=SEQUENCE_LENGTH)
+    if length > 2 and (length - 2).bit_count() == 1:
+        length -= 2  # positions from 2 on: the first two have another meaning (RoBERTa, BART)
+    return min(length, _LONGEST)
+
+
+def context_width(model: nn.Module) -> int | None:
+    """The width of the sequence that the model's cross attention reads."""
+    for owner in _owners(model):
+        found = number(owner, *_CONTEXT_WIDTH_NAMES)
+        if found is not None:
+            return found
+    return None
 
 
 def width(model: nn.Module) -> int | None:
