@@ -63,6 +63,8 @@ def test_formats_and_options_exist() -> None:
 
 
 def test_metric_names_exist() -> None:
-    source = (ROOT / "tclint" / "report" / "formats" / "openmetrics.py").read_text(encoding="utf-8")
+    report = ROOT / "tclint" / "report"
+    files = (report / "metrics.toml", report / "formats" / "openmetrics.py")
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
     for name in re.findall(r"`(tclint_[a-z_]+)`", GUIDE):
         assert f'"{name}"' in source
