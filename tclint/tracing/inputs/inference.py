@@ -1,8 +1,8 @@
 """Inputs for a model that nobody gave: what the model states about itself, else what its first layers take.
 
 The first guess is the likeliest; the others are tried in turn where its forward fails. The policy: batch 8;
-224x224 images, 112x112 videos of 16 frames, signals of 1,024 samples, sequences of 128, unless the model
-states a size. The graph says what was assumed.
+224x224 images, 112x112 videos of 16 frames, a second of audio at 16 kHz, other signals of 1,024 samples,
+sequences of 128, unless the model states a size. The graph says what was assumed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,17 @@ from tclint.tracing.inputs.named_inputs import (
     floating_dtype,
     further_inputs,
     is_context,
+    may_be_images,
     target_argument,
 )
 from tclint.tracing.inputs.number_inputs import numbers_for
-from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, attribute, sequence_length, width
+from tclint.tracing.inputs.stated_sizes import (
+    SEQUENCE_LENGTH,
+    attribute,
+    sequence_length,
+    stated_image,
+    width,
+)
 
 _META = torch.device("meta")
 
@@ -117,17 +124,33 @@ def _for_required(required: list[str], model: nn.Module) -> Iterator[CallInputs]
         assumption = Assumption("the model was called without inputs, because its forward requires none")
         yield CallInputs((), {}, (assumption,), "inferred")
         return
-    yield from _from_uses(required, uses_of(model), model)
     first, *others = required
+    if (image := _stated_image(first, model)) is not None:
+        yield from _with_others(first, others, image, "of the size the model states", model)
+    yield from _from_uses(required, uses_of(model), model)
     for tensor, reason in chain(from_layers(model), _of_stated_width(model), from_parameters(model)):
-        what = f"input {first} = {described(tensor)}, {reason}"
-        if not others:
-            yield _guess((tensor,), {}, what)
-        for further in further_inputs(others, tensor, model):
-            listed = ", ".join(
-                f"{name} = {described(value)}" for name, value in zip(others, further, strict=True)
-            )
-            yield _guess((tensor, *further), {}, f"{what}; {listed}, by their names and the first")
+        yield from _with_others(first, others, tensor, reason, model)
+
+
+def _with_others(
+    first: str, others: list[str], tensor: torch.Tensor, reason: str, model: nn.Module
+) -> Iterator[CallInputs]:
+    """The first argument with values for the others beside it."""
+    what = f"input {first} = {described(tensor)}, {reason}"
+    if not others:
+        yield _guess((tensor,), {}, what)
+    for further in further_inputs(others, tensor, model):
+        listed = ", ".join(
+            f"{name} = {described(value)}" for name, value in zip(others, further, strict=True)
+        )
+        yield _guess((tensor, *further), {}, f"{what}; {listed}, by their names and the first")
+
+
+def _stated_image(name: str, model: nn.Module) -> torch.Tensor | None:
+    stated = stated_image(model) if may_be_images(name) else None
+    if stated is None or not any(weight.dim() == 4 for weight in model.parameters()):
+        return None
+    return torch.empty((BATCH, *stated), dtype=floating_dtype(model), device=_META)
 
 
 def _of_stated_width(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.inputs.einops_layers import is_einops, shapes_for
-from tclint.tracing.inputs.named_inputs import floating_dtype, tokens
+from tclint.tracing.inputs.named_inputs import AUDIO_SAMPLES, floating_dtype, tokens
 from tclint.tracing.inputs.stated_sizes import (
     FRAMES,
     IMAGE_SIZE,
@@ -18,6 +18,7 @@ from tclint.tracing.inputs.stated_sizes import (
     SIGNAL_LENGTH,
     image_sizes,
     sequence_length,
+    stated_samples,
 )
 
 _META = torch.device("meta")
@@ -27,7 +28,9 @@ VIDEO_SIZE = (FRAMES, 112, 112)
 
 _LARGEST_WINDOW = 31
 """Of a fixed filter, such as a blur's: what is wider is a table or a map."""
-_OTHER_SIGNAL_LENGTHS = (16000, 128)
+_MOST_AUDIO_CHANNELS = 2
+VOCODER_FRAMES = 32
+"""Of a spectrogram that is grown into a waveform: 8,192 samples, a hop of 256 apart."""
 
 _CONVOLUTIONS = (
     nn.Conv1d,
@@ -140,7 +143,14 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
         if channels % 3 == 0:
             yield _floats(layer, BATCH, 3, IMAGE_SIZE, IMAGE_SIZE)  # rearranged before the first layer
     else:
-        for length in (SIGNAL_LENGTH, *_OTHER_SIGNAL_LENGTHS):
+        stated = stated_samples(model)
+        if channels <= _MOST_AUDIO_CHANNELS:
+            lengths = (stated or AUDIO_SAMPLES, SIGNAL_LENGTH, 128)
+        elif any(isinstance(part, nn.ConvTranspose1d) for part in model.modules()):
+            lengths = (VOCODER_FRAMES, SIGNAL_LENGTH, AUDIO_SAMPLES)
+        else:
+            lengths = (SIGNAL_LENGTH, AUDIO_SAMPLES, 128)
+        for length in lengths:
             yield _floats(layer, BATCH, channels, length)
 
 

@@ -111,6 +111,11 @@ def are_images(name: str) -> bool:
     return re.fullmatch(r"imgs?|images?|frames?|videos?|pixel_values", name.lower()) is not None
 
 
+def may_be_images(name: str) -> bool:
+    """Whether an argument of that name may hold pictures, or what a diffusion model makes of them."""
+    return are_images(name) or re.fullmatch(r"x|x_?t|inputs?|samples?|latents?", name.lower()) is not None
+
+
 def are_graphs_of_nodes(name: str, model: nn.Module) -> bool:
     """Whether an argument of that name holds which of several graphs each node belongs to."""
     is_batch = re.fullmatch(r"batch(_(idx|index|ids?|vec|vector))?", name.lower()) is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from torch import nn
@@ -48,6 +50,9 @@ _LENGTH_NAMES = (
     "context_window",
     "n_ctx",
 )
+_CHANNEL_NAMES = ("img_channels", "image_channels", "in_channels", "in_chans", "num_channels", "channels")
+_SAMPLE_RATE_NAMES = ("sampling_rate", "sample_rate", "samplerate")
+_MOST_SECONDS = 60
 _CONTEXT_WIDTH_NAMES = (
     "cross_attention_dim",
     "joint_attention_dim",
@@ -120,6 +125,27 @@ def image_sizes(model: nn.Module) -> list[tuple[int, int]]:
             if size is not None and min(size) >= 8 and size not in sizes:
                 sizes.append(size)
     return sizes
+
+
+def stated_image(model: nn.Module) -> tuple[int, int, int] | None:
+    """Channels, height and width, where the model or its configuration states all of them."""
+    for owner in itertools.islice(_owners(model), 2):
+        channels = number(owner, *_CHANNEL_NAMES)
+        size = next((found for name in _IMAGE_SIZE_NAMES if (found := _size(attribute(owner, name)))), None)
+        if channels is not None and size is not None and min(size) >= 4:
+            return channels, *size
+    return None
+
+
+def stated_samples(model: nn.Module) -> int | None:
+    """Samples of a segment whose length the model states beside its rate, else of a second at that rate."""
+    rate = number(model, *_SAMPLE_RATE_NAMES)
+    if rate is None:
+        return None
+    seconds = attribute(model, "segment", "segment_length")
+    if not isinstance(seconds, (int, float, Fraction)) or not 0 < seconds <= _MOST_SECONDS:
+        seconds = 1
+    return int(rate * seconds)
 
 
 def sequence_length(model: nn.Module) -> int:
