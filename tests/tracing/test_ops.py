@@ -443,3 +443,20 @@ def test_attributes_keep_their_types_and_are_not_mixed_up() -> None:
     with_weight, with_bias = (op.attributes for op in graph.ops if op.name == "layer_norm")
     assert ("bias" in with_weight, "weight" in with_weight) == (True, False)
     assert ("bias" in with_bias, "weight" in with_bias) == (False, True)
+
+
+def test_types_as_text_name_no_device() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layer(x)
+            assert y.type() == "torch.FloatTensor"
+            return (
+                torch.ones(4, 4).type(y.type()) + x.type("torch.cuda.HalfTensor") + y.type(torch.HalfTensor)
+            )
+
+    graph = tclint.trace(Mixed, torch.rand(4, 4))
+    assert [op.outputs[0].dtype for op in graph.ops if op.name == "to"] == ["float16", "float16"]

@@ -177,13 +177,16 @@ def _new_tensor(_assume: Any, _func: Any, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`.type("torch.cuda.HalfTensor")` -> `.type("torch.HalfTensor")`."""
+    """`.type("torch.cuda.HalfTensor")` is `.type(torch.float16)`; what is asked for names no device."""
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if wanted is None:
+        return str(func(args[0])).replace("torch.meta.", "torch.")
     if isinstance(wanted, type):
-        wanted = f"{wanted.__module__}.{wanted.__name__}"
+        wanted = wanted.__name__
     if not isinstance(wanted, str):
         return NotImplemented
-    return func(args[0], wanted.replace("torch.cuda.", "torch."))
+    dtype = getattr(getattr(torch, wanted.rpartition(".")[2], None), "dtype", None)
+    return func(args[0], dtype) if isinstance(dtype, torch.dtype) else NotImplemented
 
 
 def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
