@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -137,3 +138,13 @@ class Audio(nn.Module):
 )
 def test_signals(model: nn.Module, shape: tuple[int, ...]) -> None:
     assert _shapes(model) == {"x": shape}
+
+
+def test_the_options_that_give_the_same_inputs_can_be_pasted() -> None:
+    graph = tclint.trace(GPT(block_size=256))
+    said = graph.assumptions[-1].what
+    assert said.endswith("; to set others: --input 'idx=int64[8,256]' --input 'targets=int64[8,256]'")
+    options = tuple(shlex.split(said.partition("others: ")[2])[1::2])
+    report = tclint.check(GPT(block_size=256), tclint.Settings(inputs=options))
+    assert not report.errors
+    assert "to set others" not in str(report.entries[0].assumptions)

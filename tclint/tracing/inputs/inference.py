@@ -49,7 +49,7 @@ from tclint.tracing.inputs.stated_sizes import (
 _META = torch.device("meta")
 
 EDGES = 4096
-_ADVICE = "; --input sets another"
+ADVICE = "; --input sets another"
 _MAX_GUESSES = 20
 
 
@@ -96,7 +96,7 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         return
     for guess in _for_required(required, model):
         *others, last = guess.assumptions
-        what = f"{last.what.removesuffix(_ADVICE)}; {listed}, by annotation or use{_ADVICE}"
+        what = f"{last.what.removesuffix(ADVICE)}; {listed}, by annotation or use{ADVICE}"
         kwargs = {**dict(zip(required, guess.args, strict=False)), **guess.kwargs, **numbers}
         yield dataclasses.replace(guess, args=(), kwargs=kwargs, assumptions=(*others, Assumption(what)))
 
@@ -112,7 +112,7 @@ def _with_targets(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
         name, shaped_like = found
         targets = torch.empty_like(given.get(shaped_like, tokens), device=_META)
         *others, last = guess.assumptions
-        what = f"{last.what.removesuffix(_ADVICE)}; {name} = {described(targets)}, to train on{_ADVICE}"
+        what = f"{last.what.removesuffix(ADVICE)}; {name} = {described(targets)}, to train on{ADVICE}"
         yield dataclasses.replace(
             guess, kwargs={**guess.kwargs, name: targets}, assumptions=(*others, Assumption(what))
         )
@@ -162,7 +162,7 @@ def _of_stated_width(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
 
 
 def _guess(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> CallInputs:
-    return CallInputs(args, kwargs, (Assumption(f"{what}{_ADVICE}"),), "inferred")
+    return CallInputs(args, kwargs, (Assumption(f"{what}{ADVICE}"),), "inferred")
 
 
 # ---------------------------------------------------------------- what models state

@@ -24,7 +24,7 @@ from tclint.tracing.inputs.given import (
     inputs_of_module,
     with_batch,
 )
-from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.inference import ADVICE, infer_inputs
 from tclint.tracing.inputs.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.patches.environment import without_gpu
@@ -153,6 +153,8 @@ def trace_or_explain(
                 root_site=root_site,
                 metadata=metadata,
             )
+            if tried.source == "inferred":
+                graph = _with_options(graph)
             if not search.doubts(graph):
                 return graph
             doubtful = doubtful or graph
@@ -169,6 +171,23 @@ def trace_or_explain(
         return doubtful
     assert first is not None
     raise first from cause
+
+
+def _with_options(graph: Graph) -> Graph:
+    """What was assumed about the inputs ends with the options that give them, to be pasted and corrected."""
+    specs = [InputSpec(spec.shape, spec.dtype, spec.input_name) for spec in graph.inputs]
+    if not specs or not all(spec.name is not None and spec.name.isidentifier() for spec in specs):
+        return graph  # parts of lists and dicts, which the option does not reach
+    options = " ".join(f"--input '{spec}'" for spec in specs)  # shells expand brackets
+    assumptions = [
+        dataclasses.replace(
+            assumption, what=assumption.what.removesuffix(ADVICE) + f"; to set others: {options}"
+        )
+        if assumption.what.endswith(ADVICE)
+        else assumption
+        for assumption in graph.assumptions
+    ]
+    return dataclasses.replace(graph, assumptions=tuple(assumptions))
 
 
 def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
