@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -176,10 +178,10 @@ def test_a_program_of_torch_export_is_handed_out_as_it_is() -> None:
 
 def test_nodes_stay_in_the_process_of_the_trace() -> None:
     graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
-    read = Graph.from_json(graph.to_json())
-    assert read == graph
-    with pytest.raises(LookupError, match="stay in the process that traced the model"):
-        tclint.to_fx(read)
+    for other in (Graph.from_json(graph.to_json()), pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
+        assert other == graph
+        with pytest.raises(LookupError, match="stay in the process that traced the model"):
+            tclint.to_fx(other)
 
 
 def test_a_result_is_picked_once() -> None:

@@ -83,6 +83,10 @@ class Graph:
         """Number of parameter elements, buffers excluded, tied ones counted once."""
         return sum(parameter.numel for parameter in self.parameters if not parameter.is_buffer)
 
+    def __reduce__(self) -> tuple[type[Graph], tuple[Any, ...]]:
+        # Nodes of torch.fx hold operators, which cannot be pickled.
+        return Graph, tuple(None if part.name == "fx" else getattr(self, part.name) for part in fields(self))
+
     def to_fx(self) -> torch.fx.Graph:
         """Deprecated: `tclint.to_fx(graph)`."""
         warnings.warn(
