@@ -405,6 +405,27 @@ class ComplexRotary(nn.Module):
         return self.out(torch.view_as_real(q * q).flatten(2))
 
 
+class RareOperators(nn.Module):
+    """What mixtures of experts, contrastive losses and older layers call between products of one width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(20, width)
+        self.pair = nn.Bilinear(width, width, 4)
+        self.weight = nn.Parameter(torch.zeros(width, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        counts = torch.bincount(x.new_zeros(8, dtype=torch.long), minlength=6).float()
+        bins = torch.histc(y, bins=6)
+        drawn = torch.multinomial(y.softmax(-1), 2)
+        distance = F.pairwise_distance(y, 2 * y)
+        batches = torch.addbmm(y[:, :5], y[None], self.weight[None])
+        scaled = torch.ops.aten.gelu_backward(y, y)
+        rows = self.pair(y, scaled).sum(-1) + distance + drawn.sum(-1) + batches.sum(-1)
+        return rows + (counts + bins).sum()
+
+
 @dataclass(frozen=True)
 class Case:
     """A model family, the inputs, and two sizes of it."""
@@ -423,6 +444,7 @@ class Case:
 
 IMAGES = (2, 3, 16, 16)
 CASES: dict[str, Case] = {
+    "rare operators": Case(RareOperators, (4, 20), 30, 64, 1),
     "mlp": Case(Mlp, (4, 20), 30, 64, 2),
     "residual cnn": Case(ResidualCnn, IMAGES, 30, 32, 2),
     "flattened cnn": Case(FlattenedCnn, IMAGES, 13, 16, 4),

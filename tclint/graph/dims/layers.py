@@ -43,6 +43,12 @@ def _addmm(call: Call) -> Sequence[Axes]:
     return (call.broadcast((bias, product_axes(call, left, right))),)
 
 
+@rule("addbmm")
+def _addbmm(call: Call) -> Sequence[Axes]:
+    bias, left, right = call.inputs[:3]
+    return (call.broadcast((bias, product_axes(call, left, right)[1:])),)
+
+
 @rule("_grouped_mm")
 def _grouped_mm(call: Call) -> Sequence[Axes]:
     left, right = call.inputs[:2]
@@ -61,6 +67,17 @@ def _grouped_mm(call: Call) -> Sequence[Axes]:
 def _outer(call: Call) -> Sequence[Axes]:
     left, right = call.inputs[-2:]
     return ((left[0], right[0]),)
+
+
+@rule("bilinear")
+def _bilinear(call: Call) -> Sequence[Axes]:
+    first, second, weight = call.tensor("input1"), call.tensor("input2"), call.tensor("weight")
+    call.unify(first[-1], weight[1])
+    call.unify(second[-1], weight[2])
+    bias = call.optional("bias")
+    if bias:
+        call.unify(bias[0], weight[0])
+    return ((*call.broadcast((first[:-1], second[:-1])), weight[0]),)
 
 
 @rule("einsum")
@@ -259,3 +276,13 @@ def _ctc_loss(call: Call) -> Sequence[Axes]:
     if len(call.op.outputs) != 1:
         raise Unmodelled("its second output")
     return (log_probabilities[1:2] if call.op.outputs[0].shape else (),)
+
+
+@rule("multinomial")
+def _multinomial(call: Call) -> Sequence[Axes]:
+    return ((*call.inputs[0][:-1], Size.constant(call.op.outputs[0].shape[-1])),)
+
+
+@rule("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward")
+def _activation_backward(call: Call) -> Sequence[Axes]:
+    return (call.broadcast(call.inputs[:2]),)

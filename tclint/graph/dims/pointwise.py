@@ -85,10 +85,22 @@ def _determinant(call: Call) -> Sequence[Axes]:
     return (axes[:-2],) * len(call.op.outputs)
 
 
+@rule("histc", "bincount")
+def _histogram(call: Call) -> Sequence[Axes]:
+    # As many bins as the call says, or as the data needs: either way not a matter of the input's size.
+    return tuple(call.free_shape(spec.shape) for spec in call.op.outputs)
+
+
 @rule("cosine_similarity")
 def _cosine_similarity(call: Call) -> Sequence[Axes]:
     axes = call.broadcast(call.inputs)
     return (_reduced(axes, {call.axis(call.integer("dim", 1), len(axes))}, False),)
+
+
+@rule("pairwise_distance")
+def _pairwise_distance(call: Call) -> Sequence[Axes]:
+    axes = call.broadcast(call.inputs)
+    return (_reduced(axes, {len(axes) - 1}, bool(call.attribute("keepdim", False))),)
 
 
 @rule("cdist")
