@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tclint.core.errors import TargetError, UsageError
-from tclint.tracing.worker.target_arguments import literal, parse_arguments
+from tclint.tracing.worker.target_arguments import literal, parse_arguments, resolve
 from tclint.tracing.worker.targets import LoadedTarget, load_target, parse_target
 
 _GPT = """
@@ -108,6 +109,31 @@ def test_a_configuration_can_be_called() -> None:
 def test_fields_are_set_in_frozen_classes_too() -> None:
     assert _built("GPT", "config.n_layer=6").config.n_layer == 6
     assert _built("GPT", "config=GPTConfig()", "config.n_layer=7").config.n_layer == 7
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_field_may_be_what_a_name_leads_to() -> None:
+    assert _built("GPT", "config.activation=nn.GELU").config.activation.__name__ == "GELU"
+
+
+def test_the_default_of_a_callable_is_left_as_it_is() -> None:
+    default = SimpleNamespace(width=8, parts={"depth": 2})
+
+    def build(options: Any = default) -> Any:
+        return options
+
+    specs = parse_arguments(("options.width=16", "options.parts.depth=4"))
+    values, _ = resolve(specs, build, ModuleType("here"))
+    assert (values["options"].width, values["options"].parts) == (16, {"depth": 4})
+    assert (default.width, default.parts) == (8, {"depth": 2})
+
+
+def test_models_of_libraries_have_plain_arguments() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(
+        TargetError, match=r"--arg config\.depth sets a field, and the arguments of timm:resnet18"
+    ):
+        load_target(parse_target("timm:resnet18"), parse_arguments(("config.depth=3",)))
 
 
 @pytest.mark.usefixtures("folder")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import copy
 import dataclasses
 import importlib
 import inspect
@@ -77,11 +78,11 @@ def literals(specs: Sequence[ArgumentSpec], target: str) -> dict[str, Any]:
     """The values for a target that takes plain ones only.
 
     Raises:
-        UsageError: a field of a value is set.
+        TargetError: a field of a value is set.
     """
     for spec in specs:
         if len(spec.path) > 1:
-            raise UsageError(f"--arg {spec.name} sets a field, and the arguments of {target} have none.")
+            raise TargetError(f"--arg {spec.name} sets a field, and the arguments of {target} have none.")
     return {spec.path[0]: literal(spec.text) for spec in specs}
 
 
@@ -134,7 +135,7 @@ def resolve(
                     f"--arg {spec.name} sets a field of {root!r}, which is not given: give it first, such as "
                     f"--arg {root}=SomeConfig()."
                 )
-            values[root] = _with_field(values[root], spec.path[1:], literal(spec.text), spec.name)
+            values[root] = _with_field(values[root], spec.path[1:], _value(spec.text, module), spec.name)
     return values, tuple(assumptions)
 
 
@@ -255,6 +256,7 @@ def _with_field(owner: Any, path: Sequence[str], value: Any, name: str) -> Any:
                 owner, **{field: value}
             )  # frozen ones too, and what follows from fields
     try:
+        owner = copy.copy(owner)  # it may be the default of a callable that the caller goes on using
         if is_mapping:
             owner[field] = value
         else:
