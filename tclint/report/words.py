@@ -61,3 +61,13 @@ def counts_text(report: Report) -> str:
     nouns = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("info", "infos")}
     levels = ", ".join(plural(by_level[level], *nouns[level]) for level in LEVEL_ORDER if by_level[level])
     return f"{plural(len(report.findings), 'finding')} ({levels})"
+
+
+def doubts(report: Report) -> list[str]:
+    """What every figure of a model rests on and nobody stated, a sentence for each model."""
+    return [
+        f"{entry.target}: every figure rests on a guess: {assumption.what}."
+        for entry in report.entries
+        for assumption in entry.assumptions
+        if assumption.is_doubtful
+    ]

@@ -13,7 +13,7 @@ from tclint.graph.ops.spec import Site, TensorSpec, itemsize_bytes, numel
 if TYPE_CHECKING:
     import torch
 
-GRAPH_SCHEMA_VERSION = "3"
+GRAPH_SCHEMA_VERSION = "4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,12 @@ class Assumption:
     what: str
     site: Site | None = None
     count: int = 1
+    is_doubtful: bool = False
+    """Whether every figure of the report may be another because of it: reports open with it."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Assumption:
-        return cls(data["what"], Site.from_json(data["site"]), data["count"])
+        return cls(data["what"], Site.from_json(data["site"]), data["count"], data["is_doubtful"])
 
 
 @dataclass(frozen=True, slots=True)

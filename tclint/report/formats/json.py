@@ -126,6 +126,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
             {
                 "what": assumption.what,
                 "count": assumption.count,
+                "doubtful": assumption.is_doubtful,
                 "path": None if assumption.site is None else relative_path(assumption.site.path),
                 "line": None if assumption.site is None else assumption.site.line,
             }

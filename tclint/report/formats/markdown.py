@@ -12,7 +12,7 @@ from tclint.core.text import printable
 from tclint.core.units import flops_text, percent_text, plural, significant, time_text
 from tclint.report.markup import code, prose, row, shortened, table, text
 from tclint.report.step_text import gap_text
-from tclint.report.words import counts_text, gain_text, not_listed
+from tclint.report.words import counts_text, doubts, gain_text, not_listed
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -69,6 +69,8 @@ def _head(report: Report) -> Iterator[str]:
     counted = not_listed(report)
     if counted:
         yield f"\n{'; '.join(counted)}."
+    for doubt in doubts(report)[:LISTED_AT_MOST]:
+        yield f"\n{_message(doubt)}"
     if report.errors:
         yield "\n### Not linted\n"
         for error in report.errors[:LISTED_AT_MOST]:
@@ -138,6 +140,7 @@ def _notes(report: Report) -> Iterator[str]:
         f"{_name(entry.target)}: assumed {_message(assumption.what)} ({assumption.count}x)"
         for entry in report.entries
         for assumption in entry.assumptions
+        if not assumption.is_doubtful
     ]
     notes += [
         f"{_name(entry.target)}: not priced: {_message(gap_text(gap))}"

@@ -20,6 +20,7 @@ from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
 from tclint.report.table import table
+from tclint.report.words import doubts
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -50,6 +51,9 @@ class _Renderer:
     style: Style
 
     def lines(self) -> Iterator[str]:
+        for doubt in doubts(self.report):
+            yield from self._wrapped(doubt, "", "  ")
+            yield ""
         yield from self._findings()
         if self.style.verbosity >= 0:
             for entry in self.report.entries:
@@ -157,6 +161,8 @@ class _Renderer:
         yield from self._comparisons(entry)
         assumed = []
         for assumption in entry.assumptions:
+            if assumption.is_doubtful:
+                continue  # the report opens with it
             site = assumption.site
             at = f" ({relative_path(site.path)}:{site.line})" if site else ""
             times = f", {assumption.count} times" if assumption.count > 1 else ""

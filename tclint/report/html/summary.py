@@ -20,7 +20,7 @@ from tclint.core.units import (
 )
 from tclint.report.markup import shortened
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
-from tclint.report.words import counts_text, not_listed
+from tclint.report.words import counts_text, doubts, not_listed
 
 if TYPE_CHECKING:
     from tclint.analysis.what_if.comparisons import Comparison
@@ -42,7 +42,8 @@ def heading(report: Report) -> str:
     parts = [counts_text(report), *not_listed(report)]
     if report.errors:
         parts.append(f"{plural(len(report.errors), 'target')} failed")
-    return f"<p class='counts'>{text('; '.join(parts))}.</p>"
+    said = "".join(f"<p>{text(doubt)}</p>" for doubt in doubts(report)[:LISTED_AT_MOST])
+    return f"<p class='counts'>{text('; '.join(parts))}.</p>{said}"
 
 
 def models(report: Report) -> str:
@@ -137,6 +138,7 @@ def left_out(report: Report) -> str:
         f"{entry.target}: {assumption.what}" + (f" ({assumption.count}x)" if assumption.count > 1 else "")
         for entry in report.entries
         for assumption in entry.assumptions
+        if not assumption.is_doubtful
     ]
     skipped = [f"{item.path}: {item.reason}" for item in report.skipped]
     parts = [

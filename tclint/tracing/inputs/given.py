@@ -14,6 +14,8 @@ from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.specs import InputSpec
 
 _META = torch.device("meta")
+ADVICE = "; --input sets another"
+"""Behind what was assumed about inputs."""
 
 
 class InferenceFailed(ValueError):
@@ -29,6 +31,8 @@ class CallInputs:
     assumptions: tuple[Assumption, ...] = ()
     source: str = ""
     """Where they come from: '--input', 'the target', 'example_inputs()', 'inferred'."""
+    is_stated: bool = False
+    """Of inferred ones: whether the model, its configuration or its project says what they are."""
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
 

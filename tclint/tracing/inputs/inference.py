@@ -19,8 +19,9 @@ from torch import nn
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.consumers import uses_of
+from tclint.tracing.inputs.example_calls import Origin, example_calls
 from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
-from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described, inputs_of_graph
+from tclint.tracing.inputs.given import ADVICE, CallInputs, InferenceFailed, described, inputs_of_graph
 from tclint.tracing.inputs.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
 from tclint.tracing.inputs.named_inputs import (
@@ -38,6 +39,7 @@ from tclint.tracing.inputs.named_inputs import (
     target_argument,
 )
 from tclint.tracing.inputs.number_inputs import numbers_for
+from tclint.tracing.inputs.project_sizes import ProjectSizes, project_sizes
 from tclint.tracing.inputs.stated_sizes import (
     SEQUENCE_LENGTH,
     attribute,
@@ -49,19 +51,22 @@ from tclint.tracing.inputs.stated_sizes import (
 _META = torch.device("meta")
 
 EDGES = 4096
-ADVICE = "; --input sets another"
 _MAX_GUESSES = 20
 
 
-def infer_inputs(model: nn.Module) -> CallInputs:
+def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     """The likeliest inputs for the model's forward, with the other guesses as their alternatives.
+
+    Args:
+        origin: the user's file that the model comes from, which may say more about them.
 
     Raises:
         InferenceFailed: with the reason.
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    for guess in chain.from_iterable(_with_targets(guess, model) for guess in _guesses(model)):
+    made = _guesses(model) if origin is None else _in_project(_guesses(model), origin)
+    for guess in chain.from_iterable(_with_targets(guess, model) for guess in made):
         text = guess.describe()
         if text not in seen:
             seen.add(text)
@@ -84,7 +89,8 @@ def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
 
 
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
-    yield from _stated(model)
+    for stated in _stated(model):
+        yield dataclasses.replace(stated, is_stated=True)
     numbers = numbers_for(model)
     required = [name for name in required_arguments(model) if name not in numbers]
     if not numbers:
@@ -99,6 +105,27 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         what = f"{last.what.removesuffix(ADVICE)}; {listed}, by annotation or use{ADVICE}"
         kwargs = {**dict(zip(required, guess.args, strict=False)), **guess.kwargs, **numbers}
         yield dataclasses.replace(guess, args=(), kwargs=kwargs, assumptions=(*others, Assumption(what)))
+
+
+def _in_project(guesses: Iterator[CallInputs], origin: Origin) -> Iterator[CallInputs]:
+    """What the model states itself, what its file and the scripts beside it say, then the rest."""
+    sizes: ProjectSizes | None = None
+    for guess in _own(guesses, example_calls(origin, BATCH)):
+        if guess.is_stated:
+            yield guess
+            continue
+        sizes = project_sizes(origin) if sizes is None else sizes
+        if (sized := sizes.applied(guess)) is not None:
+            yield sized
+        yield guess
+
+
+def _own(guesses: Iterator[CallInputs], of_file: Iterator[CallInputs]) -> Iterator[CallInputs]:
+    for guess in guesses:
+        if not guess.is_stated:
+            yield from of_file
+        yield guess
+    yield from of_file
 
 
 def _with_targets(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:

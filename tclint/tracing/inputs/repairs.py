@@ -409,4 +409,6 @@ def _changed(tried: CallInputs, change: Change, model: nn.Module, first: CallInp
     what = f"{word} {listed}, by trying until the forward ran; --input sets another"
     # The last assumption is the one about inputs.
     assumptions = (*first.assumptions[:-1], Assumption(what))
-    return dataclasses.replace(tried, args=args, kwargs=kwargs, assumptions=assumptions, alternatives=())
+    return dataclasses.replace(
+        tried, args=args, kwargs=kwargs, assumptions=assumptions, is_stated=False, alternatives=()
+    )

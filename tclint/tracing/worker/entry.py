@@ -15,7 +15,9 @@ from torch.export import ExportedProgram
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
+from tclint.tracing.inputs.example_calls import Origin
 from tclint.tracing.inputs.given import (
+    ADVICE,
     CallInputs,
     InferenceFailed,
     given_inputs,
@@ -24,7 +26,8 @@ from tclint.tracing.inputs.given import (
     inputs_of_module,
     with_batch,
 )
-from tclint.tracing.inputs.inference import ADVICE, infer_inputs
+from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.plausibility import absurdity, options_for, unknown_inputs
 from tclint.tracing.inputs.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.patches.environment import without_gpu
@@ -38,7 +41,14 @@ from tclint.tracing.worker.failures import forward_error
 from tclint.tracing.worker.import_roots import import_roots
 from tclint.tracing.worker.result_file import Run
 from tclint.tracing.worker.target_arguments import ArgumentSpec
-from tclint.tracing.worker.targets import LoadedTarget, load_target, parse_target, shown_path, user_errors
+from tclint.tracing.worker.targets import (
+    LoadedTarget,
+    load_target,
+    parse_target,
+    shown_path,
+    site_of,
+    user_errors,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +151,8 @@ def trace_or_explain(
     first: TargetError | None = None
     cause: Exception | None = None
     doubtful: Graph | None = None
+    absurd: tuple[Graph, str] | None = None
+    missed = False  # whether a guess failed that nothing states
     search = InputSearch(model, inputs)
     for tried in search:
         try:
@@ -154,7 +166,11 @@ def trace_or_explain(
                 metadata=metadata,
             )
             if tried.source == "inferred":
-                graph = _with_options(graph)
+                is_doubtful = missed and not tried.is_stated
+                graph = _with_options(graph, is_doubtful=is_doubtful)
+                if is_doubtful and (reason := absurdity(graph)) is not None:
+                    absurd = absurd or (graph, reason)
+                    continue
             if not search.doubts(graph):
                 return graph
             doubtful = doubtful or graph
@@ -166,22 +182,27 @@ def trace_or_explain(
                 raise problem from None
             if first is None:
                 first, cause = problem, error
+            missed = missed or not tried.is_stated
             search.failed(error)
     if doubtful is not None:
         return doubtful
+    if absurd is not None:
+        raise TargetError(unknown_inputs(*absurd, name, option)) from cause
     assert first is not None
     raise first from cause
 
 
-def _with_options(graph: Graph) -> Graph:
-    """What was assumed about the inputs ends with the options that give them, to be pasted and corrected."""
-    specs = [InputSpec(spec.shape, spec.dtype, spec.input_name) for spec in graph.inputs]
-    if not specs or not all(spec.name is not None and spec.name.isidentifier() for spec in specs):
-        return graph  # parts of lists and dicts, which the option does not reach
-    options = " ".join(f"--input '{spec}'" for spec in specs)  # shells expand brackets
+def _with_options(graph: Graph, *, is_doubtful: bool) -> Graph:
+    """What was assumed about the inputs ends with the options that give them, to be pasted and corrected.
+
+    Args:
+        is_doubtful: whether the first guess failed, and others were tried until the forward ran.
+    """
+    options = options_for(graph)
+    advice = f"; to set others: {options}" if options else ADVICE
     assumptions = [
         dataclasses.replace(
-            assumption, what=assumption.what.removesuffix(ADVICE) + f"; to set others: {options}"
+            assumption, what=assumption.what.removesuffix(ADVICE) + advice, is_doubtful=is_doubtful
         )
         if assumption.what.endswith(ADVICE)
         else assumption
@@ -251,12 +272,24 @@ def choose_inputs(
             made, assumed = on_meta(make, sites)
             return {key: given.with_assumptions(assumed) for key, given in input_sets(made, name).items()}
     try:
-        return {"": infer_inputs(model)}
+        return {"": infer_inputs(model, origin_of(model, loaded, sites))}
     except InferenceFailed as error:
         raise TargetError(
             f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one {option} per "
             f"tensor ({SYNTAX}), or define example_inputs() beside it."
         ) from None
+
+
+def origin_of(model: nn.Module, loaded: LoadedTarget, sites: SiteFinder) -> Origin | None:
+    """The user's files behind a target; None for a model of a library."""
+    if not loaded.target.path:
+        return None
+    of_class = site_of(type(model))
+    paths = [loaded.target.path]
+    if of_class is not None and sites.is_user_file(of_class.path):
+        paths.append(of_class.path)
+    names = frozenset({type(model).__name__, loaded.target.attribute})
+    return Origin(tuple(dict.fromkeys(map(os.path.abspath, paths))), names)
 
 
 @contextlib.contextmanager

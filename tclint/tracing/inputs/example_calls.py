@@ -1,0 +1,222 @@
+"""Inputs as the file of a model calls it itself: in its `if __name__ == "__main__":`, tests and demos."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from tclint.graph.ops import Assumption, Site
+from tclint.tracing.inputs.forward_source import called
+from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batch
+
+_META = torch.device("meta")
+_LARGEST_FILE = 1 << 20
+_MOST_RANKS = 6
+
+_FLOATS = frozenset({"rand", "randn", "zeros", "ones", "empty", "Tensor", "FloatTensor"})
+_PASSED_ON = frozenset(
+    {"Variable", "cuda", "to", "cpu", "float", "eval", "train", "requires_grad_", "contiguous"}
+)
+"""What returns the tensor or the model that it is given."""
+_SUMMARIES = frozenset({"summary", "get_model_complexity_info"})
+"""torchsummary, torchinfo, ptflops: the model, then the shape of its input."""
+_COUNTERS = frozenset({"profile", "FlopCountAnalysis"})
+"""thop, fvcore: the model, then a tuple of its inputs."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model comes from."""
+
+    paths: tuple[str, ...]
+    """Of the target's file, and of the file of its class."""
+    names: frozenset[str]
+    """What builds it there: its class, the target's callable."""
+
+
+def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
+    """The inputs of every call of the model in its file whose shapes are plain numbers, in their order.
+
+    Args:
+        batch: takes the place of the leading size that all tensors share: demos mostly have one example.
+    """
+    for path in origin.paths:
+        tree = _parsed(path)
+        functions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        for body in (tree.body, *(function.body for function in functions)):
+            scope = _Scope(origin.names)
+            for statement in _in_order(body):
+                scope.read(statement)
+            for line, args, kwargs in scope.found:
+                yield _as_inputs(args, kwargs, Site(path, line), batch)
+
+
+def _parsed(path: str) -> ast.Module:
+    try:
+        if os.path.getsize(path) <= _LARGEST_FILE:
+            with open(path, "rb") as file:
+                return ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        pass
+    return ast.Module([], [])
+
+
+def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int) -> CallInputs:
+    made = CallInputs(tuple(args), kwargs, source="inferred")
+    values = (*args, *kwargs.values())
+    leading = {value.shape[0] if value.dim() else 0 for value in values}
+    if len(leading) == 1 and 0 not in leading:
+        made = with_batch(made, batch)
+    listed = ", ".join(described(value) for value in (*made.args, *made.kwargs.values()))
+    what = f"{'input' if len(values) == 1 else 'inputs'} {listed}, as its own file calls it{ADVICE}"
+    return replace(made, assumptions=(Assumption(what, site),), is_stated=True)
+
+
+def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that are run with a scope's names, blocks opened."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+        if any(blocks):
+            for block in blocks:
+                yield from _in_order(block)
+        else:
+            yield statement
+
+
+@dataclass
+class _Scope:
+    names: Collection[str]
+    values: dict[str, Any] = field(default_factory=dict)
+    """Tensors, numbers and tuples of them by name."""
+    models: set[str] = field(default_factory=set)
+    found: list[tuple[int, list[Any], dict[str, Any]]] = field(default_factory=list)
+
+    def read(self, statement: ast.stmt) -> None:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                self._call(node)
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            self._bind(statement.targets[0], statement.value)
+
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            for index, item in enumerate(target.elts):
+                self._bind(item, parts[index] if len(parts) == len(target.elts) else ast.Constant(None))
+        elif isinstance(target, ast.Name):
+            self.values.pop(target.id, None)
+            self.models.discard(target.id)
+            if self._is_model(value):
+                self.models.add(target.id)
+            elif (found := self._value(value)) is not None:
+                self.values[target.id] = found
+
+    def _is_model(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in self.models
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _PASSED_ON:
+            return self._is_model(node.func.value)
+        return called(node) in self.names
+
+    def _call(self, node: ast.Call) -> None:
+        args, kwargs = node.args, {word.arg: word.value for word in node.keywords}
+        if called(node) in _SUMMARIES and args and self._is_model(args[0]):
+            given = (
+                [args[1]]
+                if len(args) > 1
+                else [kwargs[name] for name in ("input_size", "input_res") if name in kwargs]
+            )
+            shape = self._value(given[0]) if given else None
+            if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
+                whole = shape if len(shape) == 4 else (1, *shape)
+                self.found.append((node.lineno, [torch.empty(whole, device=_META)], {}))
+            return
+        if called(node) in _COUNTERS and args and self._is_model(args[0]):
+            listed = kwargs.get("inputs", args[1] if len(args) > 1 else ast.Constant(None))
+            args, kwargs = listed.elts if isinstance(listed, ast.Tuple) else [listed], {}
+        elif not self._is_model(node.func) or None in kwargs:
+            return
+        values = [self._value(argument) for argument in args]
+        named = {str(name): self._value(value) for name, value in kwargs.items()}
+        if values or named:
+            tensors = [isinstance(value, torch.Tensor) for value in (*values, *named.values())]
+            if all(tensors):
+                self.found.append((node.lineno, values, named))
+
+    def _value(self, node: ast.expr) -> Any:
+        """A tensor, a number or a tuple of numbers; None for everything else."""
+        if isinstance(node, ast.Constant):
+            return node.value if type(node.value) is int else None
+        if isinstance(node, ast.Name):
+            return self.values.get(node.id)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            parts = tuple(self._value(item) for item in node.elts)
+            return parts if all(isinstance(part, int) for part in parts) else None
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            left, right = self._value(node.left), self._value(node.right)
+            if isinstance(left, int) and isinstance(right, int) and right:
+                return _ARITHMETIC[type(node.op)](left, right)
+        return self._tensor(node) if isinstance(node, ast.Call) else None
+
+    def _tensor(self, node: ast.Call) -> torch.Tensor | None:
+        name = called(node)
+        if name in _PASSED_ON:
+            inner = (
+                node.func.value
+                if isinstance(node.func, ast.Attribute)
+                else node.args[0]
+                if node.args
+                else None
+            )
+            value = None if inner is None else self._value(inner)
+            return value if isinstance(value, torch.Tensor) else None
+        given = [part for argument in node.args for part in self._parts(argument)]
+        size = next((self._value(word.value) for word in node.keywords if word.arg == "size"), None)
+        if name in _FLOATS:
+            shape = (
+                size
+                if isinstance(size, tuple)
+                else given[0]
+                if given and isinstance(given[0], tuple)
+                else tuple(given)
+            )
+            dtype = torch.int64 if self._is_integer(node) else torch.float32
+        elif name == "randint":
+            shape = (
+                size
+                if isinstance(size, tuple)
+                else next((value for value in given if isinstance(value, tuple)), ())
+            )
+            dtype = torch.int64
+        else:
+            return None
+        is_shape = 0 < len(shape) <= _MOST_RANKS and all(type(part) is int and part > 0 for part in shape)
+        return torch.empty(shape, dtype=dtype, device=_META) if is_shape else None
+
+    def _parts(self, node: ast.expr) -> tuple[Any, ...]:
+        if not isinstance(node, ast.Starred):
+            return (self._value(node),)
+        value = self._value(node.value)
+        return value if isinstance(value, tuple) else (None,)
+
+    def _is_integer(self, node: ast.Call) -> bool:
+        dtype = next((word.value for word in node.keywords if word.arg == "dtype"), None)
+        return isinstance(dtype, ast.Attribute) and dtype.attr in ("long", "int64", "int", "int32")
+
+
+_ARITHMETIC: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}

@@ -1,0 +1,180 @@
+"""Sizes that the scripts beside a model's file have for their options: `--image_size`, `--seq_len`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tclint.graph.ops import Assumption
+from tclint.tracing.inputs.example_calls import Origin
+from tclint.tracing.inputs.forward_source import called
+from tclint.tracing.inputs.given import ADVICE, CallInputs, described
+from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, SEQUENCE_LENGTH, SIGNAL_LENGTH
+
+_META = torch.device("meta")
+_MOST_FILES = 60
+_LARGEST_FILE = 300_000
+_LEVELS = 2
+"""Folders above the model's that may hold the script that trains it."""
+
+_SIDES = ("img_size", "image_size", "imgsz", "im_size", "crop_size", "input_size", "resolution")
+_HEIGHTS = ("img_height", "image_height", "imgh", "img_h", "height")
+_WIDTHS = ("img_width", "image_width", "imgw", "img_w", "width")
+_LENGTHS = (
+    "seq_len",
+    "seq_length",
+    "sequence_length",
+    "max_seq_len",
+    "max_seq_length",
+    "block_size",
+    "context_length",
+    "bptt",
+)
+_POINTS = ("num_points", "num_point", "npoints", "n_points")
+_MOST_POINT_CHANNELS = 9
+"""Coordinates, normals, colours."""
+
+
+@dataclass(frozen=True)
+class StatedSize:
+    """What a script has for an option by default."""
+
+    sizes: tuple[int, ...]
+    where: str
+    """'train.py:12 (--image_size)'."""
+
+
+@dataclass(frozen=True)
+class ProjectSizes:
+    """What the scripts that name a model's file or class agree on."""
+
+    image: StatedSize | None = None
+    """Height and width."""
+    length: StatedSize | None = None
+    points: StatedSize | None = None
+
+    def applied(self, guess: CallInputs) -> CallInputs | None:
+        """The guess with these sizes in place of those that nothing states; None where there are none."""
+        told: list[str] = []
+
+        def resized(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not value.is_meta:
+                return value
+            found = self._sizes(value)
+            if found is None:
+                return value
+            shape, stated = found
+            told.append(stated.where)
+            return torch.empty(shape, dtype=value.dtype, device=_META)
+
+        args = tuple(resized(value) for value in guess.args)
+        kwargs = {name: resized(value) for name, value in guess.kwargs.items()}
+        if not told:
+            return None
+        listed = ", ".join(described(value) for value in (*args, *kwargs.values()))
+        what = f"{'input' if len(args) + len(kwargs) == 1 else 'inputs'} {listed}, sized as "
+        what += " and ".join(dict.fromkeys(told)) + f" says{ADVICE}"
+        others = guess.assumptions[:-1]
+        return replace(
+            guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), is_stated=True
+        )
+
+    def _sizes(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], StatedSize] | None:
+        shape = tuple(tensor.shape)
+        if self.image is not None and len(shape) == 4 and shape[2:] == (IMAGE_SIZE, IMAGE_SIZE):
+            return (*shape[:2], *self.image.sizes), self.image
+        is_points = len(shape) == 3 and shape[1] <= _MOST_POINT_CHANNELS and shape[2] == SIGNAL_LENGTH
+        if self.points is not None and is_points:
+            return (*shape[:2], *self.points.sizes), self.points
+        if self.length is not None and SEQUENCE_LENGTH in shape[:2] and len(shape) in (2, 3):
+            axis = 1 if shape[1] == SEQUENCE_LENGTH else 0
+            return (*shape[:axis], *self.length.sizes, *shape[axis + 1 :]), self.length
+        return None
+
+
+def project_sizes(origin: Origin) -> ProjectSizes:
+    """Read the scripts in the model's folder and those above it that name its file or its class."""
+    options: dict[str, set[tuple[tuple[int, ...], str]]] = {}
+    for path in _scripts(origin):
+        for name, value, line in _defaults(path):
+            options.setdefault(name, set()).add((value, f"{os.path.basename(path)}:{line} (--{name})"))
+
+    def agreed(names: tuple[str, ...], count: int) -> StatedSize | None:
+        for name in names:
+            found = {value for value, _ in options.get(name, ())}
+            if len(found) == 1:
+                value = found.pop()
+                sizes = value * count if len(value) == 1 else value
+                if len(sizes) == count and all(size > 1 for size in sizes):
+                    return StatedSize(sizes, min(where for _, where in options[name]))
+        return None
+
+    image, height, width = agreed(_SIDES, 2), agreed(_HEIGHTS, 1), agreed(_WIDTHS, 1)
+    if image is None and height is not None and width is not None:
+        image = StatedSize((*height.sizes, *width.sizes), f"{height.where} and {width.where}")
+    return ProjectSizes(image, agreed(_LENGTHS, 1), agreed(_POINTS, 1))
+
+
+def _scripts(origin: Origin) -> Iterator[str]:
+    own = os.path.abspath(origin.paths[-1])
+    folder, read = os.path.dirname(own), 0
+    stem = os.path.splitext(os.path.basename(own))[0]
+    module = os.path.basename(folder) if stem in ("__init__", "model", "models") else stem
+    words = "|".join(map(re.escape, sorted({*origin.names, module})))
+    names_it = re.compile(rf"\b(?:{words})\b".encode())
+    for _ in range(_LEVELS + 1):
+        try:
+            files = sorted(
+                entry.path for entry in os.scandir(folder) if entry.name.endswith(".py") and entry.is_file()
+            )
+        except OSError:
+            return
+        for path in files:
+            read += 1
+            if read > _MOST_FILES:
+                return
+            try:
+                if os.path.getsize(path) > _LARGEST_FILE:
+                    continue
+                with open(path, "rb") as file:
+                    text = file.read()
+            except OSError:
+                continue
+            if b"add_argument" in text and (path == own or names_it.search(text)):
+                yield path
+        if os.path.exists(os.path.join(folder, ".git")):
+            return
+        folder = os.path.dirname(folder)
+
+
+def _defaults(path: str) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """Name, value and line of every option whose default is one or two whole numbers."""
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or called(node) != "add_argument":
+            continue
+        default = next((word.value for word in node.keywords if word.arg == "default"), None)
+        try:
+            value = None if default is None else ast.literal_eval(default)
+        except ValueError:
+            continue
+        sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        if not 1 <= len(sizes) <= 2 or not all(type(size) is int for size in sizes):
+            continue
+        for option in node.args:
+            if (
+                isinstance(option, ast.Constant)
+                and isinstance(option.value, str)
+                and option.value.startswith("--")
+            ):
+                yield option.value.lstrip("-").replace("-", "_").lower(), sizes, node.lineno
