@@ -43,6 +43,7 @@ from tclint.tracing.inputs.project_sizes import ProjectSizes, project_sizes
 from tclint.tracing.inputs.stated_sizes import (
     SEQUENCE_LENGTH,
     attribute,
+    number,
     sequence_length,
     stated_image,
     width,
@@ -66,7 +67,8 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     guesses: list[CallInputs] = []
     seen: set[str] = set()
     made = _guesses(model) if origin is None else _in_project(_guesses(model), origin)
-    for guess in chain.from_iterable(_with_targets(guess, model) for guess in made):
+    labelled = chain.from_iterable(_with_labels(one, model) for one in made)
+    for guess in chain.from_iterable(_with_targets(one, model) for one in labelled):
         text = guess.describe()
         if text not in seen:
             seen.add(text)
@@ -126,6 +128,35 @@ def _own(guesses: Iterator[CallInputs], of_file: Iterator[CallInputs]) -> Iterat
             yield from of_file
         yield guess
     yield from of_file
+
+
+def _with_labels(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """A model that generates by class is trained with one class for each example."""
+    names = [
+        name for name, given in parameters_of(model).items() if given.default is None and are_labels(name)
+    ]
+    classes = number(model, "label_dim"), number(model, "num_classes", "n_classes")
+    first = next(iter((*guess.args, *guess.kwargs.values())), None)
+    if (
+        names
+        and any(classes)
+        and isinstance(first, torch.Tensor)
+        and first.is_floating_point()
+        and first.dim() > 1
+    ):
+        name, width = names[0], classes[0]
+        labels = torch.empty((first.shape[0],), dtype=torch.int64, device=_META)
+        if width:  # the label as a vector (EDM, StyleGAN)
+            labels = torch.empty((first.shape[0], width), dtype=first.dtype, device=_META)
+        if name not in guess.kwargs and name not in required_arguments(model):
+            *others, last = guess.assumptions
+            what = f"{last.what.removesuffix(ADVICE)}; {name} = {described(labels)}, by its name{ADVICE}"
+            yield dataclasses.replace(
+                guess,
+                kwargs={**guess.kwargs, name: labels},
+                assumptions=(*others, Assumption(what, last.site)),
+            )
+    yield guess
 
 
 def _with_targets(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:

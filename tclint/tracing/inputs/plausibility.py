@@ -43,7 +43,7 @@ def _as_picture(spec: TensorSpec) -> str | None:
     size = "x".join(str(side) for side in sides)
     if min(sides[-2:]) < _SMALLEST_SIDE:
         return f"{name} of {size} is too small for a picture"
-    if max(sides) > _LONGEST_RATIO * min(sides) and shape[1] == 3:
+    if max(sides[-2:]) > _LONGEST_RATIO * min(sides[-2:]) and shape[1] == 3:
         return f"{name} of {size} is too long for a picture"
     return None
 

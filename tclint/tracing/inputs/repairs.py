@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import torch
 from torch import nn
@@ -158,16 +159,15 @@ class Repairs:
             have, want = clash.have - extra, clash.want - extra
             if have <= 0 or want <= 0:
                 continue
+            ratio = Fraction(want, have)
             if len(axes) == 2:
-                ratio = math.isqrt(want) / math.sqrt(have)
-                exact = math.isqrt(want) ** 2 == want
-                sizes = {axis: slot.tensor.shape[axis] * ratio for axis in axes}
-            else:
-                ratio, exact = want / have, True
-                sizes = {axis: slot.tensor.shape[axis] * ratio for axis in axes}
-            rounded = {axis: round(size) for axis, size in sizes.items()}
-            if exact and rounded and all(abs(rounded[a] - sizes[a]) < 1e-6 and rounded[a] > 0 for a in sizes):
-                yield _with_twins(slot, rounded, slots)
+                height, width = math.isqrt(ratio.numerator), math.isqrt(ratio.denominator)
+                if Fraction(height**2, width**2) != ratio:
+                    continue
+                ratio = Fraction(height, width)
+            sizes = {axis: slot.tensor.shape[axis] * ratio for axis in axes}
+            if sizes and all(size.denominator == 1 for size in sizes.values()):
+                yield _with_twins(slot, {axis: int(size) for axis, size in sizes.items()}, slots)
 
     def _aim(
         self, slot: Slot, name: str, shape: Shape, goals: dict[int, int], axes: tuple[int, ...]
