@@ -75,7 +75,7 @@ def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int) 
         made = with_batch(made, batch)
     listed = ", ".join(described(value) for value in (*made.args, *made.kwargs.values()))
     what = f"{'input' if len(values) == 1 else 'inputs'} {listed}, as its own file calls it{ADVICE}"
-    return replace(made, assumptions=(Assumption(what, site),), is_stated=True)
+    return replace(made, assumptions=(Assumption(what, site),), basis="stated")
 
 
 def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:

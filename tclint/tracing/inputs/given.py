@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -31,8 +31,9 @@ class CallInputs:
     assumptions: tuple[Assumption, ...] = ()
     source: str = ""
     """Where they come from: '--input', 'the target', 'example_inputs()', 'inferred'."""
-    is_stated: bool = False
-    """Of inferred ones: whether the model, its configuration or its project says what they are."""
+    basis: Literal["stated", "guess", "repair"] = "guess"
+    """Of inferred ones: whether the model, its configuration or its project states them; or nothing, and the
+    forward failed on others before."""
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
 

@@ -92,7 +92,7 @@ def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
 
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     for stated in _stated(model):
-        yield dataclasses.replace(stated, is_stated=True)
+        yield dataclasses.replace(stated, basis="stated")
     numbers = numbers_for(model)
     required = [name for name in required_arguments(model) if name not in numbers]
     if not numbers:
@@ -113,7 +113,7 @@ def _in_project(guesses: Iterator[CallInputs], origin: Origin) -> Iterator[CallI
     """What the model states itself, what its file and the scripts beside it say, then the rest."""
     sizes: ProjectSizes | None = None
     for guess in _own(guesses, example_calls(origin, BATCH)):
-        if guess.is_stated:
+        if guess.basis == "stated":
             yield guess
             continue
         sizes = project_sizes(origin) if sizes is None else sizes
@@ -124,7 +124,7 @@ def _in_project(guesses: Iterator[CallInputs], origin: Origin) -> Iterator[CallI
 
 def _own(guesses: Iterator[CallInputs], of_file: Iterator[CallInputs]) -> Iterator[CallInputs]:
     for guess in guesses:
-        if not guess.is_stated:
+        if guess.basis != "stated":
             yield from of_file
         yield guess
     yield from of_file

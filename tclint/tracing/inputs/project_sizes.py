@@ -82,7 +82,7 @@ class ProjectSizes:
         what += " and ".join(dict.fromkeys(told)) + f" says{ADVICE}"
         others = guess.assumptions[:-1]
         return replace(
-            guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), is_stated=True
+            guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), basis="stated"
         )
 
     def _sizes(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], StatedSize] | None:

@@ -410,5 +410,5 @@ def _changed(tried: CallInputs, change: Change, model: nn.Module, first: CallInp
     # The last assumption is the one about inputs.
     assumptions = (*first.assumptions[:-1], Assumption(what))
     return dataclasses.replace(
-        tried, args=args, kwargs=kwargs, assumptions=assumptions, is_stated=False, alternatives=()
+        tried, args=args, kwargs=kwargs, assumptions=assumptions, basis="repair", alternatives=()
     )

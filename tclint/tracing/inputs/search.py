@@ -79,7 +79,7 @@ class InputSearch:
 
     def doubts(self, graph: Graph) -> bool:
         """Whether the forward ran on inferred inputs, but hardly as meant; then others are tried."""
-        if not self._is_guess or self._current.is_stated:
+        if not self._is_guess or self._current.basis == "stated":
             return False
         clues = _doubtful(graph, self._model)
         if not (clues.sizes or clues.ranks or clues.swapped):

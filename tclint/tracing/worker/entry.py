@@ -166,7 +166,7 @@ def trace_or_explain(
                 metadata=metadata,
             )
             if tried.source == "inferred":
-                is_doubtful = missed and not tried.is_stated
+                is_doubtful = tried.basis == "repair" or (missed and tried.basis == "guess")
                 graph = _with_options(graph, is_doubtful=is_doubtful)
                 if is_doubtful and (reason := absurdity(graph)) is not None:
                     absurd = absurd or (graph, reason)
@@ -182,7 +182,7 @@ def trace_or_explain(
                 raise problem from None
             if first is None:
                 first, cause = problem, error
-            missed = missed or not tried.is_stated
+            missed = missed or tried.basis != "stated"
             search.failed(error)
     if doubtful is not None:
         return doubtful

@@ -1,0 +1,193 @@
+"""Inputs that a model's own file or the scripts beside it state, and guesses that no model is used with."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import tclint
+from tclint.cli.main import cli
+from tclint.core.errors import TargetError
+
+_MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        return self.stem(x)
+
+"""
+_POINTS = _MODEL.replace("Conv2d(3, 8, 3)", "Conv1d(3, 8, 1)")
+_WORDS = _MODEL.replace("Conv2d(3, 8, 3)", "Embedding(32, 8)")
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _inputs(target: str = "net.py:Net") -> tuple[dict[str, list[int]], list[dict[str, object]]]:
+    result = CliRunner().invoke(cli, [target, "--format", "json", "--fail-on", "never"])
+    entry = json.loads(result.stdout)["entries"][0]
+    return {given["name"]: given["shape"] for given in entry["inputs"]}, entry["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("call", "shape"),
+    [
+        ("x = torch.randn(2, 3, 320, 256).cuda()\nnet = Net().cuda()\nnet(x)", [8, 3, 320, 256]),
+        ("size = (3, 48, 64)\nNet()(Variable(torch.rand(1, *size)))", [8, 3, 48, 64]),
+        ("side = 16\nNet()(torch.zeros((1, 3, 2 * side, side + 4)))", [8, 3, 32, 20]),
+        ("net = Net()\nsummary(net, (3, 40, 40))", [8, 3, 40, 40]),
+        ("net = Net()\nsummary(net, input_size=(1, 3, 40, 40))", [8, 3, 40, 40]),
+        ("net = Net()\nprofile(net, inputs=(torch.randn(1, 3, 56, 56),))", [8, 3, 56, 56]),
+        ("net = Other()\nnet(torch.randn(1, 3, 56, 56))", [8, 3, 224, 224]),
+        ("net = Net()\nnet(torch.randn(1, 3, side, side))", [8, 3, 224, 224]),
+        ("net = Net()\nnet = Other()\nnet(torch.randn(1, 3, 56, 56))", [8, 3, 224, 224]),
+        ("net = Net()\nx = torch.randn(1, 3, 56, 56)\nx = load()\nnet(x)", [8, 3, 224, 224]),
+    ],
+)
+def test_a_file_that_calls_its_model_states_the_inputs(call: str, shape: list[int]) -> None:
+    body = textwrap.indent(call, "    ")
+    Path("net.py").write_text(f"{_MODEL}\nif __name__ == '__main__':\n{body}\n", encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": shape}
+    told = [assumption for assumption in assumptions if "as its own file calls it" in str(assumption["what"])]
+    assert bool(told) == (shape != [8, 3, 224, 224])
+    for assumption in told:
+        assert assumption["path"] == "net.py"
+        assert not assumption["doubtful"]
+        assert "--input 'x=float32[8," in str(assumption["what"])
+
+
+def test_calls_in_functions_count_and_are_repaired_where_they_do_not_run() -> None:
+    Path("net.py").write_text(
+        f"{_MODEL}\ndef demo():\n    net = Net()\n    net(torch.randn(1, 4, 32, 32))\n", encoding="utf-8"
+    )
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": [8, 3, 32, 32]}
+    assert any(assumption["doubtful"] for assumption in assumptions)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "shape", "told"),
+    [
+        (_MODEL, "'--crop-size', type=int, default=160", [8, 3, 160, 160], "train.py:4 (--crop_size)"),
+        (_MODEL, "'--image_size', nargs=2, default=[64, 96]", [8, 3, 64, 96], "train.py:4 (--image_size)"),
+        (_WORDS, "'--seq_len', type=int, default=640", [8, 640], "train.py:4 (--seq_len)"),
+        (_POINTS, "'--num_points', type=int, default=2500", [8, 3, 2500], "train.py:4 (--num_points)"),
+        (_MODEL, "'--crop_size', type=int, default=None", [8, 3, 224, 224], ""),
+        (_MODEL, "'--crop_size', type=int", [8, 3, 224, 224], ""),
+    ],
+)
+def test_scripts_state_sizes(model: str, options: str, shape: list[int], told: str) -> None:
+    Path("net.py").write_text(model, encoding="utf-8")
+    head = "import argparse\nfrom net import Net\nparser = argparse.ArgumentParser()\n"
+    Path("train.py").write_text(f"{head}parser.add_argument({options})\n", encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": shape}
+    assert any(told in str(assumption["what"]) for assumption in assumptions)
+
+
+def test_height_and_width_are_one_size() -> None:
+    Path("net.py").write_text(_MODEL, encoding="utf-8")
+    options = (
+        "parser.add_argument('--img_height', default=48)\nparser.add_argument('--img_width', default=200)\n"
+    )
+    Path("train.py").write_text(f"import net\n{options}", encoding="utf-8")
+    assert _inputs()[0] == {"x": [8, 3, 48, 200]}
+
+
+def test_scripts_that_disagree_or_name_another_model_state_nothing() -> None:
+    Path("net.py").write_text(_MODEL, encoding="utf-8")
+    for name, size in (("train.py", 96), ("test.py", 128)):
+        script = f"import net\nparser.add_argument('--image_size', default={size})\n"
+        Path(name).write_text(script, encoding="utf-8")
+    Path("other.py").write_text("parser.add_argument('--img_size', default=48)\n", encoding="utf-8")
+    assert _inputs()[0] == {"x": [8, 3, 224, 224]}
+
+
+def test_what_the_model_states_goes_before_what_the_script_says() -> None:
+    stating = _MODEL.replace("self.stem =", "self.image_size = 64\n        self.stem =")
+    Path("net.py").write_text(stating, encoding="utf-8")
+    Path("train.py").write_text(
+        "import net\nparser.add_argument('--image_size', default=96)\n", encoding="utf-8"
+    )
+    assert _inputs()[0] == {"x": [8, 3, 64, 64]}
+
+
+class _Fixed(nn.Module):
+    """Needs one size of image, which it does not state."""
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 4, stride=4)
+        self.head = nn.Linear(8 * (height // 4) * (width // 4), 10)
+        self.positions = nn.Parameter(torch.zeros(1, 8, height // 4, width // 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head((self.stem(x) + self.positions).flatten(1))
+
+
+def test_a_report_opens_with_inputs_that_were_tried() -> None:
+    graph = tclint.trace(_Fixed(96, 96))
+    assert [spec.shape for spec in graph.inputs] == [(8, 3, 96, 96)]
+    assert [assumption.is_doubtful for assumption in graph.assumptions] == [True]
+    assert not any(assumption.is_doubtful for assumption in tclint.trace(nn.Conv2d(3, 8, 3)).assumptions)
+
+
+def test_text_and_markdown_open_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("net.py").write_text(
+        _MODEL.replace("self.stem(x)", "self.stem(x).flatten(1) @ torch.zeros(8 * 94 * 94, 4)"),
+        encoding="utf-8",
+    )
+    said = "net.py:Net: every figure rests on a guess: input x = float32[8,3,96,96]"
+    text = CliRunner().invoke(cli, ["net.py:Net", "--fail-on", "never"]).stdout
+    assert " ".join(text.split()).startswith(said)
+    assert " ".join(text.split()).count("by trying until the forward ran") == 1
+    markdown = CliRunner().invoke(cli, ["net.py:Net", "--format", "markdown", "--fail-on", "never"]).stdout
+    assert "every figure rests on a guess" in markdown.split("### Models")[0]
+    page = CliRunner().invoke(cli, ["net.py:Net", "--format", "html", "--fail-on", "never"]).stdout
+    assert page.count("by trying until the forward ran") == 1
+
+
+def test_absurd_inputs_are_unknown() -> None:
+    with pytest.raises(
+        TargetError, match=r"inputs of .* are unknown: .*x of 16x512 is too long for a picture"
+    ):
+        tclint.trace(_Fixed(16, 512))
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"), [({"num_classes": 10}, (8,)), ({"label_dim": 10}, (8, 10)), ({}, None)]
+)
+def test_models_that_generate_by_class_get_classes(
+    classes: dict[str, int], labels: tuple[int, ...] | None
+) -> None:
+    class Denoiser(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, 3)
+            vars(self).update(classes)
+
+        def forward(self, x: torch.Tensor, class_labels: torch.Tensor | None = None) -> torch.Tensor:
+            return self.stem(x)
+
+    shapes = {spec.input_name: spec.shape for spec in tclint.trace(Denoiser()).inputs}
+    assert shapes.get("class_labels") == labels
+
+
+def test_scans_are_cubes_and_films_are_clips() -> None:
+    assert tclint.trace(nn.Conv3d(1, 8, 3)).inputs[0].shape == (8, 1, 96, 96, 96)
+    assert tclint.trace(nn.Conv3d(3, 8, 3)).inputs[0].shape == (8, 3, 16, 112, 112)
