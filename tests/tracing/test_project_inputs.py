@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -191,3 +192,64 @@ def test_models_that_generate_by_class_get_classes(
 def test_scans_are_cubes_and_films_are_clips() -> None:
     assert tclint.trace(nn.Conv3d(1, 8, 3)).inputs[0].shape == (8, 1, 96, 96, 96)
     assert tclint.trace(nn.Conv3d(3, 8, 3)).inputs[0].shape == (8, 3, 16, 112, 112)
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("TinyYOLO", 640), ("AttentionUNet", 512), ("EDSR", 48), ("Classifier", 224)]
+)
+def test_families_have_customary_sizes_where_nothing_states_one(name: str, side: int) -> None:
+    model = type(name, (_Plain,), {})()
+    graph = tclint.trace(model)
+    assert graph.inputs[0].shape == (8, 3, side, side)
+    assert any("customary" in assumption.what for assumption in graph.assumptions) == (side != 224)
+
+
+def test_the_u_net_of_a_diffusion_model_is_no_segmentation_model() -> None:
+    class UNet(_Plain):
+        def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+            return self.stem(x) + t[:, None, None, None]
+
+    assert tclint.trace(UNet()).inputs[0].shape == (8, 3, 224, 224)
+
+
+class _Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.stem(x)
+
+
+def test_latents_are_smaller_than_the_pictures_that_a_decoder_makes() -> None:
+    class Decoder(nn.Module):
+        resolution = 256
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(4, 8, 3)
+
+        def forward(self, z: torch.Tensor) -> torch.Tensor:
+            return self.stem(z)
+
+    assert tclint.trace(Decoder()).inputs[0].shape == (8, 4, 32, 32)
+
+
+def test_a_vocoder_states_its_frames_in_samples() -> None:
+    class Vocoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.h = SimpleNamespace(segment_size=65536, hop_size=256)
+            self.stem = nn.Conv1d(100, 8, 3)
+            self.grow = nn.ConvTranspose1d(8, 1, 4, stride=4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.grow(self.stem(x))
+
+    assert tclint.trace(Vocoder()).inputs[0].shape == (8, 100, 256)
+
+
+def test_demonstrations_with_a_handful_of_elements_state_nothing() -> None:
+    call = "net = Net()\n    net(torch.randint(0, 32, (2, 12)))"
+    Path("net.py").write_text(f"{_WORDS}\nif __name__ == '__main__':\n    {call}\n", encoding="utf-8")
+    assert _inputs()[0] == {"x": [8, 128]}

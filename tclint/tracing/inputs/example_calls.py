@@ -18,6 +18,9 @@ from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batc
 _META = torch.device("meta")
 _LARGEST_FILE = 1 << 20
 _MOST_RANKS = 6
+_TOY_ELEMENTS = 1024
+"""Fewer of an example than this are there to show that the code runs."""
+_TOY_TOKENS = 64
 
 _FLOATS = frozenset({"rand", "randn", "zeros", "ones", "empty", "Tensor", "FloatTensor"})
 _PASSED_ON = frozenset(
@@ -54,7 +57,8 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
             for statement in _in_order(body):
                 scope.read(statement)
             for line, args, kwargs in scope.found:
-                yield _as_inputs(args, kwargs, Site(path, line), batch)
+                if not any(map(_is_toy, (*args, *kwargs.values()))):
+                    yield _as_inputs(args, kwargs, Site(path, line), batch)
 
 
 def _parsed(path: str) -> ast.Module:
@@ -65,6 +69,12 @@ def _parsed(path: str) -> ast.Module:
     except (OSError, SyntaxError, ValueError):
         pass
     return ast.Module([], [])
+
+
+def _is_toy(tensor: torch.Tensor) -> bool:
+    is_single = tensor.dim() == 1  # a class or a step for each example
+    least = _TOY_ELEMENTS if tensor.is_floating_point() else _TOY_TOKENS
+    return not is_single and tensor[:1].numel() < least
 
 
 def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int) -> CallInputs:

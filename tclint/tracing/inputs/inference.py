@@ -19,6 +19,7 @@ from torch import nn
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.consumers import uses_of
+from tclint.tracing.inputs.customary_sizes import customary_sizes
 from tclint.tracing.inputs.example_calls import Origin, example_calls
 from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
 from tclint.tracing.inputs.given import ADVICE, CallInputs, InferenceFailed, described, inputs_of_graph
@@ -29,7 +30,9 @@ from tclint.tracing.inputs.named_inputs import (
     are_graphs_of_nodes,
     are_images,
     are_labels,
+    are_latents,
     are_lengths,
+    are_times,
     by_name,
     configured_inputs,
     floating_dtype,
@@ -41,8 +44,10 @@ from tclint.tracing.inputs.named_inputs import (
 from tclint.tracing.inputs.number_inputs import numbers_for
 from tclint.tracing.inputs.project_sizes import ProjectSizes, project_sizes
 from tclint.tracing.inputs.stated_sizes import (
+    LATENT_FACTOR,
     SEQUENCE_LENGTH,
     attribute,
+    image_sizes,
     number,
     sequence_length,
     stated_image,
@@ -66,8 +71,11 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    made = _guesses(model) if origin is None else _in_project(_guesses(model), origin)
-    labelled = chain.from_iterable(_with_labels(one, model) for one in made)
+    made = _customary(_guesses(model), model)
+    if origin is not None:
+        made = _in_project(made, origin)
+    latent = chain.from_iterable(_with_latents(one, model) for one in made)
+    labelled = chain.from_iterable(_with_labels(one, model) for one in latent)
     for guess in chain.from_iterable(_with_targets(one, model) for one in labelled):
         text = guess.describe()
         if text not in seen:
@@ -86,6 +94,8 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
 
 def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
     """Values for one more argument of the model's forward beside a first tensor, likeliest first."""
+    if are_times(name):
+        return list(by_name(name, first, model))
     use = uses_of(model).get(name)
     return (_for_use(use, model, separate=False) if use is not None else []) or by_name(name, first, model)
 
@@ -93,6 +103,7 @@ def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     for stated in _stated(model):
         yield dataclasses.replace(stated, basis="stated")
+    yield from _transformers_inputs(model)
     numbers = numbers_for(model)
     required = [name for name in required_arguments(model) if name not in numbers]
     if not numbers:
@@ -117,8 +128,19 @@ def _in_project(guesses: Iterator[CallInputs], origin: Origin) -> Iterator[CallI
             yield guess
             continue
         sizes = project_sizes(origin) if sizes is None else sizes
-        if (sized := sizes.applied(guess)) is not None:
+        if (sized := sizes.applied(guess, "stated")) is not None:
             yield sized
+        yield guess
+
+
+def _customary(guesses: Iterator[CallInputs], model: nn.Module) -> Iterator[CallInputs]:
+    """The size of picture that models of the kind are trained on, where nothing states one."""
+    sizes = customary_sizes(model)
+    for guess in guesses:
+        if sizes is not None and guess.basis != "stated":
+            sized = sizes.applied(guess, "guess")
+            if sized is not None:
+                yield sized
         yield guess
 
 
@@ -128,6 +150,20 @@ def _own(guesses: Iterator[CallInputs], of_file: Iterator[CallInputs]) -> Iterat
             yield from of_file
         yield guess
     yield from of_file
+
+
+def _with_latents(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """What a decoder states is the size of the pictures that it makes; latents are smaller."""
+    name = next(iter(parameters_of(model)), "")
+    first = guess.args[0] if guess.args else None
+    if are_latents(name) and isinstance(first, torch.Tensor) and tuple(first.shape[2:]) in image_sizes(model):
+        *others, last = guess.assumptions
+        made = first.new_empty((*first.shape[:2], *(side // LATENT_FACTOR for side in first.shape[2:])))
+        what = last.what.replace(described(first), described(made))
+        yield dataclasses.replace(
+            guess, args=(made, *guess.args[1:]), assumptions=(*others, Assumption(what, last.site))
+        )
+    yield guess
 
 
 def _with_labels(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
@@ -239,7 +275,6 @@ def _stated(model: nn.Module) -> Iterator[CallInputs]:
     if recorded is not None:
         listed = ", ".join(described(tensor) for tensor in recorded)
         yield _guess(recorded, {}, f"inputs {listed}, which the model was exported with")
-    yield from _transformers_inputs(model)
 
 
 def _transformers_inputs(model: nn.Module) -> Iterator[CallInputs]:

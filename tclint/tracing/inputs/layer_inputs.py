@@ -18,6 +18,7 @@ from tclint.tracing.inputs.stated_sizes import (
     SIGNAL_LENGTH,
     image_sizes,
     sequence_length,
+    stated_frames,
     stated_samples,
 )
 
@@ -152,7 +153,7 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
         if channels <= _MOST_AUDIO_CHANNELS:
             lengths = (stated or AUDIO_SAMPLES, SIGNAL_LENGTH, 128)
         elif any(isinstance(part, nn.ConvTranspose1d) for part in model.modules()):
-            lengths = (VOCODER_FRAMES, SIGNAL_LENGTH, AUDIO_SAMPLES)
+            lengths = (stated_frames(model) or VOCODER_FRAMES, SIGNAL_LENGTH, AUDIO_SAMPLES)
         else:
             lengths = (SIGNAL_LENGTH, AUDIO_SAMPLES, 128)
         for length in lengths:

@@ -122,13 +122,23 @@ def are_graphs_of_nodes(name: str, model: nn.Module) -> bool:
     return is_batch and "edge_index" in parameters_of(model)
 
 
+def are_times(name: str) -> bool:
+    """Whether an argument of that name holds a step of diffusion, or a level of noise, for each example."""
+    times = r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_(levels?|labels?)|diffusion_steps?"
+    return re.fullmatch(times, name.lower()) is not None
+
+
+def are_latents(name: str) -> bool:
+    """Whether an argument of that name holds what an encoder made of pictures."""
+    return re.fullmatch(r"z|latents?", name.lower()) is not None
+
+
 def are_labels(name: str) -> bool:
     """Whether an argument of that name holds one class for each example."""
     return re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", name.lower()) is not None
 
 
 def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.Module) -> list[torch.Tensor]:
-    word = name.lower()
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
     if are_lengths(name):
         return [torch.full((batch,), length, dtype=torch.int64)]
@@ -139,9 +149,7 @@ def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.
     if is_mask(name):
         kinds = (torch.bool, torch.int64, floating_dtype(model))
         return [torch.ones((batch, length), dtype=kind) for kind in kinds]
-    if re.fullmatch(
-        r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_(levels?|labels?)|diffusion_steps?", word
-    ):
+    if are_times(name):
         return [scalars, torch.empty((batch,), dtype=floating_dtype(model), device=_META)]
     if are_labels(name) and first.is_floating_point():
         return [scalars, torch.empty_like(first)]

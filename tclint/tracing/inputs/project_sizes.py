@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -46,8 +46,8 @@ class StatedSize:
     """What a script has for an option by default."""
 
     sizes: tuple[int, ...]
-    where: str
-    """'train.py:12 (--image_size)'."""
+    why: str
+    """'train.py:12 (--image_size) says'."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ProjectSizes:
     length: StatedSize | None = None
     points: StatedSize | None = None
 
-    def applied(self, guess: CallInputs) -> CallInputs | None:
+    def applied(self, guess: CallInputs, basis: Literal["stated", "guess"]) -> CallInputs | None:
         """The guess with these sizes in place of those that nothing states; None where there are none."""
         told: list[str] = []
 
@@ -70,7 +70,7 @@ class ProjectSizes:
             if found is None:
                 return value
             shape, stated = found
-            told.append(stated.where)
+            told.append(stated.why)
             return torch.empty(shape, dtype=value.dtype, device=_META)
 
         args = tuple(resized(value) for value in guess.args)
@@ -79,11 +79,9 @@ class ProjectSizes:
             return None
         listed = ", ".join(described(value) for value in (*args, *kwargs.values()))
         what = f"{'input' if len(args) + len(kwargs) == 1 else 'inputs'} {listed}, sized as "
-        what += " and ".join(dict.fromkeys(told)) + f" says{ADVICE}"
+        what += " and ".join(dict.fromkeys(told)) + ADVICE
         others = guess.assumptions[:-1]
-        return replace(
-            guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), basis="stated"
-        )
+        return replace(guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), basis=basis)
 
     def _sizes(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], StatedSize] | None:
         shape = tuple(tensor.shape)
@@ -103,7 +101,7 @@ def project_sizes(origin: Origin) -> ProjectSizes:
     options: dict[str, set[tuple[tuple[int, ...], str]]] = {}
     for path in _scripts(origin):
         for name, value, line in _defaults(path):
-            options.setdefault(name, set()).add((value, f"{os.path.basename(path)}:{line} (--{name})"))
+            options.setdefault(name, set()).add((value, f"{os.path.basename(path)}:{line} (--{name}) says"))
 
     def agreed(names: tuple[str, ...], count: int) -> StatedSize | None:
         for name in names:
@@ -112,12 +110,12 @@ def project_sizes(origin: Origin) -> ProjectSizes:
                 value = found.pop()
                 sizes = value * count if len(value) == 1 else value
                 if len(sizes) == count and all(size > 1 for size in sizes):
-                    return StatedSize(sizes, min(where for _, where in options[name]))
+                    return StatedSize(sizes, min(why for _, why in options[name]))
         return None
 
     image, height, width = agreed(_SIDES, 2), agreed(_HEIGHTS, 1), agreed(_WIDTHS, 1)
     if image is None and height is not None and width is not None:
-        image = StatedSize((*height.sizes, *width.sizes), f"{height.where} and {width.where}")
+        image = StatedSize((*height.sizes, *width.sizes), f"{height.why} and {width.why}")
     return ProjectSizes(image, agreed(_LENGTHS, 1), agreed(_POINTS, 1))
 
 

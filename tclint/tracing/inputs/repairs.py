@@ -15,7 +15,7 @@ from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.clues import Clues, RankClash, Shape, SizeClash
 from tclint.tracing.inputs.given import CallInputs, described
 from tclint.tracing.inputs.inference import guesses_for
-from tclint.tracing.inputs.named_inputs import is_mask
+from tclint.tracing.inputs.named_inputs import AUDIO_SAMPLES, is_mask
 from tclint.tracing.inputs.slots import LARGEST, Change, Slot, exchanged, like, permuted, slots_of, with_size
 from tclint.tracing.inputs.stated_sizes import (
     FRAMES,
@@ -228,7 +228,9 @@ class Repairs:
             if len(shape) == 4 and rank == 3 and shape[1] > 4:
                 yield (shape[0], shape[2], shape[1])
             yield (shape[0], *shape[len(shape) - rank + 1 :])
-            if rank > 1:
+            if len(shape) == 4 and rank == 3:  # no picture but a signal, or points
+                yield (*shape[:2], AUDIO_SAMPLES if shape[1] == 1 else SIGNAL_LENGTH)
+            elif rank > 1:
                 yield shape[:rank]
             return
         if not tensor.is_floating_point():

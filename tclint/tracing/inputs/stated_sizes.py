@@ -16,6 +16,8 @@ _LONGEST = 4096
 IMAGE_SIZE = 224
 # Tried in this order where 224 does not fit: sizes of common data sets and networks.
 OTHER_IMAGE_SIZES = (32, 28, 64, 256, 299, 384, 128, 96, 512)
+LATENT_FACTOR = 8
+"""How many times smaller latents are than their pictures, in most autoencoders of latent diffusion (f8)."""
 SIGNAL_LENGTH = 1024
 """Samples."""
 FRAMES = 16
@@ -148,6 +150,18 @@ def stated_samples(model: nn.Module) -> int | None:
     return int(rate * seconds)
 
 
+def stated_frames(model: nn.Module) -> int | None:
+    """Frames of a spectrogram whose segment the configuration states in samples."""
+    for owner in _owners(model):
+        samples, hop = (
+            number(owner, "segment_size", "segment_length"),
+            number(owner, "hop_size", "hop_length"),
+        )
+        if samples is not None and hop is not None and samples >= hop:
+            return samples // hop
+    return None
+
+
 def sequence_length(model: nn.Module) -> int:
     """What the model states that it is trained on or takes at most, but no more than 4,096; else 128."""
     limits = [limit for owner in _owners(model) if (limit := number(owner, *_LENGTH_NAMES)) is not None]
@@ -192,7 +206,7 @@ def _owners(model: nn.Module) -> Iterator[Any]:
         following: list[Any] = []
         for module in level:
             yield module
-            config = attribute(module, "config", "cfg", "args", "hparams")
+            config = attribute(module, "config", "cfg", "args", "hparams", "h")
             if config is not None and not isinstance(config, (str, nn.Module)):
                 yield from _with_parts(config, 1)
             following += list(module.children())

@@ -1,0 +1,32 @@
+"""The size of picture that a family of models is customarily trained on, told from the class's name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+from torch import nn
+
+from tclint.core.toml import packaged_toml
+from tclint.tracing.inputs.forward_arguments import parameters_of
+from tclint.tracing.inputs.named_inputs import are_times
+from tclint.tracing.inputs.project_sizes import ProjectSizes, StatedSize
+
+
+def customary_sizes(model: nn.Module) -> ProjectSizes | None:
+    """None where the name tells no family; models of diffusion are of another kind than their U-Nets."""
+    if any(map(are_times, parameters_of(model))):
+        return None
+    name = type(model).__name__.lower()
+    for family in _families():
+        if re.search(family["classes"], name):
+            side = family["side"]
+            return ProjectSizes(StatedSize((side, side), f"is customary for {family['name']}"))
+    return None
+
+
+@functools.cache
+def _families() -> list[dict[str, Any]]:
+    families: list[dict[str, Any]] = packaged_toml("tclint.tracing.inputs", "customary_sizes.toml")["family"]
+    return families
