@@ -253,3 +253,111 @@ def test_demonstrations_with_a_handful_of_elements_state_nothing() -> None:
     call = "net = Net()\n    net(torch.randint(0, 32, (2, 12)))"
     Path("net.py").write_text(f"{_WORDS}\nif __name__ == '__main__':\n    {call}\n", encoding="utf-8")
     assert _inputs()[0] == {"x": [8, 128]}
+
+
+class _Denoiser(nn.Module):
+    """Has the arguments and the configuration that denoisers of diffusers have."""
+
+    def __init__(self, **config: object) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(**config)
+        self.stem = nn.Conv2d(int(str(config["in_channels"])), 8, 1)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        timestep: torch.Tensor,
+        pooled_projections: torch.Tensor | None = None,
+        added_cond_kwargs: dict[str, torch.Tensor] | None = None,
+    ) -> object:
+        frames = hidden_states.flatten(0, 1) if hidden_states.dim() == 5 else hidden_states
+        parts = (encoder_hidden_states, timestep, pooled_projections, *(added_cond_kwargs or {}).values())
+        return self.stem(frames), [part + 1 for part in parts if part is not None]
+
+
+_Denoiser.__module__ = "diffusers.models.denoiser"
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes"),
+    [
+        (
+            {
+                "in_channels": 16,
+                "sample_size": 32,
+                "joint_attention_dim": 4096,
+                "pooled_projection_dim": 2048,
+            },
+            {
+                "hidden_states": (8, 16, 32, 32),
+                "encoder_hidden_states": (8, 512, 4096),
+                "timestep": (8,),
+                "pooled_projections": (8, 2048),
+            },
+        ),
+        (
+            {
+                "in_channels": 4,
+                "sample_size": None,
+                "cross_attention_dim": 2048,
+                "addition_embed_type": "text_time",
+                "addition_time_embed_dim": 256,
+                "projection_class_embeddings_input_dim": 2816,
+            },
+            {
+                "hidden_states": (8, 4, 64, 64),
+                "encoder_hidden_states": (8, 77, 2048),
+                "timestep": (8,),
+                "added_cond_kwargs['text_embeds']": (8, 1280),
+                "added_cond_kwargs['time_ids']": (8, 6),
+            },
+        ),
+        (
+            {
+                "in_channels": 4,
+                "sample_frames": 49,
+                "sample_height": 60,
+                "sample_width": 90,
+                "temporal_compression_ratio": 4,
+                "max_text_seq_length": 226,
+                "text_embed_dim": 64,
+            },
+            {
+                "hidden_states": (8, 13, 4, 60, 90),
+                "encoder_hidden_states": (8, 226, 64),
+                "timestep": (8,),
+            },
+        ),
+    ],
+)
+def test_components_of_diffusers_get_all_that_they_are_called_with(
+    config: dict[str, object], shapes: dict[str, tuple[int, ...]]
+) -> None:
+    graph = tclint.trace(_Denoiser(**config))
+    assert {spec.input_name: spec.shape for spec in graph.inputs} == shapes
+    assert any("by diffusers' names and config" in assumption.what for assumption in graph.assumptions)
+
+
+def test_networks_of_graphs_get_a_graph() -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(1433, 16)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            return self.lin(x)[edge_index[0]]
+
+    assert [spec.shape for spec in tclint.trace(Convolution()).inputs] == [(2708, 1433), (2, 10556)]
+
+
+def test_a_language_model_that_states_no_context_has_a_customary_one() -> None:
+    class StateSpaceForCausalLM(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(64, 8)
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.embed(input_ids)
+
+    assert tclint.trace(StateSpaceForCausalLM()).inputs[0].shape == (8, 2048)

@@ -20,6 +20,7 @@ from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.consumers import uses_of
 from tclint.tracing.inputs.customary_sizes import customary_sizes
+from tclint.tracing.inputs.diffusers_inputs import diffusers_inputs
 from tclint.tracing.inputs.example_calls import Origin, example_calls
 from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
 from tclint.tracing.inputs.given import ADVICE, CallInputs, InferenceFailed, described, inputs_of_graph
@@ -56,7 +57,8 @@ from tclint.tracing.inputs.stated_sizes import (
 
 _META = torch.device("meta")
 
-EDGES = 4096
+NODES, EDGES = 2708, 10556
+"""Of Cora, the graph on which networks of graphs are mostly tried first."""
 _MAX_GUESSES = 20
 
 
@@ -103,6 +105,9 @@ def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
 def _guesses(model: nn.Module) -> Iterator[CallInputs]:
     for stated in _stated(model):
         yield dataclasses.replace(stated, basis="stated")
+    if (made := diffusers_inputs(model, BATCH)) is not None:
+        listed = ", ".join(f"{name} = {described(value)}" for name, value in made.items())
+        yield _guess((), made, f"inputs {listed}, by diffusers' names and config")
     yield from _transformers_inputs(model)
     numbers = numbers_for(model)
     required = [name for name in required_arguments(model) if name not in numbers]
@@ -219,6 +224,8 @@ def _for_required(required: list[str], model: nn.Module) -> Iterator[CallInputs]
         yield CallInputs((), {}, (assumption,), "inferred")
         return
     first, *others = required
+    if others == ["edge_index"]:
+        yield from _graph_of_nodes(first, model)
     if (image := _stated_image(first, model)) is not None:
         yield from _with_others(first, others, image, "of the size the model states", model)
     yield from _from_uses(required, uses_of(model), model)
@@ -238,6 +245,16 @@ def _with_others(
             f"{name} = {described(value)}" for name, value in zip(others, further, strict=True)
         )
         yield _guess((tensor, *further), {}, f"{what}; {listed}, by their names and the first")
+
+
+def _graph_of_nodes(first: str, model: nn.Module) -> Iterator[CallInputs]:
+    made = (tensor.shape[-1] for tensor, _ in chain(from_layers(model), from_parameters(model)))
+    width = number(model, "in_channels", "num_features") or next(made, None)
+    if width is not None:
+        nodes = torch.empty((NODES, width), dtype=floating_dtype(model), device=_META)
+        edges = torch.empty((2, EDGES), dtype=torch.int64, device=_META)
+        what = f"inputs {first} = {described(nodes)}, edge_index = {described(edges)}, as many as Cora has"
+        yield _guess((nodes, edges), {}, what)
 
 
 def _stated_image(name: str, model: nn.Module) -> torch.Tensor | None:

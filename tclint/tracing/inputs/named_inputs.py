@@ -27,6 +27,8 @@ from tclint.tracing.inputs.stated_sizes import (
 _META = torch.device("meta")
 AUDIO_SAMPLES = 16000
 """A second at 16 kHz, the rate of speech models."""
+_UTTERANCE_SAMPLES = 250_000
+"""That wav2vec 2.0 and its kin were trained on at most (arXiv 2006.11477)."""
 _FRAMES = 512
 _TEXT_TOKENS = 77
 """That a text encoder hands to the cross attention of a model that makes images: CLIP's context."""
@@ -209,6 +211,8 @@ def _waveform(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
     frames, mels = attribute(config, "max_length"), attribute(config, "num_mel_bins")
     if isinstance(frames, int) and isinstance(mels, int):  # a spectrogram after all
         shape: tuple[int, ...] = (batch, frames, mels)
+    elif attribute(config, "feat_extract_norm") is not None:
+        shape = (batch, _UTTERANCE_SAMPLES)
     else:
         shape = (batch, AUDIO_SAMPLES)
     return torch.empty(shape, dtype=floating_dtype(model), device=_META)

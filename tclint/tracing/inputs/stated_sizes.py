@@ -11,6 +11,13 @@ from torch import nn
 
 SEQUENCE_LENGTH = 128
 """Where a model states no other."""
+_TRAINED_ON = (
+    ("ForCausalLM", 2048),
+    ("LMHeadModel", 2048),
+    ("ForConditionalGeneration", 512),
+    ("ForMaskedLM", 512),
+)
+"""Tokens, by how classes of transformers are called: of Mamba and T5 (arXiv 2312.00752, 1910.10683)."""
 _LONGEST = 4096
 """Tokens: many configurations state what a model could read, not what it is trained on."""
 IMAGE_SIZE = 224
@@ -55,11 +62,13 @@ _LENGTH_NAMES = (
 _CHANNEL_NAMES = ("img_channels", "image_channels", "in_channels", "in_chans", "num_channels", "channels")
 _SAMPLE_RATE_NAMES = ("sampling_rate", "sample_rate", "samplerate")
 _MOST_SECONDS = 60
-_CONTEXT_WIDTH_NAMES = (
+CONTEXT_WIDTH_NAMES = (
+    "caption_channels",
+    "cross_attention_input_dim",
+    "encoder_hid_dim",
     "cross_attention_dim",
     "joint_attention_dim",
     "context_dim",
-    "caption_channels",
     "text_embed_dim",
     "text_dim",
 )
@@ -163,18 +172,24 @@ def stated_frames(model: nn.Module) -> int | None:
 
 
 def sequence_length(model: nn.Module) -> int:
-    """What the model states that it is trained on or takes at most, but no more than 4,096; else 128."""
+    """What the model states that it is trained on or takes, but at most 4,096; else what is customary."""
     limits = [limit for owner in _owners(model) if (limit := number(owner, *_LENGTH_NAMES)) is not None]
-    length = min(limits, default=SEQUENCE_LENGTH)
+    length = min(limits, default=_customary_length(model))
     if length > 2 and (length - 2).bit_count() == 1:
         length -= 2  # positions from 2 on: the first two have another meaning (RoBERTa, BART)
     return min(length, _LONGEST)
 
 
+def _customary_length(model: nn.Module) -> int:
+    """What a language model that states no context is trained on."""
+    name = type(model).__name__
+    return next((length for end, length in _TRAINED_ON if name.endswith(end)), SEQUENCE_LENGTH)
+
+
 def context_width(model: nn.Module) -> int | None:
     """The width of the sequence that the model's cross attention reads."""
     for owner in _owners(model):
-        found = number(owner, *_CONTEXT_WIDTH_NAMES)
+        found = number(owner, *CONTEXT_WIDTH_NAMES)
         if found is not None:
             return found
     return None
