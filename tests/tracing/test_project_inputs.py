@@ -112,10 +112,17 @@ def test_height_and_width_are_one_size() -> None:
 
 def test_scripts_that_disagree_or_name_another_model_state_nothing() -> None:
     Path("net.py").write_text(_MODEL, encoding="utf-8")
-    for name, size in (("train.py", 96), ("test.py", 128)):
+    for name, size in (("train.py", 96), ("finetune.py", 128)):
         script = f"import net\nparser.add_argument('--image_size', default={size})\n"
         Path(name).write_text(script, encoding="utf-8")
     Path("other.py").write_text("parser.add_argument('--img_size', default=48)\n", encoding="utf-8")
+    assert _inputs()[0] == {"x": [8, 3, 224, 224]}
+
+
+@pytest.mark.parametrize("name", ["test.py", "run_inference.py", "visualize_attention.py"])
+def test_scripts_that_do_not_train_state_nothing(name: str) -> None:
+    Path("net.py").write_text(_MODEL, encoding="utf-8")
+    Path(name).write_text("import net\nparser.add_argument('--image_size', default=96)\n", encoding="utf-8")
     assert _inputs()[0] == {"x": [8, 3, 224, 224]}
 
 

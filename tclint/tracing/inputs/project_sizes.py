@@ -36,6 +36,10 @@ _LENGTHS = (
     "context_length",
     "bptt",
 )
+_OTHER_SCRIPTS = re.compile(
+    r"(?<![a-z])(test|eval|demo|vis|visuali|infer|predict|sampl|generat|export|video|bench)"
+)
+"""What does not train, and may show the model other sizes."""
 _POINTS = ("num_points", "num_point", "npoints", "n_points")
 _MOST_POINT_CHANNELS = 9
 """Coordinates, normals, colours."""
@@ -143,6 +147,8 @@ def _scripts(origin: Origin) -> Iterator[str]:
                 with open(path, "rb") as file:
                     text = file.read()
             except OSError:
+                continue
+            if _OTHER_SCRIPTS.search(os.path.basename(path)):
                 continue
             if b"add_argument" in text and (path == own or names_it.search(text)):
                 yield path
