@@ -86,6 +86,7 @@ class ProductOutsideAutocast(GraphRule):
                 advice=f"Cast the inputs and weights of `{name}` to torch.{facts.dtype} at the call, or run "
                 "the model itself in bfloat16.",
                 evidence={"operator": name, "runs_in": "float32"},
+                others="another such product",
                 location=context.call_location(ops[0]),
                 identity=name,
                 change=Change(edit=edit),

@@ -228,6 +228,8 @@ def site_of(target: Any) -> Site | None:
     if callable(target) and not inspect.isclass(target):
         target = inspect.unwrap(target)
         target = getattr(target, "func", target)  # functools.partial
+    if inspect.isclass(target):
+        target = _as_written(target)
     code = getattr(target, "__code__", None)
     if code is not None:
         return Site(code.co_filename, code.co_firstlineno, getattr(target, "__name__", ""))
@@ -240,6 +242,12 @@ def site_of(target: Any) -> Site | None:
         first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
         return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
     return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
+
+
+def _as_written(made: type) -> type:
+    """The class that the user wrote under this name, where a decorator derived another one from it."""
+    written = (base for base in made.__mro__ if base.__qualname__.rpartition(".")[2] == made.__name__)
+    return next(written, made)
 
 
 def _import_file(target: Target) -> ModuleType:
