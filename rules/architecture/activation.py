@@ -22,8 +22,8 @@ class ActivationNotFusable(GraphRule):
 
     What it does
     Finds activations that directly follow a convolution or matrix product (a norm may lie between) and
-    are not relu, tanh, sigmoid, elu, gelu, softplus or swish, and reports each kind once per model when
-    it takes five times --min-gain (5 % of the step).
+    are not relu, tanh, sigmoid, elu, gelu, softplus or swish, and reports them once per model when they
+    take five times --min-gain (5 % of the step).
 
     Why it costs
     cuDNN's fused kernels apply these activations while the result is still on the chip. Any other is a
@@ -54,29 +54,29 @@ class ActivationNotFusable(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.compiled:
             return
-        found: dict[str, list[Op]] = {}
-        for op in context.graph.ops:
-            if op.name in NOT_FUSABLE and _follows_product(op, context.graph):
-                found.setdefault(op.name, []).append(op)
-        for name, ops in found.items():
-            if not worth_saying_unpriced(context, indices_of(ops)):
-                continue
-            yield share_finding(
-                self,
-                context,
-                ops,
-                name,
-                " as kernels of their own; after a convolution or linear layer, cuDNN fuses others but not "
-                f"{name}",
-                effect=Effect(
-                    unknown="eager PyTorch fuses no activation; what fusing gains depends on the engine"
-                ),
-                advice="For engines that fuse with cuDNN, train with relu, silu or gelu; or use "
-                "torch.compile, which fuses any activation.",
-                evidence={"activation": name},
-                others=f"another {name}",
-                identity=name,
-            )
+        ops = [
+            op for op in context.graph.ops if op.name in NOT_FUSABLE and _follows_product(op, context.graph)
+        ]
+        if not ops or not worth_saying_unpriced(context, indices_of(ops)):
+            return
+        names = sorted({op.name for op in ops})
+        name = " and ".join(names)
+        yield share_finding(
+            self,
+            context,
+            ops,
+            name if len(names) == 1 else "activation",
+            " as kernels of their own; after a convolution or linear layer, cuDNN fuses others but not "
+            f"{name}",
+            effect=Effect(
+                unknown="eager PyTorch fuses no activation; what fusing gains depends on the engine"
+            ),
+            advice="For engines that fuse with cuDNN, train with relu, silu or gelu; or use torch.compile, "
+            "which fuses any activation.",
+            evidence={"activations": names},
+            others="another of them",
+            identity=name,
+        )
 
 
 def _follows_product(activation: Op, graph: Graph) -> bool:

@@ -15,7 +15,7 @@ from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Effect, Finding
+from tclint.core.finding import Finding
 from tclint.graph.ops import Graph, Op
 
 _EARLY_STRIDE = 4
@@ -30,7 +30,7 @@ class DepthwiseConv(GraphRule):
     Adds up the depthwise convolutions whose output is at least a quarter as wide as the model's image and
     whose time is limited by memory, with their share of the step. Dense convolutions are priced in their
     place: of the same channels, and as one with the 1x1 convolution that widens the image before them.
-    Reported where the better of the two is predicted to gain.
+    Reported once for the model, with the lines where the better of the two is predicted to gain.
 
     Why it costs
     A depthwise convolution multiplies each value nine times (3x3) and has no sum over channels, so that
@@ -70,42 +70,59 @@ class DepthwiseConv(GraphRule):
             for op in convolutions(context.graph)
             if is_depthwise(op) and _is_early(op, image) and _weight_name(op) in learned
         ]
-        for ops in by_line(
-            op for op in early if "memory" in limiters(context, op, products_only=True)
-        ).values():
-            concerned = indices_of(ops)
-            if not worth_pricing(context, concerned):
-                continue
-            dense, edit, instead = self._dense(context, ops)
-            if mean_gain_percent(dense) <= 0.0:
-                continue  # faster on one of the GPUs, slower on another
-            largest = max((op.outputs[0].shape[2:] for op in ops), key=prod)
-            yield share_finding(
-                self,
-                context,
-                ops,
-                "depthwise convolution",
-                f", on images of up to {'x'.join(str(size) for size in largest)}, without Tensor Cores; "
-                f"{instead} {gain_phrase(dense)}",
-                effect=dense,
-                advice=f"Where accuracy allows, use {instead} in these early stages{_LIKE.get(edit, '')}.",
-                change=Change(edit=partial(edit, ops=ops)),
-            )
+        limited = [op for op in early if "memory" in limiters(context, op, products_only=True)]
+        if not worth_pricing(context, indices_of(limited)):
+            return
+        parts: list[_Part] = []
+        for ops in by_line(limited).values():
+            gain_percent, edit, instead = self._dense(context, ops)
+            if gain_percent > 0.0:  # on the mean of the GPUs
+                parts.append((ops, edit, instead))
+        if parts:
+            yield self._finding(context, parts)
 
-    def _dense(self, context: GraphContext, ops: list[Op]) -> tuple[Effect, _DenseEdit, str]:
+    def _finding(self, context: GraphContext, parts: list[_Part]) -> Finding:
+        """One for the model: the layers are of one design, wherever it is written."""
+        ops = [op for line, _, _ in parts for op in line]
+        effect = context.effect(indices_of(ops), graph=_all_dense(context.graph, parts))
+        instead = " or ".join(dict.fromkeys(words for _, _, words in parts))
+        largest = max((op.outputs[0].shape[2:] for op in ops), key=prod)
+        likes = dict.fromkeys(_LIKE.get(edit, "") for _, edit, _ in parts)
+        return share_finding(
+            self,
+            context,
+            ops,
+            "depthwise convolution",
+            f", on images of up to {'x'.join(str(size) for size in largest)}, without Tensor Cores; "
+            f"{instead} {gain_phrase(effect)}",
+            effect=effect,
+            advice=f"Where accuracy allows, use {instead} in these early stages{''.join(likes)}.",
+            change=Change(edit=partial(_all_dense, parts=parts)),
+        )
+
+    def _dense(self, context: GraphContext, ops: list[Op]) -> tuple[float, _DenseEdit, str]:
         """What gains more: dense layers of the same channels, or of the channels before the expansion."""
         options: list[tuple[_DenseEdit, str]] = [(ungrouped, "a dense convolution of the same channels")]
         if with_fused_expansion(context.graph, ops) != context.graph:
             options.append((with_fused_expansion, "one dense convolution for the 1x1 and the depthwise one"))
         found = [
-            (context.effect(indices_of(ops), graph=edit(context.graph, ops)), edit, words)
+            (mean_gain_percent(context.effect(indices_of(ops), graph=edit(context.graph, ops))), edit, words)
             for edit, words in options
         ]
-        return max(found, key=lambda option: mean_gain_percent(option[0]))
+        return max(found, key=lambda option: option[0])
 
 
 _DenseEdit = Callable[..., Graph]
 """Of a graph and some of its ops."""
+
+_Part = tuple[list[Op], _DenseEdit, str]
+"""The convolutions of one line, what makes them dense, and that in words."""
+
+
+def _all_dense(graph: Graph, parts: list[_Part]) -> Graph:
+    for ops, edit, _ in parts:
+        graph = edit(graph, ops)
+    return graph
 
 
 _LIKE: dict[_DenseEdit, str] = {with_fused_expansion: ", as EfficientNetV2's fused blocks do"}

@@ -99,12 +99,12 @@ def _channels(op: Op, shape: tuple[int, ...]) -> int:
 
 
 def _extras(context: GraphContext) -> dict[str, list[Op]]:
-    found: dict[str, list[Op]] = {"pooling": [], "squeeze-and-excite": [], "layer norm": []}
+    found: dict[str, list[Op]] = {"pooling": [], "squeeze-and-excite": [], "layer norm": [], "group norm": []}
     for op in context.graph.ops:
         if op.kind == "pool" and "upsample" not in op.name and "adaptive" not in op.name:
             found["pooling"].append(op)
         elif op.name in ("layer_norm", "rms_norm", "group_norm") and len(op.inputs[0].shape) == 4:
-            found["layer norm"].append(op)
+            found["group norm" if op.name == "group_norm" else "layer norm"].append(op)
         elif op.name == "mul" and (mean := _excitation(op, context)) is not None:
             found["squeeze-and-excite"] += [mean, op]
     return found

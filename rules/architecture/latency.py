@@ -71,7 +71,7 @@ class LatencyBoundLayers(GraphRule):
             },
             fix=Fix(
                 "Raise the batch; where it is given, launch the step as a CUDA graph "
-                '(torch.compile(model, mode="reduce-overhead")) or make fewer, wider layers.'
+                '(torch.compile\'s mode="reduce-overhead") or make fewer, wider layers.'
             ),
             identity="latency",
         )

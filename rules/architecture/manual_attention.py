@@ -74,7 +74,8 @@ class ManualAttention(GraphRule):
                 reader.index not in path for index in inside for reader in readers.get(index, ())
             )
             if not read_elsewhere and not inside & returned and _is_plain(block, context):
-                site = block.ops[1].call_site
+                # By the line of the scores: a masked and an unmasked softmax are replaced together.
+                site = block.ops[0].call_site
                 by_line.setdefault((site.path, site.line) if site else ("", 0), []).append(block)
         for blocks in by_line.values():
             finding = self._finding(context, blocks)
@@ -92,19 +93,22 @@ class ManualAttention(GraphRule):
             else context.effect(concerned, graph=changed)
         )
         gain = "" if changed is None else f"; scaled_dot_product_attention {gain_phrase(effect)}"
-        first = blocks[0]
+        largest = max(blocks, key=lambda block: block.query_length * block.key_length)
+        sizes = {(block.query_length, block.key_length) for block in blocks}
+        scores = f"{'up to ' * (len(sizes) > 1)}{largest.query_length} x {largest.key_length}"
         return share_finding(
             self,
             context,
             [block.ops[1] for block in blocks],
             "written-out attention",
-            f", with scores of {first.query_length} x {first.key_length} per head in memory{gain}",
+            f", with scores of {scores} per head in memory{gain}",
             concerned=concerned,
             effect=effect,
             advice="Call torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., "
             "dropout_p=...) instead of the two products and the softmax.",
-            evidence={"query_length": first.query_length, "key_length": first.key_length},
-            location=context.call_location(first.ops[1]),
+            evidence={"query_length": largest.query_length, "key_length": largest.key_length},
+            others="another line of such attention",
+            location=context.call_location(largest.ops[1]),
             change=None if changed is None else Change(edit=partial(with_fused_attention, blocks=blocks)),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tclint.analysis.attention import attention_blocks
@@ -124,15 +125,24 @@ class SmallGemm(GraphRule):
             f"{'and the like are' if len(ops) > 1 else 'is'} narrow.",
             effect=Effect(unknown="a wider layer is another model"),
             evidence={"in_features": product.k, "out_features": product.n, "share_percent": rounded(shares)},
-            fix=Fix(
-                "Join narrow layers that read the same input into one; prefer wider layers to more of them."
-            ),
+            fix=Fix(_join(ops) + "Prefer wider layers to more of them."),
             related=(
                 *context.related(first),
                 *related_sites([op.construct_site for op in ops], location, "another narrow layer"),
             ),
             identity="narrow",
         )
+
+
+def _join(ops: list[Op]) -> str:
+    """Advice for narrow layers that have an input in common; '' where none have."""
+    sources = Counter(op.inputs[0].source for op in ops)
+    del sources[None]
+    return (
+        "Join narrow layers that read the same input into one. "
+        if max(sources.values(), default=0) > 1
+        else ""
+    )
 
 
 def _rows_follow_the_batch(op: Op, context: GraphContext) -> bool:

@@ -42,6 +42,8 @@ def share_finding(
 ) -> Finding:
     """'12 linear layers (blocks.*.fc) take 12.3 % of the step' + `words`, at the costliest layer's line.
 
+    A finding about calls is given its `location`; the other lines are then calls too.
+
     Args:
         concerned: indices of the ops whose time is meant; None: those of `ops`.
         others: what is said of the other lines that construct such layers.
@@ -50,6 +52,9 @@ def share_finding(
     shares = share_percent(context, indices_of(ops) if concerned is None else concerned)
     first = costliest(context, ops)
     place = location or context.location(first)
+    sites = [
+        op.call_site or op.construct_site if location else op.construct_site or op.call_site for op in ops
+    ]
     return rule.finding(
         place,
         f"{sentence(layers_take(ops, noun, shares))}{words}.",
@@ -58,7 +63,7 @@ def share_finding(
         fix=Fix(advice),
         related=(
             *(() if location else context.related(first)),
-            *related_sites([op.construct_site or op.call_site for op in ops], place, others),
+            *related_sites(sites, place, others),
         ),
         identity=identity,
         change=change,

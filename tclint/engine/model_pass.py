@@ -18,6 +18,7 @@ from tclint.graph.ops import Assumption
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
     from tclint.graph.lowering.work import Gap
+    from tclint.graph.ops import Graph
     from tclint.tracing import TraceResult
 
 
@@ -33,6 +34,7 @@ def check_graph(
     graph = result.graph
     assert graph is not None
     started = time.perf_counter()
+    settings, said = _as_compiled(graph, settings)
     context = GraphContext(graph, settings, result.entry)
     for scenario in context.scenarios:
         context.estimate(scenario)  # remembered; the rules ask for it
@@ -83,7 +85,7 @@ def check_graph(
         flops=forward_flops(graph),
         op_count=len(graph.ops),
         metrics=metrics,
-        assumptions=(*graph.assumptions, *_priced_as(context)),
+        assumptions=(*graph.assumptions, *said, *_priced_as(context)),
         not_analysed=_gaps(context),
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
@@ -96,6 +98,29 @@ def check_graph(
         graph=graph,
     )
     return entry, found, context
+
+
+_COMPILED_SHARE = 0.5
+"""Of the operators: a model with most of its blocks compiled one by one is priced as compiled."""
+
+
+def _as_compiled(graph: Graph, settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
+    """The settings as the model's own calls of torch.compile have them, and a sentence about it."""
+    parts: list[str] = graph.metadata.get("compiled", [])
+    if not parts or settings.compiled or "compiled" in settings.explicit:
+        return settings, ()
+    if parts == [""]:
+        what = "the model calls torch.compile"
+    else:
+        listed = ", ".join(parts[:3]) + (", ..." if len(parts) > 3 else "")
+        what = f"torch.compile is called on {listed}"
+        inside = tuple(f"{part}." for part in parts)
+        count = sum(op.module_path in parts or op.module_path.startswith(inside) for op in graph.ops)
+        if count < _COMPILED_SHARE * len(graph.ops):
+            said = f"{what} alone, so the step is priced without it; --compiled prices it with"
+            return settings, (Assumption(said),)
+    said = f"compiled: yes: {what}; --no-compiled prices the eager step"
+    return replace(settings, compiled=True), (Assumption(said),)
 
 
 def _unknown(metrics: Metrics) -> Metrics:

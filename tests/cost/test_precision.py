@@ -53,6 +53,25 @@ def test_policies_are_those_of_the_installed_torch(macro: str, policy: str) -> N
     assert {name for name in names if lists.policy(name) != policy} == set()
 
 
+@pytest.mark.parametrize("name", ["inner", "linalg_matmul", "matrix_power", "_grouped_mm", "bilinear"])
+def test_what_reaches_a_listed_product_inside_is_cast_there(name: str) -> None:
+    calls = {
+        "inner": torch.inner,
+        "linalg_matmul": torch.linalg.matmul,
+        "matrix_power": lambda x, _: torch.matrix_power(x, 3),
+        "_grouped_mm": lambda x, y: torch._grouped_mm(x, y[None], offs=torch.tensor([8], dtype=torch.int32)),
+        "bilinear": lambda x, y: torch.nn.functional.bilinear(x, y, y[None]),
+    }
+    if name == "_grouped_mm" and not hasattr(torch, name):
+        pytest.skip("this torch has none")
+    with torch.autocast("cpu", torch.bfloat16):  # these have no entry of their own for any device
+        try:
+            real = calls[name](torch.ones(8, 8), torch.ones(8, 8)).dtype
+        except RuntimeError:
+            pytest.skip("this torch has none for the CPU")
+    assert (autocast_lists().policy(name) == "lower_precision") == (real == torch.bfloat16)
+
+
 def mlp() -> Graph:
     build = GraphBuilder()
     x = build.input(32, 64)

@@ -116,6 +116,15 @@ def test_compile_and_channels_last(tmp_path: Path) -> None:
     assert sum("torch.compile(" in note for note in notes) == 2
 
 
+def test_a_model_may_compile_itself(tmp_path: Path) -> None:
+    def compiled(name: str) -> bool:
+        body = script().replace("    for x, y", f"    {name}.compile()\n    for x, y")
+        return joined(tmp_path, body)[0].compiled
+
+    assert compiled("model")
+    assert not compiled("pattern")  # no module
+
+
 def test_compile_behind_an_option_is_not_assumed(tmp_path: Path) -> None:
     body = script().replace(
         "    for x, y in loader:",

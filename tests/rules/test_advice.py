@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -31,7 +32,11 @@ from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.graph import Parameter
+from tclint_rules.architecture.activation import ActivationNotFusable
+from tclint_rules.architecture.depthwise_convolution import DepthwiseConv
+from tclint_rules.architecture.early_stage import EarlyStageExtras
 from tclint_rules.architecture.latency import LatencyBoundLayers
+from tclint_rules.architecture.manual_attention import ManualAttention
 from tclint_rules.dims.alignment import LinearMisaligned
 from tclint_rules.dims.small_gemm import SmallGemm
 
@@ -268,3 +273,82 @@ def test_fewer_than_64_outputs_of_a_model_are_an_interface(
     graph = tclint.trace(lambda: nn.Sequential(*layers), empty(8192, 512))
     found = list(LinearMisaligned().check(context_of(graph, gpus=("a100",))))
     assert [size for finding in found for size in finding.evidence["sizes"]] == reported
+
+
+class _Windows(nn.Module):
+    """Attention over windows of 49 tokens, then over all 784; masked or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(96, 288)
+        self.softmax = nn.Softmax(-1)
+
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, 3, width // 3).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1)
+        if mask is None:
+            weights = self.softmax(scores)
+        else:
+            scores = scores + mask
+            weights = self.softmax(scores)
+        return (weights @ v).transpose(1, 2).reshape(batch, tokens, width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        windows = self.attend(x.reshape(-1, 49, 96), mask).reshape(x.shape)
+        return self.attend(windows, None)
+
+
+def test_written_out_attention_is_one_finding_that_names_the_largest_scores() -> None:
+    context = context_of(tclint.trace(_Windows, (empty(16, 784, 96), empty(49, 49))), gpus=("a100",))
+    [finding] = ManualAttention().check(context)
+    assert "written-out attention (softmax)" in finding.message
+    assert "scores of up to 784 x 784 per head" in finding.message
+    assert finding.evidence["query_length"] == 784
+    # The unmasked softmax, which is the global one; the other line comes along.
+    first = inspect.getsourcelines(_Windows.attend)[1]
+    assert finding.location.line == first + 5
+    assert [related.location.line for related in finding.related] == [first + 8]
+
+
+@pytest.mark.parametrize(
+    ("norm", "name"), [(nn.GroupNorm(8, 64), "group norm"), (nn.LayerNorm([64, 112, 112]), "layer norm")]
+)
+def test_a_norm_of_the_early_stage_is_called_what_it_is(norm: nn.Module, name: str) -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 64, 3, 2, 1), norm, nn.Conv2d(64, 64, 1), norm)
+    context = context_of(tclint.trace(lambda: layers, empty(32, 3, 224, 224)), gpus=("a100",))
+    [finding] = EarlyStageExtras().check(context)
+    assert f"{name} operator" in finding.message
+    assert finding.fix is not None
+    assert f"keep {name} for" in finding.fix.advice
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_narrow_layers_are_joined_only_where_they_share_an_input(shared: bool) -> None:
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down = nn.ModuleList([nn.Linear(2048, 16) for _ in range(4)])
+            self.up = nn.ModuleList([nn.Linear(16, 2048) for _ in range(4)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            total = x
+            for down, up in zip(self.down, self.up, strict=True):
+                total = total + up(down(x if shared else total).relu())
+            return total
+
+    context = context_of(tclint.trace(Narrow, empty(8192, 2048)), gpus=("a100",))
+    [finding] = SmallGemm().check(context)
+    assert finding.fix is not None
+    assert ("Join narrow layers" in finding.fix.advice) == shared
+
+
+def test_depthwise_convolutions_and_activations_are_one_note_each() -> None:
+    layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, 2, 1)]
+    layers += [nn.Conv2d(32, 32, 3, 1, 1, groups=32), nn.Conv2d(32, 32, 1), nn.LeakyReLU()]
+    layers += [nn.Conv2d(32, 32, 5, 1, 2, groups=32), nn.Conv2d(32, 32, 1), nn.Hardswish()]
+    context = context_of(tclint.trace(lambda: nn.Sequential(*layers), empty(32, 3, 224, 224)), gpus=("a100",))
+    [depthwise] = DepthwiseConv().check(context)
+    assert depthwise.evidence["layers"] == 2
+    [activations] = ActivationNotFusable().check(context)
+    assert activations.evidence["activations"] == ["hardswish", "leaky_relu"]

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import tclint
+from tclint.config.settings import Settings
 from tclint.graph.ops import Graph, Op, Site
+from tclint.tracing import trace_targets
 
 LIBRARY = """
 import torch
@@ -192,3 +194,43 @@ def test_the_caller_of_the_tracer_is_no_site(graph: Graph, module: ModuleType) -
         for op in traced.ops:
             for site in (op.construct_site, op.call_site):
                 assert site is None or Path(site.path).name in ("site_model.py", "sitelib.py")
+
+
+def test_a_class_that_a_decorator_derives_is_shown_where_the_user_wrote_it(tmp_path: Path) -> None:
+    (tmp_path / "persistence.py").write_text(
+        "def persistent(written):\n"
+        "    class Decorator(written):\n"
+        "        def __init__(self, *args, **kwargs):\n"
+        "            super().__init__(*args, **kwargs)\n"
+        "            self.arguments = args\n"
+        "    Decorator.__name__ = written.__name__\n"
+        "    return Decorator\n"
+    )
+    model = tmp_path / "networks.py"
+    model.write_text(
+        "from torch import nn\n"
+        "from persistence import persistent\n\n"
+        "@persistent\n"
+        "class Layer(nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        "        self.linear = nn.Linear(width, 16)\n"
+        "    def forward(self, x):\n"
+        "        return self.linear(x)\n\n"
+        "@persistent\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, width=16):\n"
+        "        super().__init__()\n"
+        "        self.layer = Layer(width)\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x)\n"
+    )
+    settings = Settings(inputs=("4,16",))
+    [result] = trace_targets([f"{model}:Net"], settings)
+    assert result.graph is not None, result.error
+    root, [linear] = result.graph.root_site, result.graph.ops
+    assert root is not None
+    assert (Path(root.path).name, root.line, root.function) == ("networks.py", 12, "Net")
+    assert linear.construct_site is not None
+    assert linear.call_site is not None
+    assert {Path(site.path).name for site in (linear.construct_site, linear.call_site)} == {"networks.py"}

@@ -75,6 +75,17 @@ def without_bias(graph: Graph, ops: Iterable[Op]) -> Graph:
     return with_ops(graph, changed)
 
 
+def cast_by_hand(graph: Graph, ops: Iterable[Op]) -> Graph:
+    """The ops in the autocast dtype, where autocast leaves them as they are."""
+    return with_ops(
+        graph,
+        {
+            op.index: replace(op, cast_by_hand=True, in_place=False)
+            for op in (graph.ops[o.index] for o in ops)
+        },
+    )
+
+
 def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
     """The convolutions with groups=1 and otherwise the same channels."""
     changed = {}

@@ -104,6 +104,8 @@ def _is_choice(dim: OpDim) -> bool:
         return dim.op.kind != "matmul"
     if group.is_batch or group.fixed:
         return False
+    if group.unresolved and dim.op.kind == "matmul" and not any(spec.parameter for spec in dim.op.inputs):
+        return False  # nor is it known where this one comes from: the length of a text, say
     # Of a dim that is not followed to the end it is not known whether the model returns it.
     return dim.size >= SMALLEST_PADDED_OUTPUT or not (group.is_output or group.unresolved)
 

@@ -192,6 +192,8 @@ class _Autocast:
         inputs = tuple(self._as_made(spec) for spec in op.inputs)
         # Autocast has no in-place variants: they run in the dtype of the tensor they change.
         policy = "none" if op.in_place else self.lists.policy(op.name)
+        if op.cast_by_hand:
+            policy = "lower_precision"
         casts: tuple[Cast, ...] = ()
         if op.index in self.composites:
             result = self._composite_dtype(op, inputs)

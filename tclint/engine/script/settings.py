@@ -36,7 +36,7 @@ from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.parse import NotPython, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
-from tclint.source.syntax.tables import Assignment, CallEvent, Function, method_of
+from tclint.source.syntax.tables import Assignment, CallEvent, Function, dotted, method_of
 
 MOST_SCRIPTS = 20
 """More files with a training loop than this are a library of examples, none of which is the model's."""
@@ -168,11 +168,15 @@ def _told_frameworks(context: SourceContext) -> dict[str, Evidence]:
 
 def _compiled(context: SourceContext) -> Evidence | None:
     for function, event in calls(context):
-        if "torch.compile" not in context.resolver.called(function, event.call):
+        receiver, method = method_of(event.call)
+        in_place = method == "compile" and receiver is not None and dotted(receiver) in context.casts.models
+        if not in_place and "torch.compile" not in context.resolver.called(function, event.call):
             continue
         disabled = certain(context, function, argument_of(event.call, "disable"))
         if not disabled and runs_always(function, event.block, context):
-            words = "torch.compile" + options_above(context, function, event.block)
+            words = ("model.compile()" if in_place else "torch.compile") + options_above(
+                context, function, event.block
+            )
             return stated_at(context, "compiled", True, event.call.node_id, words)
     return None
 

@@ -17,6 +17,7 @@ from tclint.graph.lowering import matmul as lower_gemm
 from tclint.graph.lowering import memory_bound as lower_memory
 from tclint.graph.lowering import other_products as lower_products
 from tclint.graph.lowering import recurrent as lower_rnn
+from tclint.graph.lowering import state_space as lower_scan
 from tclint.graph.lowering.gradients import composites, gradient_needs, recomputed
 from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
@@ -33,6 +34,7 @@ _RULES: Mapping[str, Rule] = {
     **lower_conv.RULES,
     **lower_attention.RULES,
     **lower_rnn.RULES,
+    **lower_scan.RULES,
 }
 _RULES_BY_KIND: Mapping[str, Rule] = {**lower_memory.BY_KIND, **lower_copy.BY_KIND}
 

@@ -97,6 +97,8 @@ class Op:
     checkpoint: Checkpoint | None = None
     autocast_disabled: bool = False
     """The model takes it out of autocast: `autocast(enabled=False)`, `custom_fwd(cast_inputs=float32)`."""
+    cast_by_hand: bool = False
+    """A what-if: its inputs are cast as those of operators that autocast lists."""
     operator: str = ""
     """torch's full name of the operator, with namespace and overload: 'aten::add_.Tensor'."""
     casts: tuple[Cast, ...] = ()

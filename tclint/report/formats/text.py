@@ -130,7 +130,7 @@ class _Renderer:
     def _entry(self, entry: Entry) -> Iterator[str]:
         model = f": {printable(entry.model)}" if entry.model else ""
         how = f"{entry.mode}, {precision_title(entry.precision)}"
-        if self.report.settings.compiled:
+        if (entry.settings or self.report.settings).compiled:
             how += ", compiled"
         worst = ", the worst of its sets of inputs" if entry.is_worst_case else ""
         yield f"{self._paint(printable(entry.target), bold=True)}{model} ({how}){worst}"

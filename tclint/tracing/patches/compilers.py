@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from tclint.tracing.patches.patch import itself, nothing, patch, patched
+from tclint.tracing.patches.patch import itself, patch, patched
 
 
 @patch(
@@ -17,8 +20,18 @@ from tclint.tracing.patches.patch import itself, nothing, patch, patched
     why="Dynamo would trace the model itself, and its code would run outside the recorder",
 )
 def without_compilation() -> Iterator[None]:
-    with patched([(torch, "compile", _not_compiled), (nn.Module, "compile", nothing)]):
+    with patched([(torch, "compile", _not_compiled), (nn.Module, "compile", _module_not_compiled)]):
         yield
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether the model's own code, or the caller that hands the module over, compiles it."""
+    # By its name: importing torch._dynamo takes a second.
+    if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+        return True
+    with contextlib.suppress(TypeError):  # a class with __eq__ and no __hash__
+        return module in _COMPILED or inspect.getattr_static(type(module), "forward") in _COMPILED
+    return False
 
 
 @patch(
@@ -47,9 +60,27 @@ def without_scripting() -> Iterator[None]:
         yield
 
 
-def _not_compiled(model: Any = None, **_options: Any) -> Any:
+_COMPILED: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Modules, and `forward` functions of classes, that were to be compiled."""
+_COMPILE_NOTHING = ("eager", "aot_eager", "tclint")
+"""Backends that run what they get as it is."""
+
+
+def _not_compiled(model: Any = None, **options: Any) -> Any:
     # Used as a function, and as a decorator with options.
-    return model if model is not None else lambda function: function
+    if model is None:
+        return lambda function: _not_compiled(function, **options)
+    if not options.get("disable") and options.get("backend") not in _COMPILE_NOTHING:
+        owner = getattr(model, "__self__", None)
+        with contextlib.suppress(TypeError):
+            # `model.forward = torch.compile(model.forward)` is `model.compile()`.
+            is_forward = getattr(model, "__name__", "") == "forward" and owner is not None
+            _COMPILED.add(owner if is_forward else model)
+    return model
+
+
+def _module_not_compiled(module: nn.Module, *_args: Any, **options: Any) -> None:
+    _not_compiled(module, **options)
 
 
 def _no_archive(*_args: Any, **_kwargs: Any) -> Any:

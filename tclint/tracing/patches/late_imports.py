@@ -11,15 +11,18 @@ from typing import Any
 from tclint.tracing.patches.distributed import MODULES, plain_wrappers
 from tclint.tracing.patches.higher_order import SCANS, generic_scans
 from tclint.tracing.patches.patch import patch, patched
+from tclint.tracing.patches.stored_weights import LIBRARIES, library_loaders
 
-_LATE_MODULES = frozenset({*MODULES, SCANS})
+_LATE_MODULES = frozenset({*MODULES, SCANS, *LIBRARIES})
 
 
 @patch(
     replaces="`DistributedDataParallel`, `FullyShardedDataParallel` (`__init__`, `forward`), `fully_shard`, "
     "`init_device_mesh`, `parallelize_module`, `associative_scan`, and of `torch.distributed` "
-    "`init_process_group`, `get_rank`, `get_world_size`, `barrier`",
-    why="they need other processes, or a GPU; a finder in `sys.meta_path` patches what is imported later",
+    "`init_process_group`, `get_rank`, `get_world_size`, `barrier`; `load_file` of safetensors, "
+    "`load_pretrained` of timm, `PreTrainedModel.from_pretrained` of transformers",
+    why="they need other processes, a GPU or stored weights; a finder in `sys.meta_path` patches what is "
+    "imported later",
 )
 def single_process() -> Iterator[None]:
     done = _replacements()
@@ -32,7 +35,7 @@ def single_process() -> Iterator[None]:
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     """Of what is imported already."""
-    return [*plain_wrappers(), *generic_scans()]
+    return [*plain_wrappers(), *generic_scans(), *library_loaders()]
 
 
 class _PatchingFinder:

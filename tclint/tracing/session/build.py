@@ -12,6 +12,7 @@ from tclint.graph.ops import Assumption, Parameter
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
+from tclint.tracing.patches.stored_weights import AbsentWeights, random_weights, taken_notes
 from tclint.tracing.patches.weights import without_initialisation
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.weight_names import is_lazy, named_tensors
@@ -44,7 +45,9 @@ def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Ass
             if recorder.assumptions.flip_last_branch() is None:
                 break
         else:
-            return built, recorder.assumptions.listed_of_build()
+            if isinstance(built, AbsentWeights):
+                raise built.error  # the file held the model itself
+            return built, (*recorder.assumptions.listed_of_build(), *taken_notes())
     assert first is not None
     raise first from None
 
@@ -54,6 +57,7 @@ def _build_once(build: Callable[[], Any], sites: SiteFinder, recorder: Recorder)
         remembered_construction(sites),
         without_gpu(),
         without_initialisation(),
+        random_weights(sites),
         recorder,
         DeviceRewriter(recorder.assumptions.add),
     ):

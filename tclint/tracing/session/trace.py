@@ -17,11 +17,12 @@ from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
+from tclint.tracing.patches.compilers import is_compiled
 from tclint.tracing.patches.custom_functions import watched_by
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.higher_order import higher_order_operators
-from tclint.tracing.patches.modules import remembered_construction, tracked_calls
+from tclint.tracing.patches.modules import named_modules, remembered_construction, tracked_calls
 from tclint.tracing.record.call_recorder import TooManyOps
 from tclint.tracing.record.fx_reader import NotReadable, graph_from_fx
 from tclint.tracing.record.fx_writer import FxWriter, without_composites
@@ -67,6 +68,7 @@ def trace_model(
         TargetError: an exported program has other inputs.
         Exception: what the model's forward raised, if no guess helped.
     """
+    compiled = is_compiled(model)
     model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
     started = perf_counter()
     adjustments: tuple[str, ...] = ()
@@ -94,11 +96,22 @@ def trace_model(
             "torch": torch.__version__,
             "model": "ExportedProgram" if isinstance(model, Exported) else type(model).__name__,
             "training": model.training,
+            "compiled": [""] if compiled or is_compiled(model) else _compiled_parts(model),
             "trace_s": perf_counter() - started,
             "adjustments": list(adjustments),
             **(metadata or {}),
         },
     )
+
+
+def _compiled_parts(model: nn.Module) -> list[str]:
+    """Names of the modules that are compiled by themselves, without those inside of such."""
+    found: list[str] = []
+    for name, module in named_modules(model):
+        inside = any(name.startswith(f"{outer}.") for outer in found)
+        if not inside and is_compiled(module):
+            found.append(name)
+    return found
 
 
 def _check_same_inputs(stated: Sequence[TensorSpec], given: Any) -> None:

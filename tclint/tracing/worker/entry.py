@@ -32,6 +32,7 @@ from tclint.tracing.inputs.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
+from tclint.tracing.patches.stored_weights import random_weights
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs
 from tclint.tracing.session.trace import trace_model
@@ -85,7 +86,7 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     @contextlib.contextmanager
     def while_loading() -> Iterator[None]:
         # Decorators such as @torch.compile run when the file is imported, and so may constructors.
-        with without_gpu(), remembered_construction(sites):
+        with without_gpu(), remembered_construction(sites), random_weights(sites):
             yield
 
     with _timed(seconds, "import"):

@@ -34,6 +34,8 @@ def hint_for(error: BaseException) -> str:
         named = [name, *re.findall(r"[^\s'\"]+\.\w+", message)]
         if any(map(holds_weights, named)):
             return "; no weights are needed, so name a callable that builds the model without reading them"
+    if "no internet connection" in message:  # torch.hub.load
+        return "; name a callable in a clone of that repository, or give --network"
     return _network_hint(error)
 
 

@@ -14,15 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file
 from tclint.graph.ops import Assumption, Site
+from tclint.tracing.stand_ins.install import stand_in_for, stand_ins
 from tclint.tracing.worker.hints import hint_for, holds_weights
 from tclint.tracing.worker.import_roots import import_roots, package_of
 from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, resolve
 from tclint.tracing.worker.torch_errors import in_plain_words
+
+_T = TypeVar("_T")
 
 _HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
 
@@ -134,6 +137,7 @@ def load_target(
     site = site_of(function)
     values, assumptions = resolve(arguments, function, module)
     _check_signature(target, function, site, values)
+    assumptions = (*assumptions, *stand_ins())
     return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
 
 
@@ -228,6 +232,8 @@ def site_of(target: Any) -> Site | None:
     if callable(target) and not inspect.isclass(target):
         target = inspect.unwrap(target)
         target = getattr(target, "func", target)  # functools.partial
+    if inspect.isclass(target):
+        target = _as_written(target)
     code = getattr(target, "__code__", None)
     if code is not None:
         return Site(code.co_filename, code.co_firstlineno, getattr(target, "__name__", ""))
@@ -240,6 +246,12 @@ def site_of(target: Any) -> Site | None:
         first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
         return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
     return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
+
+
+def _as_written(made: type) -> type:
+    """The class that the user wrote under this name, where a decorator derived another one from it."""
+    written = (base for base in made.__mro__ if base.__qualname__.rpartition(".")[2] == made.__name__)
+    return next(written, made)
 
 
 def _import_file(target: Target) -> ModuleType:
@@ -260,8 +272,9 @@ def _import_file(target: Target) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Registered first, as a normal import does: dataclasses and pickling look the module up.
     sys.modules[name] = module
+    run = spec.loader.exec_module
     try:
-        spec.loader.exec_module(module)
+        _with_stand_ins(lambda: run(module))
     except BaseException as error:
         raise _import_error(target, error) from None
     return module
@@ -269,9 +282,19 @@ def _import_file(target: Target) -> ModuleType:
 
 def _import_named(target: Target, name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        return _with_stand_ins(lambda: importlib.import_module(name))
     except BaseException as error:
         raise _import_error(target, error) from None
+
+
+def _with_stand_ins(run: Callable[[], _T]) -> _T:
+    """What `run` returns; called again with a stand-in for each kernel library that it lacks."""
+    while True:
+        try:
+            return run()
+        except ModuleNotFoundError as error:
+            if not stand_in_for(error.name):
+                raise
 
 
 def _import_module(target: Target) -> ModuleType:
@@ -279,7 +302,7 @@ def _import_module(target: Target) -> ModuleType:
         sys.path.insert(0, os.getcwd())
     name = target.module or ""
     try:
-        return importlib.import_module(name)
+        return _with_stand_ins(lambda: importlib.import_module(name))
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if holds_weights(name):

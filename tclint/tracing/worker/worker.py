@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from tclint.core.errors import TargetError
+from tclint.tracing.worker.downloads import refuse_downloads
 from tclint.tracing.worker.isolation import limit_resources, refuse_network
 from tclint.tracing.worker.result_file import Run, write_runs
 from tclint.tracing.worker.zygote import Zygote, send, silence_stdin
@@ -72,6 +73,8 @@ def run_target(request: dict[str, Any]) -> None:
     sys.argv = [target.rpartition(":")[0] or target]
     folder = os.path.dirname(os.path.abspath(sys.argv[0]))
     _prepare_environment(request)
+    if not request["network"]:
+        refuse_downloads()
     files = watch(folder)
     seconds: dict[str, float] = {}
     runs: list[Run] = []

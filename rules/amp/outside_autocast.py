@@ -1,0 +1,106 @@
+"""Matrix products that autocast leaves in float32, because no list of it names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
+from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
+from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.share_findings import share_finding
+from tclint.analysis.what_if.layer_edits import cast_by_hand
+from tclint.analysis.widths.padding import mean_gain_percent
+from tclint.config.precisions import PRECISION_FACTS
+from tclint.core.finding import Finding
+from tclint.cost.transforms.casts import own_half_dtype
+from tclint.graph.ops import Op
+from tclint.graph.ops.autocast_lists import autocast_lists
+
+
+class ProductOutsideAutocast(GraphRule):
+    """A product runs in float32 under autocast, because autocast does not know its operator.
+
+    What it does
+    Finds matrix products whose operator is on none of autocast's lists (the grouped products of mixtures
+    of experts), or only promoted by it (`bilinear`), or in place, where they get float32 tensors in a step
+    under autocast. Prices them with their inputs cast to the autocast dtype.
+
+    Why it costs
+    Autocast converts what goes into the operators that it lists. Any other operator takes its inputs as
+    they come, and weights are float32: the product then runs without Tensor Cores, while the report
+    of the run says "autocast".
+
+    Example
+        with torch.autocast("cuda", torch.bfloat16):
+            y = torch._grouped_mm(x, self.weight, offs=offsets)     # float32
+
+    Use instead
+        with torch.autocast("cuda", torch.bfloat16):
+            y = torch._grouped_mm(x.bfloat16(), self.weight.bfloat16(), offs=offsets)
+
+    When it does not apply
+    Models whose own weights have 16 bits, regions with autocast off, operators that autocast runs in
+    float32 for their range (`cdist`).
+
+    References
+    PyTorch docs, Automatic Mixed Precision package: Autocast Op Reference, Op Eligibility.
+    """
+
+    code = "AMP029"
+    name = "product-outside-autocast"
+    since = "0.1.0"
+    level = "warning"
+    confidence = "high"
+    sources = (
+        "PyTorch docs, Automatic Mixed Precision package (torch.amp): Autocast Op Reference, Op Eligibility",
+        "PyTorch, aten/src/ATen/autocast_mode.h: the lists of operators",
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        facts = PRECISION_FACTS[context.settings.precision]
+        if not facts.autocast or own_half_dtype(context.graph) is not None:
+            return
+        runs = context.estimate(context.scenarios[0]).ops
+        by_name: dict[str, list[Op]] = {}
+        for op in leaf_ops(context.graph):
+            if _is_left_out(op) and _is_float32(runs[op.index]):
+                by_name.setdefault(op.name + "_" * op.in_place, []).append(op)
+        for name, ops in by_name.items():
+            if not worth_pricing(context, indices_of(ops)):
+                continue
+            edit = partial(cast_by_hand, ops=ops)
+            effect = context.effect(indices_of(ops), graph=edit(context.graph))
+            if mean_gain_percent(effect) <= 0.0:
+                continue
+            yield share_finding(
+                self,
+                context,
+                ops,
+                f"`{name}` product",
+                f", in float32 without Tensor Cores: autocast leaves `{name}` as it is; casting its inputs "
+                f"to {facts.dtype} {gain_phrase(effect)}",
+                effect=effect,
+                advice=f"Cast the inputs and weights of `{name}` to torch.{facts.dtype} at the call, or run "
+                "the model itself in bfloat16.",
+                evidence={"operator": name, "runs_in": "float32"},
+                others="another such product",
+                location=context.call_location(ops[0]),
+                identity=name,
+                change=Change(edit=edit),
+            )
+
+
+def _is_left_out(op: Op) -> bool:
+    unlisted = op.in_place or autocast_lists().policy(op.name) in ("none", "promote")
+    return unlisted and not op.autocast_disabled
+
+
+def _is_float32(op: Op) -> bool:
+    floating = [spec.dtype for spec in op.inputs if spec.is_floating]
+    return bool(floating) and set(floating) == {"float32"}
+
+
+RULES = (ProductOutsideAutocast,)

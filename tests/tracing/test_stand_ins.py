@@ -1,0 +1,138 @@
+"""Kernel libraries that are not installed: stand-ins where code cannot do without, said in the report."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tclint import check
+from tclint.config.settings import Settings
+from tclint.engine.report import Entry
+from tclint.tracing import trace_targets
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) for name in ("flash_attn", "mamba_ssm", "apex", "xformers")),
+    reason="the libraries themselves are installed",
+)
+
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+QKV = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(256, 768)
+
+    def forward(self, x):
+        qkv = self.qkv(x).unflatten(-1, (3, 4, 64))
+        return attend(qkv).flatten(2)
+"""
+NORM = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(256, 256), Norm(256, eps=1e-6)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+"""
+CASES = {
+    "flash_attn": (
+        "from flash_attn import flash_attn_func\n"
+        f"def attend(qkv): return flash_attn_func(*qkv.unbind(2), causal=True)\n{QKV}",
+        "scaled_dot_product_attention",
+    ),
+    "flash_attn packed": (
+        "from flash_attn.flash_attn_interface import flash_attn_qkvpacked_func as attend\n" + QKV,
+        "scaled_dot_product_attention",
+    ),
+    "flash_attn varlen": (
+        "from flash_attn import flash_attn_varlen_qkvpacked_func as varlen\n"
+        "def attend(qkv):\n"
+        "    ends = torch.arange(0, qkv.shape[0] * qkv.shape[1] + 1, qkv.shape[1], dtype=torch.int32)\n"
+        f"    return varlen(qkv.flatten(0, 1), ends, qkv.shape[1]).unflatten(0, qkv.shape[:2])\n{QKV}",
+        "scaled_dot_product_attention",
+    ),
+    "xformers": (
+        "import xformers.ops as xops\n"
+        f"def attend(qkv): return xops.memory_efficient_attention(*xops.unbind(qkv, 2))\n{QKV}",
+        "scaled_dot_product_attention",
+    ),
+    "apex": (f"from apex.normalization import FusedLayerNorm as Norm\n{NORM}", "layer_norm"),
+    "apex rms": (f"import apex\nNorm = apex.normalization.FusedRMSNorm\n{NORM}", "rms_norm"),
+    "mamba_ssm": ("from mamba_ssm import Mamba\ndef Net(): return Mamba(256)\n", "selective_scan"),
+    "causal_conv1d": (
+        "from causal_conv1d import causal_conv1d_fn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.empty(64, 4))\n"
+        "    def forward(self, x):\n"
+        "        return causal_conv1d_fn(x, self.weight, activation='silu')\n",
+        "conv1d",
+    ),
+    "triton": (
+        "import triton\nimport triton.language as tl\n"
+        "@triton.autotune(configs=[triton.Config({}, num_warps=4)], key=['n'])\n"
+        "@triton.jit\n"
+        "def scale(x, y, n, BLOCK: tl.constexpr):\n"
+        "    tl.store(y, tl.load(x))\n"
+        "class Net(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        y = torch.empty_like(x)\n"
+        "        scale[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)\n"
+        "        return F.relu(y)\n",
+        "relu",
+    ),
+}
+
+
+def linted(folder: Path, source: str) -> Entry:
+    path = folder / "model.py"
+    path.write_text(HEAD + source)
+    report = check([f"{path}:Net"], Settings(inputs=("8,64,256",)))
+    assert not report.errors, report.errors
+    return report.entries[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_work_and_report(tmp_path: Path, name: str) -> None:
+    source, operator = CASES[name]
+    entry = linted(tmp_path, source)
+    assert entry.graph is not None
+    [op] = [op for op in entry.graph.ops if op.name == operator]
+    assert entry.graph.outputs[0].shape[:2] == (8, 64)
+    assert entry.not_analysed == ()
+    library = name.split(maxsplit=1)[0]
+    assert any(f"{library} is not installed: " in note.what for note in entry.assumptions)
+    assert all(metrics.step_time_us > 0 for metrics in entry.metrics.values())
+    if operator == "selective_scan":
+        batch, channels, length = op.inputs[0].shape
+        assert (batch, channels, length) == (8, 512, 64)
+        assert op.inputs[2].shape == (512, 16)
+
+
+def test_a_guarded_import_keeps_its_own_way(tmp_path: Path) -> None:
+    source = (
+        "try:\n    from flash_attn import flash_attn_func\nexcept ImportError:\n    flash_attn_func = None\n"
+        "def attend(qkv):\n"
+        "    assert flash_attn_func is None\n"
+        f"    return qkv.unbind(2)[0].relu()\n{QKV}"
+    )
+    entry = linted(tmp_path, source)
+    assert not any("flash_attn" in note.what for note in entry.assumptions)
+
+
+def test_what_has_no_stand_in_says_so_where_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(f"{HEAD}from flash_attn.modules.mha import MHA\ndef Net(): return MHA(64)\n")
+    [result] = trace_targets([f"{path}:Net"], Settings(inputs=("8,64",)))
+    assert "flash_attn.modules.mha.MHA is not installed here" in str(result.error)
+
+
+def test_other_missing_packages_are_named_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(f"{HEAD}import flash_attn\nimport no_such_package_here\n")
+    [result] = trace_targets([f"{path}:Net"], Settings(inputs=("8,64",)))
+    assert "imports 'no_such_package_here', which is not installed here" in str(result.error)
