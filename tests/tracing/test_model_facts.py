@@ -262,7 +262,7 @@ def test_tokens_are_spread_evenly_over_experts() -> None:
     [
         (nn.Conv2d(5, 8, 3), (8, 5, 224, 224), "float32"),
         (nn.Conv1d(5, 8, 3), (8, 5, 1024), "float32"),
-        (nn.Conv3d(5, 8, 3), (8, 5, 16, 112, 112), "float32"),
+        (nn.Conv3d(5, 8, 3), (8, 5, 96, 96, 96), "float32"),
         (nn.Embedding(100, 8), (8, 128), "int64"),
         (nn.Linear(12, 8), (8, 12), "float32"),
         (nn.LSTM(12, 8), (128, 8, 12), "float32"),

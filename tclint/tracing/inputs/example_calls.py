@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,8 +65,7 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
 def _parsed(path: str) -> ast.Module:
     try:
         if os.path.getsize(path) <= _LARGEST_FILE:
-            with open(path, "rb") as file:
-                return ast.parse(file.read())
+            return ast.parse(Path(path).read_bytes())  # builtins.open may be replaced by now
     except (OSError, SyntaxError, ValueError):
         pass
     return ast.Module([], [])

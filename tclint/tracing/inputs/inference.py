@@ -57,8 +57,9 @@ from tclint.tracing.inputs.stated_sizes import (
 
 _META = torch.device("meta")
 
-NODES, EDGES = 2708, 10556
-"""Of Cora, the graph on which networks of graphs are mostly tried first."""
+EDGES = 4096
+CORA = (2708, 10556)
+"""Nodes and edges of the graph on which networks of graphs are mostly tried first."""
 _MAX_GUESSES = 20
 
 
@@ -251,8 +252,8 @@ def _graph_of_nodes(first: str, model: nn.Module) -> Iterator[CallInputs]:
     made = (tensor.shape[-1] for tensor, _ in chain(from_layers(model), from_parameters(model)))
     width = number(model, "in_channels", "num_features") or next(made, None)
     if width is not None:
-        nodes = torch.empty((NODES, width), dtype=floating_dtype(model), device=_META)
-        edges = torch.empty((2, EDGES), dtype=torch.int64, device=_META)
+        nodes = torch.empty((CORA[0], width), dtype=floating_dtype(model), device=_META)
+        edges = torch.empty((2, CORA[1]), dtype=torch.int64, device=_META)
         what = f"inputs {first} = {described(nodes)}, edge_index = {described(edges)}, as many as Cora has"
         yield _guess((nodes, edges), {}, what)
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -124,10 +125,10 @@ def project_sizes(origin: Origin) -> ProjectSizes:
 
 
 def _scripts(origin: Origin) -> Iterator[str]:
-    own = os.path.abspath(origin.paths[-1])
-    folder, read = os.path.dirname(own), 0
+    own = origin.paths[-1]
+    folder, read = os.path.dirname(own) or ".", 0
     stem = os.path.splitext(os.path.basename(own))[0]
-    module = os.path.basename(folder) if stem in ("__init__", "model", "models") else stem
+    module = os.path.basename(os.path.dirname(own)) if stem in ("__init__", "model", "models") else stem
     words = "|".join(map(re.escape, sorted({*origin.names, module})))
     names_it = re.compile(rf"\b(?:{words})\b".encode())
     for _ in range(_LEVELS + 1):
@@ -144,8 +145,7 @@ def _scripts(origin: Origin) -> Iterator[str]:
             try:
                 if os.path.getsize(path) > _LARGEST_FILE:
                     continue
-                with open(path, "rb") as file:
-                    text = file.read()
+                text = Path(path).read_bytes()
             except OSError:
                 continue
             if _OTHER_SCRIPTS.search(os.path.basename(path)):
@@ -154,14 +154,13 @@ def _scripts(origin: Origin) -> Iterator[str]:
                 yield path
         if os.path.exists(os.path.join(folder, ".git")):
             return
-        folder = os.path.dirname(folder)
+        folder = os.path.join(folder, "..")
 
 
 def _defaults(path: str) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Name, value and line of every option whose default is one or two whole numbers."""
     try:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read())
+        tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return
     for node in ast.walk(tree):

@@ -138,6 +138,11 @@ class Repairs:
                 times = clash.have // size
                 if 1 < times <= _MAX_TIMES and clash.have == times * size and clash.want % times == 0:
                     yield {slot.path: with_size(slot.tensor, {axis: clash.want // times})}
+            if clash.have == math.prod(shape[1:]):  # a view of all features of an example
+                for axis, size in enumerate(shape[1:], 1):
+                    whole, rest = divmod(size * clash.want, clash.have)
+                    if whole and not rest and len(shape) == 3:
+                        yield {slot.path: with_size(slot.tensor, {axis: whole})}
         for slot in chosen:
             for axes in _spatial_choices(slot.tensor):
                 yield from self._scaled(slot, clash, slots, axes)

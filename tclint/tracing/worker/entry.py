@@ -290,7 +290,7 @@ def origin_of(model: nn.Module, loaded: LoadedTarget, sites: SiteFinder) -> Orig
     if of_class is not None and sites.is_user_file(of_class.path):
         paths.append(of_class.path)
     names = frozenset({type(model).__name__, loaded.target.attribute})
-    return Origin(tuple(dict.fromkeys(map(os.path.abspath, paths))), names)
+    return Origin(tuple(dict.fromkeys(paths)), names)
 
 
 @contextlib.contextmanager
