@@ -238,11 +238,15 @@ def _candidate(
 
 
 def _container(file: ModelFile) -> str:
-    """The file as a target names it: as a module where it imports relatively, for that needs its package."""
+    """The file as a target names it: as a module where it needs its package.
+
+    It does where it imports relatively, or where a file beside it hides the package (yolox/models/yolox.py).
+    """
     relative = os.path.relpath(file.path)
     if relative.startswith(".." + os.sep):
         return file.path
     parts = Path(relative).with_suffix("").parts
-    if file.is_relative and len(parts) > 1 and all(part.isidentifier() for part in parts):
+    hidden = os.path.isfile(os.path.join(os.path.dirname(file.path), f"{parts[0]}.py"))
+    if (file.is_relative or hidden) and len(parts) > 1 and all(part.isidentifier() for part in parts):
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return relative.replace(os.sep, "/")

@@ -260,6 +260,16 @@ def test_files_with_relative_imports_are_named_as_modules(folder: Path) -> None:
     assert set(listed(package / "net.py")) == {"pkg.net:build_model"}
 
 
+def test_files_beside_one_that_hides_their_package_are_named_as_modules(folder: Path) -> None:
+    package = folder / "pkg" / "models"
+    package.mkdir(parents=True)
+    for name in ("pkg", "build"):
+        (package / f"{name}.py").write_text(HEAD + net("Net"))
+    assert set(listed(package / "build.py")) == {"pkg.models.build:Net"}
+    (package / "pkg.py").unlink()
+    assert set(listed(package / "build.py")) == {"pkg/models/build.py:Net"}
+
+
 def test_entry_points_of_the_hub(folder: Path) -> None:
     (folder / "hubconf.py").write_text(
         "dependencies = ['torch']\ndef wide(pretrained=False): return load()\n"
