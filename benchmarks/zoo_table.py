@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from known_models import HEADING
 from zoo_case import FOUND_INPUTS
 
 Row = dict[str, str]
@@ -49,7 +50,9 @@ def write_table(folder: Path, out: Path) -> None:
     """Write the page for all CSV files in `folder`."""
     libraries = {path.stem: _rows(path) for path in sorted(folder.glob("*.csv"))}
     lines = [*_page(libraries), *_truth(folder.parent / "truth.csv")]
-    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    known_models = "".join(out.read_text(encoding="utf-8").partition(HEADING)[1:])
+    page = "\n".join(lines).rstrip("\n") + "\n" + (f"\n{known_models}" if known_models else "")
+    out.write_text(page, encoding="utf-8")
 
 
 def _rows(path: Path) -> list[Row]:

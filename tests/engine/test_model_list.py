@@ -122,6 +122,121 @@ def test_what_is_listed(folder: Path) -> None:
     assert MODEL.splitlines()[found["model.py:Net"].line - 1] == "class Net(Base):"
 
 
+HEAD = "import torch\nfrom torch import nn\n"
+NET = "class {name}(nn.Module):\n    def __init__(self, {arguments}): ...\n    def forward(self, x): ...\n"
+
+
+def net(name: str, arguments: str = "") -> str:
+    return NET.format(name=name, arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param(
+            net("Whole", "encoder, decoder")
+            + net("Encoder", "width")
+            + net("Decoder", "width")
+            # What is handed to a model that is built is a part of it.
+            + "def _build(width):\n    net = Whole(Encoder(width), decoder=Decoder(width))\n    return net\n"
+            "def build_large(checkpoint=None):\n    return _build(width=1280)\n",
+            {"build_large"},
+            id="through a private builder",
+        ),
+        pytest.param(
+            "import timm.models.vision_transformer\n"
+            "class VisionTransformer(timm.models.vision_transformer.VisionTransformer): ...\n"
+            "def vit_base(**options):\n    model = VisionTransformer(**options)\n    return model\n",
+            {"VisionTransformer", "vit_base"},
+            id="a library's class of the same name",
+        ),
+        pytest.param(
+            net("CLIP", "width") + "def build_model(state):\n    return CLIP(state['width']).eval()\n",
+            {"CLIP", "build_model"},
+            id="a builder that needs arguments hides no class",
+        ),
+        pytest.param(
+            net("Net")
+            + net("FocalLoss")
+            + net("SetCriterion")
+            + net("PostProcess")
+            + net("EMA")
+            + net("DataParallel", "module")
+            + net("Exported", "model")
+            + "def tokenize() -> nn.Module: return 1\ndef build_matcher() -> nn.Module: return 1\n"
+            "def create_loss() -> nn.Module: return 1\n",
+            {"Net"},
+            id="losses, tokenizers, wrappers",
+        ),
+        pytest.param(
+            net("Net")
+            + "def fuse(model):\n    fused = nn.Sequential(model)\n    return fused\n"
+            + "def fuse_two(conv, bn):\n    fused = nn.Conv2d(3, 3, 1)\n    return fused\n",
+            {"Net"},
+            id="functions that change a given model",
+        ),
+        pytest.param(net("Teacher", "net"), {"Teacher"}, id="a class that takes a network trains it"),
+        pytest.param(
+            "class Net(nn.Module):\n    def __init__(self):\n        self.ff = feed_forward(3)\n"
+            "    def forward(self, x): ...\n"
+            "def feed_forward(width):\n    return nn.Sequential(nn.Linear(width, width), Gate())\n"
+            + net("Gate"),
+            {"Net"},
+            id="a function that a module calls, and what it builds",
+        ),
+        pytest.param(
+            "class Net(nn.Module):\n    def forward(self, x):\n        return isinstance(x, Other)\n"
+            + net("Other"),
+            {"Net", "Other"},
+            id="compared with is not built",
+        ),
+        pytest.param(
+            "import megengine.module as M\nclass Net(M.Module):\n    def forward(self, x): ...\n"
+            + net("Torch"),
+            {"Torch"},
+            id="another framework's modules",
+        ),
+        pytest.param(
+            net("Net") + "def get_ext_modules():\n    return []\n"
+            "def make_model():\n    def decorator(function): return function\n    return decorator\n",
+            {"Net"},
+            id="lists of modules and decorators",
+        ),
+        pytest.param(net("Net") + net("ConvBlock") + net("QuickGELU"), {"Net"}, id="layers beside a model"),
+        pytest.param(net("ConvBlock") + net("QuickGELU"), {"ConvBlock", "QuickGELU"}, id="only layers"),
+        pytest.param(
+            net("BaseNet") + "class Net(BaseNet): ...\n" + net("Plain") + "class More(Plain): ...\n",
+            {"Net", "Plain", "More"},
+            id="abstract by its name",
+        ),
+    ],
+)
+def test_what_is_a_model(folder: Path, code: str, expected: set[str]) -> None:
+    (folder / "code.py").write_text(HEAD + code)
+    assert {candidate.name for candidate in listed(folder / "code.py").values()} == expected
+
+
+def test_losses_by_their_file_and_tests_are_left_out(folder: Path) -> None:
+    (folder / "losses").mkdir()
+    (folder / "tests").mkdir()
+    for path in ("losses/perceptual.py", "loss.py", "tests/helpers.py", "test_net.py", "net.py"):
+        (folder / path).write_text(HEAD + net("Net"))
+    paths = [folder / path for path in ("losses/perceptual.py", "loss.py", "tests/helpers.py", "test_net.py")]
+    assert set(listed(*paths, folder / "net.py")) == {"net.py:Net"}
+    assert set(listed(folder / "tests/helpers.py")) == {"tests/helpers.py:Net"}
+
+
+def test_an_import_tells_which_of_two_classes_is_built(folder: Path) -> None:
+    for name in ("first", "second"):
+        (folder / f"{name}.py").write_text(HEAD + net("ViT"))
+    (folder / "whole.py").write_text(
+        HEAD + "from second import ViT\nclass Whole(nn.Module):\n"
+        "    def __init__(self): self.vit = ViT()\n    def forward(self, x): ...\n"
+    )
+    found = listed(folder / "first.py", folder / "second.py", folder / "whole.py")
+    assert set(found) == {"first.py:ViT", "whole.py:Whole"}
+
+
 def test_what_needs_nothing_comes_first(folder: Path) -> None:
     needs = [bool(candidate.needs) for candidate in listed(folder / "model.py").values()]
     assert needs == sorted(needs)
@@ -143,6 +258,16 @@ def test_files_with_relative_imports_are_named_as_modules(folder: Path) -> None:
     package.mkdir()
     (package / "net.py").write_text("from .parts import Part\ndef build_model(): return Part()\n")
     assert set(listed(package / "net.py")) == {"pkg.net:build_model"}
+
+
+def test_files_beside_one_that_hides_their_package_are_named_as_modules(folder: Path) -> None:
+    package = folder / "pkg" / "models"
+    package.mkdir(parents=True)
+    for name in ("pkg", "build"):
+        (package / f"{name}.py").write_text(HEAD + net("Net"))
+    assert set(listed(package / "build.py")) == {"pkg.models.build:Net"}
+    (package / "pkg.py").unlink()
+    assert set(listed(package / "build.py")) == {"pkg/models/build.py:Net"}
 
 
 def test_entry_points_of_the_hub(folder: Path) -> None:

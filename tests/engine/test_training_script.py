@@ -54,7 +54,8 @@ def script(
 def test_precision_batch_and_optimizer_come_from_the_script(tmp_path: Path) -> None:
     settings, notes = joined(tmp_path, script("SGD(model.parameters(), 0.1, momentum=0.9, fused=True)"))
     assert (settings.precision, settings.batch, settings.optimizer) == ("bf16", 64, "sgd-momentum-fused")
-    assert len(notes) == 3
+    assert len(notes) == 4
+    assert any(note == "not found by reading train.py: torch.compile, channels_last | " for note in notes)
     assert any(note.startswith("precision bf16") and "torch.autocast" in note for note in notes)
     assert any(note.startswith("batch 64") and "DataLoader(dataset" in note for note in notes)
 
@@ -154,7 +155,9 @@ def test_options_count_with_their_defaults_and_are_called_so(tmp_path: Path) -> 
     )
     settings, notes = joined(tmp_path, body)
     assert (settings.batch, settings.layout, settings.compiled) == (96, "channels_last", False)
-    assert settings.precision == Settings().precision  # autocast in bf16 is off by default
+    assert settings.precision == "tf32-cudnn"
+    assert any("autocast is off, the default of args.amp" in note for note in notes)
+    assert "not found by reading train.py: torch.compile | " in notes
     assert any("96, the default of args.batch_size" in note for note in notes)
     assert any("channels_last, by the default of args.channels_last" in note for note in notes)
 
@@ -165,6 +168,87 @@ def test_fields_of_a_configuration_class_are_options(tmp_path: Path) -> None:
     settings, notes = joined(tmp_path, config + script(batch="config.batch_size", autocast=autocast))
     assert (settings.batch, settings.precision) == (48, "bf16")
     assert sum("the default of config." in note for note in notes) == 2
+
+
+GLOBALS = """
+batch_size = 12
+dtype = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float16"
+compile = True
+channels_last = False
+exec(open("configurator.py").read())
+
+device_type = "cuda" if "cuda" in device else "cpu"
+chosen = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+context = nullcontext() if device_type == "cpu" else torch.amp.autocast(device_type=device_type, dtype=chosen)
+if compile:
+    model = torch.compile(model)
+if channels_last:
+    model = model.to(memory_format=torch.channels_last)
+while True:
+    with context:
+        loss = model(get_batch("train")).sum()
+    loss.backward()
+"""
+
+
+def test_constants_that_the_script_overrides_count_and_are_said_to_be_overridden(tmp_path: Path) -> None:
+    settings, notes = joined(tmp_path, "from contextlib import nullcontext\n" + GLOBALS)
+    assert (settings.batch, settings.precision, settings.compiled) == (12, "bf16", True)
+    assert settings.layout == Settings().layout
+    for name in ("batch_size", "dtype", "compile"):
+        assert any(f"the default of {name}, which the script lets be overridden" in note for note in notes)
+    assert "not found by reading train.py: optimizer, channels_last | " in notes
+    plain, notes = joined(tmp_path, GLOBALS.replace('exec(open("configurator.py").read())', ""))
+    assert (plain.batch, plain.compiled) == (12, True)
+    assert not any("overridden" in note for note in notes)
+
+
+PARAMETERS = """
+def get_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", dest="batch_size", type=int, default=6)
+    parser.add_argument("--amp", action="store_true", default=False)
+    return parser.parse_args()
+
+def train(model, data, batch_size: int = 1, amp: bool = True, momentum: float = 0.999):
+    options = dict(batch_size=batch_size, num_workers=8)
+    loader = DataLoader(data, shuffle=True, **options)
+    optimizer = torch.optim.{optimizer}(model.parameters(), momentum=momentum)
+    for x in loader:
+        with torch.autocast("cuda", torch.bfloat16, enabled=amp):
+            loss = model(x).sum()
+        loss.backward()
+"""
+
+CALL = """
+args = get_args()
+train(model, data, batch_size=args.batch_size, amp=args.amp)
+"""
+
+
+def test_parameters_count_with_what_is_passed_else_with_their_defaults(tmp_path: Path) -> None:
+    body = "import argparse\n" + PARAMETERS.format(optimizer="SGD")
+    settings, notes = joined(tmp_path, body)
+    assert (settings.batch, settings.precision, settings.optimizer) == (1, "bf16", "sgd-momentum")
+    assert any("batch_size=1, the default of batch_size" in note for note in notes)
+    settings, notes = joined(tmp_path, body + CALL)
+    assert (settings.batch, settings.precision) == (6, "tf32-cudnn")
+    assert any("batch_size=6, the default of args.batch_size" in note for note in notes)
+    settings, _ = joined(tmp_path, body + CALL + "train(model, data, batch_size=7)\n")
+    assert settings.batch is None
+
+
+def test_a_momentum_that_is_not_counted_is_said(tmp_path: Path) -> None:
+    settings, notes = joined(tmp_path, PARAMETERS.format(optimizer="RMSprop"))
+    assert settings.optimizer == "rmsprop"
+    assert any("momentum=0.999, whose buffer is not counted" in note for note in notes)
+
+
+def test_arguments_from_elsewhere_decide_nothing(tmp_path: Path) -> None:
+    body = PARAMETERS.format(optimizer="SGD").replace("momentum=momentum", "**found_elsewhere")
+    settings, notes = joined(tmp_path, body.replace("options = dict(", "options = make("))
+    assert (settings.batch, settings.optimizer) == (None, Settings().optimizer)
+    assert any(note.startswith("not found by reading train.py: batch, optimizer") for note in notes)
 
 
 LOOP = "for x, y in loader:\n    accelerator.backward(model(x).sum())\n"

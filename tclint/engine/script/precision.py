@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tclint.config.settings import Precision
 from tclint.engine.script.reading import (
     Evidence,
@@ -13,17 +15,21 @@ from tclint.engine.script.reading import (
     holds_on_gpu,
     runs_always,
     stated_at,
+    value_on_gpu,
     with_default,
 )
 from tclint.source.context import SourceContext
+from tclint.source.names.conditions import Condition
 from tclint.source.names.frameworks import names
+from tclint.source.names.resolve import dtype_of
 from tclint.source.syntax.tables import method_of
 
 _PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def precision_of_autocast(context: SourceContext) -> Evidence | None:
-    found = []
+    """What autocast says; a value of None where it says so by being off by default."""
+    found, off = [], []
     for function in context.tables.functions:
         for region in context.amp.autocasts.regions(function):
             autocast = region.autocast
@@ -34,18 +40,35 @@ def precision_of_autocast(context: SourceContext) -> Evidence | None:
                 or not context.amp.gradients_on(function, region.block)
             ):
                 continue
-            precision = _PRECISIONS.get(autocast.dtype or "")
-            words = f"autocast in {autocast.dtype or 'a dtype known at run time only'}"
+            where, call = next(
+                ((f, e.call) for f, e in calls(context) if e.call.node_id == autocast.node_id),
+                (function, None),
+            )
+            words = default = ""
             if autocast.enabled is None:
-                call = next((e.call for _, e in calls(context) if e.call.node_id == autocast.node_id), None)
                 enabled = call and argument_of(call, "enabled")
-                on, default = with_default(context, function, enabled)
-                if on is not True and not (enabled and holds_on_gpu(context, function, enabled)):
+                on, default = with_default(context, where, enabled)
+                if on is False:
+                    off.append(
+                        stated_at(context, "precision", None, region.node_id, f"autocast is off{default}")
+                    )
+                on_gpu = enabled is None and all(map(_true_on_gpu, autocast.conditions))
+                if not (on is True or on_gpu or (enabled and holds_on_gpu(context, where, enabled))):
                     continue  # switched on or off at run time, or off by default
-                words += default
+            dtype = autocast.dtype
+            if dtype is None and call is not None:
+                value, words = value_on_gpu(context, where, argument_of(call, "dtype", 1))
+                dtype = dtype_of(value)
+            words = f"autocast in {dtype or 'a dtype known at run time only'}{words}{default}"
+            precision = _PRECISIONS.get(dtype or "")
             found.append(stated_at(context, "precision", precision, region.node_id, words))
     same = consensus(found)
-    return same if same is not None and same.value is not None else None
+    return same if same is not None and same.value is not None else None if found else consensus(off)
+
+
+def _true_on_gpu(condition: Condition) -> bool:
+    """`device_type == "cuda"`, and that it is not "cpu"."""
+    return ("'cuda'" if condition.holds else "'cpu'") in condition.text and "==" in condition.text
 
 
 _MATMUL_PRECISIONS = {"highest": False, "high": True, "medium": True}
@@ -69,13 +92,21 @@ _OTHER_PRECISIONS = (
 )
 
 
-def precision_without_autocast(context: SourceContext) -> Evidence | None:
-    """fp32 and the TF32 switches; only where the file trains by itself, in no other precision."""
+def precision_without_autocast(context: SourceContext, off: Evidence | None = None) -> Evidence | None:
+    """fp32 and the TF32 switches; only where the file trains by itself, in no other precision.
+
+    Args:
+        context: the script.
+        off: what says that autocast is off by default, if anything does.
+    """
     tables = context.tables
     imports = (item.qualified for function in tables.functions for item in function.imports)
     if any(names().framework_of(qualified) for qualified in imports):
         return None
-    if any(word in identifier.lower() for identifier in tables.identifiers for word in _OTHER_PRECISIONS):
+    others = [
+        word for word in _OTHER_PRECISIONS if off is None or word not in ("autocast", "float16", "bfloat16")
+    ]
+    if any(word in identifier.lower() for identifier in tables.identifiers for word in others):
         return None
     backward = next((e for _, e in calls(context) if method_of(e.call)[1] == "backward"), None)
     if backward is None:
@@ -84,6 +115,8 @@ def precision_without_autocast(context: SourceContext) -> Evidence | None:
     if switches is None:
         return None
     precision, words, node_id = switches
+    if off is not None:
+        return replace(off, value=precision)
     if node_id is None:
         words, node_id = (
             "a backward pass, and no autocast or TF32 switch in this script",

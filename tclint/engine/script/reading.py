@@ -11,11 +11,14 @@ from tclint.source.syntax.tables import (
     Assignment,
     Call,
     CallEvent,
+    Choice,
+    Collection,
     Expression,
     Function,
     Literal,
     Name,
     Operation,
+    Subscript,
     dotted,
 )
 
@@ -71,10 +74,8 @@ def options_above(context: SourceContext, function: Function, block: int) -> str
         condition = function.blocks[index].condition
         if isinstance(condition, Operation) and condition.operator == "not":
             condition = condition.operands[0]
-        if condition is None or not _is_option(condition):
-            continue
-        if not context.resolver.evaluate(function, condition).certain:
-            found.append(dotted(condition))
+        if condition is not None and (words := with_default(context, function, condition)[1]):
+            found.append(words.removeprefix(DEFAULT))
     return f", by the default of {' and '.join(found)}" if found else ""
 
 
@@ -82,15 +83,15 @@ def _decided(context: SourceContext, function: Function, condition: Expression) 
     if isinstance(condition, Operation) and condition.operator == "not":
         inner = _decided(context, function, condition.operands[0])
         return None if inner is None else not inner
-    value = context.resolver.evaluate(function, condition)
-    if value.certain or (_is_option(condition) and len(value.values) == 1):
-        return bool(value.values[0])
-    return None
+    possible = context.resolver.evaluate(function, condition)
+    if possible.certain:
+        return bool(possible.values[0])
+    value, words = with_default(context, function, condition)
+    return bool(value) if words else None
 
 
-def _is_option(expression: Expression | None) -> bool:
-    """`args.name`, `config.name`: what the resolver knows of one is its default."""
-    return isinstance(expression, Name) and "." in expression.dotted
+DEFAULT = ", the default of "
+_OVERRIDES = ", which the script lets be overridden"
 
 
 def argument_of(call: Call, keyword: str, position: int | None = None) -> Expression | None:
@@ -108,15 +109,89 @@ def certain(context: SourceContext, function: Function, expression: Expression |
 
 
 def with_default(
-    context: SourceContext, function: Function, expression: Expression | None
+    context: SourceContext, function: Function, expression: Expression | None, depth: int = 4
 ) -> tuple[object, str]:
-    """The value of an expression or the default of an option, and words for the latter; else None."""
+    """The value of an expression, or its default, and words for the latter; (None, "") for neither.
+
+    Defaults are those of options (`args.name`), of parameters, where no call in the file passes something
+    else, and of a module's constants that the script overrides through exec() or globals().
+    """
     value = certain(context, function, expression)
-    if value is None and expression is not None and _is_option(expression):
-        possible = context.resolver.evaluate(function, expression).values
-        if len(possible) == 1:
-            return possible[0], f", the default of {dotted(expression)}"
-    return value, ""
+    if value is not None or not isinstance(expression, Name) or not depth:
+        return value, ""
+    scope = context.resolver.owner(function, expression.dotted)
+    passed = [] if scope is None else list(context.resolver.passed(scope, expression.dotted))
+    if passed:
+        given = [with_default(context, caller, argument, depth - 1) for caller, argument in passed]
+        same = len({repr(value) for value, _ in given}) == 1
+        return given[0] if same else (None, "")
+    possible = context.resolver.evaluate(function, expression).values
+    if len(possible) != 1:
+        return None, ""
+    is_global = scope is not None and scope.index == 0 and "." not in expression.dotted
+    return possible[0], f"{DEFAULT}{expression.dotted}{_OVERRIDES if is_global else ''}"
+
+
+def value_on_gpu(
+    context: SourceContext, function: Function, expression: Expression | None, depth: int = 4
+) -> tuple[object, str]:
+    """As `with_default`, with every choice decided as on a GPU that has bfloat16."""
+    value, words = with_default(context, function, expression)
+    if value is not None or not depth:
+        return value, words
+    if isinstance(expression, Choice) and holds_on_gpu(context, function, expression.condition):
+        return value_on_gpu(context, function, expression.first, depth - 1)
+    if isinstance(expression, Subscript) and isinstance(expression.value, Collection):
+        key, words = value_on_gpu(context, function, expression.key, depth - 1)
+        for item, name in zip(expression.value.items, expression.value.keys, strict=False):
+            if key is not None and name == Literal(key):
+                return certain(context, function, item), words
+    if isinstance(expression, Name):
+        found, complete = context.resolver.definitions(function, expression.dotted)
+        if len(found) == 1 and not found[0][1].operator and not found[0][1].unpacked:
+            value, words = value_on_gpu(context, found[0][0], found[0][1].value, depth - 1)
+            if value is not None and not words and not complete:
+                words = f"{DEFAULT}{expression.dotted}{_OVERRIDES}"
+            return value, words
+    return None, ""
+
+
+def given(
+    context: SourceContext, function: Function, call: Call, keyword: str, position: int | None = None
+) -> tuple[Function, Expression | None]:
+    """An argument of a call, and where it is written: in the call, or in a dict that it unpacks."""
+    value = argument_of(call, keyword, position)
+    for argument in call.arguments:
+        unpacked = _dict_of(context, function, argument.value) if argument.star == "**" else None
+        if value is None and unpacked is not None and keyword in unpacked[1]:
+            return unpacked[0], unpacked[1][keyword]
+    return function, value
+
+
+def unpacks_unknown(context: SourceContext, function: Function, call: Call) -> bool:
+    """Whether a call has arguments that are not in the file."""
+    return any(
+        argument.star == "*"
+        or (argument.star == "**" and _dict_of(context, function, argument.value) is None)
+        for argument in call.arguments
+    )
+
+
+def _dict_of(
+    context: SourceContext, function: Function, expression: Expression
+) -> tuple[Function, dict[object, Expression]] | None:
+    """The items of a dict display, of dict(...), or of a name of one, and where they are written."""
+    if isinstance(expression, Name):
+        found, complete = context.resolver.definitions(function, expression.dotted)
+        if len(found) != 1 or not complete:
+            return None
+        function, expression = found[0][0], found[0][1].value
+    if isinstance(expression, Call) and dotted(expression.function) == "dict":
+        return function, {item.keyword: item.value for item in expression.arguments}
+    if isinstance(expression, Collection) and expression.kind == "dict":
+        keys = [key.value if isinstance(key, Literal) else None for key in expression.keys]
+        return function, dict(zip(keys, expression.items, strict=True))
+    return None
 
 
 def holds_on_gpu(context: SourceContext, function: Function, expression: Expression, depth: int = 4) -> bool:
@@ -127,7 +202,8 @@ def holds_on_gpu(context: SourceContext, function: Function, expression: Express
             return all(holds_on_gpu(context, function, part, depth - 1) for part in parts)
         return expression.operator == "==" and Literal("cuda") in expression.operands
     if isinstance(expression, Call):
-        return "torch.cuda.is_available" in context.resolver.called(function, expression)
+        called = context.resolver.called(function, expression)
+        return not {"torch.cuda.is_available", "torch.cuda.is_bf16_supported"}.isdisjoint(called)
     if depth and isinstance(expression, Name):
         found, complete = context.resolver.definitions(function, expression.dotted)
         if found and complete:

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tclint.config.settings import OPTIMIZERS, Settings
+from tclint.config.settings import Settings
 from tclint.engine.script.frameworks import MARKERS, framework_settings
+from tclint.engine.script.loop import batch, optimizer
 from tclint.engine.script.precision import precision_of_autocast, precision_without_autocast, tf32_switches
 from tclint.engine.script.reading import (
     Evidence,
@@ -27,7 +28,6 @@ from tclint.engine.script.reading import (
     options_above,
     runs_always,
     stated_at,
-    with_default,
 )
 from tclint.graph.ops.graph import Assumption
 from tclint.graph.ops.spec import Site
@@ -36,7 +36,7 @@ from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.parse import NotPython, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
-from tclint.source.syntax.tables import Assignment, CallEvent, Function, dotted, method_of
+from tclint.source.syntax.tables import dotted, method_of
 
 MOST_SCRIPTS = 20
 """More files with a training loop than this are a library of examples, none of which is the model's."""
@@ -78,7 +78,32 @@ def join(
             notes.append(
                 Assumption(f"{_LABELS.get(name, name)} {_shown(first.value)}: {first.words}", node_id)
             )
+    if missing := _missing(scripts, set(by_setting), settings):
+        notes.append(missing)
     return replace(settings, **changes), tuple(notes)
+
+
+_LOOKED_FOR = {
+    "precision": "precision",
+    "batch": "batch",
+    "optimizer": "optimizer",
+    "compiled": "torch.compile",
+    "layout": "channels_last",
+}
+"""What is looked for in every script, and what the report calls it."""
+
+
+def _missing(scripts: Sequence[SourceContext], found: set[str], settings: Settings) -> Assumption | None:
+    """What no script says in a way that reading can decide."""
+    if not scripts:
+        return None
+    missing = [
+        words for name, words in _LOOKED_FOR.items() if name not in found and not _is_explicit(name, settings)
+    ]
+    names = ", ".join(os.path.basename(context.path) for context in scripts[:3])
+    if not missing:
+        return None
+    return Assumption(f"not found by reading {names}: {', '.join(missing)}", Site(scripts[0].path, 1))
 
 
 def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> Iterator[Evidence]:
@@ -90,14 +115,17 @@ def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> I
             switches = tf32_switches(context)
             told["precision"] = replace(told["precision"], value=switches[0] if switches else None)
     yield from (stated for stated in told.values() if stated.value is not None)
-    for find in (precision_of_autocast, _compiled, _layout, _batch, _optimizer):
+    for find in (_compiled, _layout, batch, optimizer):
         found = find(context)
         if found is not None and found.setting not in told:
             yield found
-    if not autocast_elsewhere and precision_of_autocast(context) is None:
-        found = precision_without_autocast(context)
-        if found is not None:
-            yield found
+    if "precision" in told:
+        return
+    autocast = precision_of_autocast(context)
+    if (autocast is None and not autocast_elsewhere) or (autocast is not None and autocast.value is None):
+        autocast = precision_without_autocast(context, autocast)
+    if autocast is not None:
+        yield autocast
 
 
 _LABELS = {
@@ -196,67 +224,3 @@ def _layout(context: SourceContext) -> Evidence | None:
             words = value.qualified.rpartition(".")[2] + options_above(context, function, event.block)
             return stated_at(context, "layout", "channels_last", event.call.node_id, words)
     return None
-
-
-_NOT_TRAINING = ("val", "test", "eval", "valid")
-
-
-def _batch(context: SourceContext) -> Evidence | None:
-    """The batch of the loaders that training uses: those that shuffle, else those not named after tests."""
-    shuffling, others = [], []
-    for function, event in calls(context):
-        called = context.resolver.called(function, event.call)
-        if not any(name.endswith(".DataLoader") and name.startswith("torch.") for name in called):
-            continue
-        size, default = with_default(context, function, argument_of(event.call, "batch_size", 1))
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            return None
-        words = f"DataLoader with batch_size={size}{default}"
-        stated = stated_at(context, "batch", size, event.call.node_id, words)
-        shuffle = argument_of(event.call, "shuffle", 2)
-        if shuffle is not None and certain(context, function, shuffle) is not False:
-            shuffling.append(stated)
-        elif not any(word in name for name in _target(function, event) for word in _NOT_TRAINING):
-            others.append(stated)
-    return consensus(shuffling or others)
-
-
-def _target(function: Function, event: CallEvent) -> tuple[str, ...]:
-    """The names that the call's value is assigned to."""
-    for other in function.events:
-        if isinstance(other, Assignment) and other.value == event.call:
-            return tuple(target.lower() for target in other.targets)
-    return ()
-
-
-_OPTIMIZER_NAMES = {
-    "torch.optim.AdamW": "adamw",
-    "torch.optim.Adam": "adam",
-    "torch.optim.SGD": "sgd",
-    "torch.optim.RMSprop": "rmsprop",
-    "torch.optim.Adagrad": "adagrad",
-    "bitsandbytes.optim.AdamW8bit": "adamw-8bit",
-}
-
-
-def _optimizer(context: SourceContext) -> Evidence | None:
-    found = []
-    for function, event in calls(context):
-        called = context.resolver.called(function, event.call)
-        base: str | None = next((_OPTIMIZER_NAMES[name] for name in called if name in _OPTIMIZER_NAMES), None)
-        if base is None:
-            continue
-        if any(argument.star for argument in event.call.arguments):
-            return None
-        # momentum is SGD's third parameter.
-        momentum = certain(context, function, argument_of(event.call, "momentum", 2))
-        name = f"{base}-momentum" if base == "sgd" and momentum else base
-        fused = argument_of(event.call, "fused")
-        if fused is not None and context.resolver.evaluate(function, fused).values != (False,):
-            # `fused=on_gpu`: on a GPU, it is.
-            name += "-fused"
-        if name in OPTIMIZERS:
-            words = f"torch.optim.{called[0].rpartition('.')[2]}" + (" (fused)" if "-fused" in name else "")
-            words = called[0] if base == "adamw-8bit" else words
-            found.append(stated_at(context, "optimizer", name, event.call.node_id, words))
-    return consensus(found)

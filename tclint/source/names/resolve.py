@@ -22,6 +22,7 @@ from tclint.source.syntax.tables import (
     Literal,
     Name,
     Operation,
+    Return,
     Subscript,
     Tables,
     dotted,
@@ -30,6 +31,8 @@ from tclint.source.syntax.tables import (
 
 _DEPTH = 12
 """Assignments followed in a row before giving up; chains in real programs are shorter than 6."""
+
+_PARSES = ("parse_args", "parse_known_args")
 
 _ARITHMETIC: dict[str, Callable[..., object]] = {
     "+": operator.add,
@@ -341,11 +344,15 @@ class Resolver:
             if not isinstance(item.value, Call):
                 continue
             _, method = method_of(item.value)
-            if method in ("parse_args", "parse_known_args"):
+            if method in _PARSES:
                 return self._argparse_default(last, depth)
             for maker in self.local_functions(scope, item.value.function):
                 if maker.kind == "class":
                     return self._field(maker, last, depth)
+                # `args = get_args()`, which ends in `return parser.parse_args()`
+                returned = (event.value for event in maker.events if isinstance(event, Return))
+                if any(isinstance(value, Call) and method_of(value)[1] in _PARSES for value in returned):
+                    return self._argparse_default(last, depth)
         return UNKNOWN
 
     def _field(self, owner: Function, name: str, depth: int) -> Possible:
