@@ -28,6 +28,8 @@ from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.ops import Graph
 
+_NARROW_HEAD = 8
+"""PyTorch's flash kernels compute heads of 32 at least: three quarters of that work is for nothing."""
 _SMALLEST_HEAD, _LARGEST_HEAD = 32, 256
 """Fused kernels exist up to 256; below 32 a head is less than a tile's edge."""
 
@@ -37,8 +39,8 @@ class HeadDim(GraphRule):
 
     What it does
     Looks at the size of a head (model width over number of heads) of every attention, fused or written
-    out as product, softmax and product. Sizes that are no power of two, or no multiple of 8 (4 in TF32),
-    are priced against other numbers of heads of the same total width.
+    out as product, softmax and product. Sizes that are no power of two, no multiple of 8 (4 in TF32), or
+    8 at most are priced against other numbers of heads of the same total width.
 
     Why it costs
     Fused kernels exist for a few head sizes and compute the next larger one: 80 costs as much as 96.
@@ -53,7 +55,7 @@ class HeadDim(GraphRule):
 
     When it does not apply
     Fewer or more heads are another model, with other weights: a choice for training from scratch. Powers
-    of two are left alone, also small ones.
+    of two from 16 on are left alone.
 
     References
     Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489):
@@ -100,7 +102,7 @@ class HeadDim(GraphRule):
             return False
         if _is_given(block, context):
             return False  # attention over channels: what it sums over are tokens, not features of a head
-        return size % multiple != 0 or size & (size - 1) != 0
+        return size % multiple != 0 or size & (size - 1) != 0 or size <= _NARROW_HEAD
 
     def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
         block = blocks[0]
