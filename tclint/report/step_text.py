@@ -55,10 +55,21 @@ def _memory_lines(memory: Memory, where: str) -> Iterator[str]:
 def _batch_line(metrics: list[Metrics]) -> Iterator[str]:
     limits = [(m.gpu, m.batch_limits) for m in metrics if m.batch_limits is not None]
     known = [(gpu, limit) for gpu, limit in limits if limit.largest is not None]
+    for gpu, limit in known:
+        if limit.batch is not None and limit.largest is not None and limit.largest < limit.batch:
+            yield f"the step does not fit into the memory of one {gpu}: {_what_fits(limit)}"
     if known:
         yield "largest batch: " + ", ".join(_limit(gpu, limit) for gpu, limit in known)
     elif limits:
         yield f"largest batch unknown: {limits[0][1].unknown}"
+
+
+def _what_fits(limit: BatchLimits) -> str:
+    most = limit.largest or limit.largest_checkpointed
+    if not most:
+        return f"not even with a batch of 1 instead of {limit.batch}"
+    how = "" if limit.largest else " and every repeated block checkpointed"
+    return f"it does with --batch {min(most, limit.batch or most)}{how}"
 
 
 def _limit(gpu: str, limit: BatchLimits) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -12,13 +13,14 @@ from torch import nn
 
 import tclint
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
+from tclint.analysis.what_if.comparisons import BatchLimits, WhatIf, batch_limits
 from tclint.config.settings import COMPARISONS, Settings
 from tclint.cost.gpu import all_gpus
 from tclint.engine.model_pass import check_graph
 from tclint.engine.report import Report
 from tclint.report.formats.json import schema
 from tclint.report.render import render
+from tclint.report.step_text import memory_lines
 from tclint.tracing import TraceResult
 
 
@@ -129,3 +131,21 @@ def test_the_json_report_follows_the_schema(report: Report) -> None:
     metrics = document["entries"][0]["metrics"]["a100-sxm4-80gb"]
     assert metrics["memory"]["total_bytes"] == metrics["memory_bytes"]
     assert {table["kind"] for table in document["entries"][0]["comparisons"]} == set(COMPARISONS)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (BatchLimits(8, 3, 6), "the step does not fit into the memory of one a100: it does with --batch 3"),
+        (BatchLimits(8, 0, 6), "it does with --batch 6 and every repeated block checkpointed"),
+        (BatchLimits(8, 0, None), "not even with a batch of 1 instead of 8"),
+        (BatchLimits(8, 8, None), ""),
+        (BatchLimits(None, None, None, "the inputs share no batch dim"), ""),
+    ],
+)
+def test_a_step_that_does_not_fit_is_a_sentence(report: Report, limit: BatchLimits, said: str) -> None:
+    (entry,) = report.entries
+    metrics = {gpu: replace(each, gpu="a100", batch_limits=limit) for gpu, each in entry.metrics.items()}
+    lines = [line for line in memory_lines(replace(entry, metrics=metrics)) if "fit" in line]
+    assert bool(lines) == bool(said)
+    assert all(said in line for line in lines)
