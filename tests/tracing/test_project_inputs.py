@@ -368,3 +368,33 @@ def test_a_language_model_that_states_no_context_has_a_customary_one() -> None:
             return self.embed(input_ids)
 
     assert tclint.trace(StateSpaceForCausalLM()).inputs[0].shape == (8, 2048)
+
+
+def test_a_model_of_a_list_of_dicts_is_given_its_parts() -> None:
+    Path("net.py").write_text(
+        _MODEL.replace(
+            "self.stem(x)", "[self.stem(part['image'][None])[..., : part['size'][0]] for part in x]"
+        ),
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(
+        cli,
+        ["net.py:Net", "--format", "json", "--fail-on", "never", "--input", "x[0]['image']=3,64,64", "--input", "x[0]['size']:=(64,64)"],
+    )
+    (entry,) = json.loads(result.stdout)["entries"]
+    assert entry["inputs"] == [{"name": "x[0]['image']", "dtype": "float32", "shape": [3, 64, 64]}]
+
+
+def test_both_encoders_of_a_model_of_pictures_and_texts_run() -> None:
+    class Pair(_Plain):
+        context_length = 77
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(32, 8)
+
+        def forward(self, image: torch.Tensor | None = None, text: torch.Tensor | None = None) -> object:
+            return image is not None and self.stem(image), text is not None and self.words(text)
+
+    shapes = {spec.input_name: spec.shape for spec in tclint.trace(Pair()).inputs}
+    assert shapes == {"image": (8, 3, 224, 224), "text": (8, 77)}

@@ -264,7 +264,8 @@ def _resized_graphs(_: GraphContext) -> dict[int, Graph]:
 
 def _lines_of(context: GraphContext, scenario: Scenario) -> _Lines | str:
     batches = batch_groups(context.dims)
-    if not batches:
+    names = [spec.input_name or "" for spec in context.graph.inputs]
+    if not batches or any("][" in name for name in names):  # a list of examples, each a dict
         return _NO_BATCH
     batch = batches[0].size
     memories: list[Memory] = []

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 from torch import nn
+
+_IMAGES = re.compile(r"imgs?|images?|pixel_values")
+_TEXTS = re.compile(r"texts?|captions?|tokens|input_ids")
 
 
 def parameters_of(model: nn.Module) -> dict[str, inspect.Parameter]:
@@ -31,5 +35,8 @@ def required_arguments(model: nn.Module) -> list[str]:
     ]
     if not required:
         # `forward(self, *inputs)` and `forward(self, x=None)` mostly want an input all the same.
-        required = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD][:1]
+        names = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
+        # The encoders of a model of pictures and texts, each of which may be left out.
+        both = len(names) > 1 and _IMAGES.fullmatch(names[0]) and _TEXTS.fullmatch(names[1])
+        required = names[: 2 if both else 1]
     return required

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.specs import InputSpec
 
@@ -64,7 +65,45 @@ def given_inputs(value: Any, source: str) -> CallInputs:
 def inputs_from_specs(specs: Sequence[InputSpec]) -> CallInputs:
     """Meta tensors as the `--input` options describe them."""
     args = tuple(_from_spec(spec) for spec in specs if spec.name is None)
-    return CallInputs(args, {spec.name: _from_spec(spec) for spec in specs if spec.name}, source="--input")
+    parts: dict[int | str, Any] = {}
+    for spec in specs:
+        if spec.name is not None:
+            *owners, last = spec.path
+            level = parts
+            for step in owners:
+                level = level.setdefault(step, _Parts())
+            level[last] = _from_spec(spec) if spec.value is None else spec.value
+    return CallInputs(
+        args, {str(name): _joined(value, str(name)) for name, value in parts.items()}, source="--input"
+    )
+
+
+class _Parts(dict[int | str, Any]):
+    """What is given of one container, by index, key or '.attribute'."""
+
+
+def _joined(value: Any, name: str) -> Any:
+    """The list, dict or object with these parts.
+
+    Raises:
+        TargetError: they are of several kinds, or an index is left out.
+    """
+    if not isinstance(value, _Parts):
+        return value
+    made = {step: _joined(part, f"{name}[{step!r}]") for step, part in value.items()}
+    if all(isinstance(step, int) for step in made):
+        if set(made) != set(range(len(made))):
+            raise TargetError(f"The parts of the input {name} are numbered from 0 on, and none is left out.")
+        return [made[index] for index in range(len(made))]
+    words = [step for step in made if isinstance(step, str)]
+    attributes = [word for word in words if word.startswith(".")]
+    if len(words) != len(made) or len(attributes) not in (0, len(words)):
+        raise TargetError(
+            f"The parts of the input {name} are indices, keys or attributes, not several of these."
+        )
+    if attributes:
+        return SimpleNamespace(**{str(word).removeprefix("."): part for word, part in made.items()})
+    return dict(made)
 
 
 def inputs_of_module(module: ModuleType) -> tuple[str, Callable[[], Any]] | None:

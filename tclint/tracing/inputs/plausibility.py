@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph, TensorSpec
@@ -49,11 +50,11 @@ def _as_picture(spec: TensorSpec) -> str | None:
 
 
 def options_for(graph: Graph) -> str:
-    """The options that give the inputs of a trace; '' where parts of lists and dicts are among them."""
+    """The options that give the inputs of a trace; '' where one of them has no name."""
     specs = [InputSpec(spec.shape, spec.dtype, spec.input_name) for spec in graph.inputs]
-    if not all(spec.name is not None and spec.name.isidentifier() for spec in specs):
+    if not all(spec.name is not None and spec.name[:1].isidentifier() for spec in specs):
         return ""
-    return " ".join(f"--input '{spec}'" for spec in specs)  # shells expand brackets
+    return " ".join(f"--input {shlex.quote(str(spec))}" for spec in specs)  # shells expand brackets
 
 
 def unknown_inputs(graph: Graph, reason: str, name: str, option: str) -> str:
