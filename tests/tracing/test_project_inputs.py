@@ -377,10 +377,9 @@ def test_a_model_of_a_list_of_dicts_is_given_its_parts() -> None:
         ),
         encoding="utf-8",
     )
-    result = CliRunner().invoke(
-        cli,
-        ["net.py:Net", "--format", "json", "--fail-on", "never", "--input", "x[0]['image']=3,64,64", "--input", "x[0]['size']:=(64,64)"],
-    )
+    shown = ("--format", "json", "--fail-on", "never")
+    given = ("--input", "x[0]['image']=3,64,64", "--input", "x[0]['size']:=(64, 64)")
+    result = CliRunner().invoke(cli, ["net.py:Net", *shown, *given])
     (entry,) = json.loads(result.stdout)["entries"]
     assert entry["inputs"] == [{"name": "x[0]['image']", "dtype": "float32", "shape": [3, 64, 64]}]
 
@@ -398,3 +397,11 @@ def test_both_encoders_of_a_model_of_pictures_and_texts_run() -> None:
 
     shapes = {spec.input_name: spec.shape for spec in tclint.trace(Pair()).inputs}
     assert shapes == {"image": (8, 3, 224, 224), "text": (8, 77)}
+
+
+def test_the_script_goes_before_what_is_customary() -> None:
+    Path("net.py").write_text(_MODEL.replace("class Net", "class UNet"), encoding="utf-8")
+    Path("train.py").write_text(
+        "import net\nparser.add_argument('--image_size', default=96)\n", encoding="utf-8"
+    )
+    assert _inputs("net.py:UNet")[0] == {"x": [8, 3, 96, 96]}

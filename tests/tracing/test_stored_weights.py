@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 import tclint
 from tclint.config.settings import Settings
 from tclint.tracing import trace_targets
+from tclint.tracing.patches.stored_weights import LIBRARIES, library_loaders
 
 BUILDERS = """
 import torch
@@ -159,3 +162,9 @@ def test_pretrained_models_of_libraries(folder: Path) -> None:
     timm = pytest.importorskip("timm")
     graph = tclint.trace(lambda: timm.create_model("resnet18", pretrained=True), torch.empty(2, 3, 64, 64))
     assert any("weights of resnet18 were not loaded" in note.what for note in graph.assumptions)
+
+
+def test_libraries_that_are_being_imported_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LIBRARIES:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert library_loaders() == []

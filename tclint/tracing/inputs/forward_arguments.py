@@ -8,7 +8,11 @@ import re
 from torch import nn
 
 _IMAGES = re.compile(r"imgs?|images?|pixel_values")
-_TEXTS = re.compile(r"texts?|captions?|tokens|input_ids")
+
+
+def are_texts(name: str) -> bool:
+    """Whether an argument of that name holds the tokens of a text."""
+    return re.fullmatch(r"texts?|captions?|tokens|input_ids", name) is not None
 
 
 def parameters_of(model: nn.Module) -> dict[str, inspect.Parameter]:
@@ -37,6 +41,6 @@ def required_arguments(model: nn.Module) -> list[str]:
         # `forward(self, *inputs)` and `forward(self, x=None)` mostly want an input all the same.
         names = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
         # The encoders of a model of pictures and texts, each of which may be left out.
-        both = len(names) > 1 and _IMAGES.fullmatch(names[0]) and _TEXTS.fullmatch(names[1])
+        both = len(names) > 1 and _IMAGES.fullmatch(names[0]) and are_texts(names[1])
         required = names[: 2 if both else 1]
     return required

@@ -22,7 +22,7 @@ from tclint.tracing.inputs.consumers import uses_of
 from tclint.tracing.inputs.customary_sizes import customary_sizes
 from tclint.tracing.inputs.diffusers_inputs import diffusers_inputs
 from tclint.tracing.inputs.example_calls import Origin, example_calls
-from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.inputs.forward_arguments import are_texts, parameters_of, required_arguments
 from tclint.tracing.inputs.given import ADVICE, CallInputs, InferenceFailed, described, inputs_of_graph
 from tclint.tracing.inputs.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
@@ -74,9 +74,8 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    made = _customary(_guesses(model), model)
-    if origin is not None:
-        made = _in_project(made, origin)
+    made = _guesses(model) if origin is None else _in_project(_guesses(model), origin)
+    made = _customary(made, model)
     latent = chain.from_iterable(_with_latents(one, model) for one in made)
     labelled = chain.from_iterable(_with_labels(one, model) for one in latent)
     for guess in chain.from_iterable(_with_targets(one, model) for one in labelled):
@@ -326,7 +325,8 @@ def _from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> I
     }
     separate = _are_separate_indices(known, model)
     choices = {
-        name: _for_use(use, model, separate=separate or are_labels(name)) for name, use in known.items()
+        name: _for_use(use, model, separate=are_labels(name) or (separate and not are_texts(name)))
+        for name, use in known.items()
     }
     for name in filter(is_context, choices):
         choices[name].sort(key=lambda value: not isinstance(value, torch.Tensor) or value.dim() != 3)

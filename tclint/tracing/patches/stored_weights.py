@@ -143,7 +143,7 @@ def library_loaders() -> list[tuple[Any, str, Any]]:
     safetensors, timm, transformers = (sys.modules.get(name) for name in LIBRARIES)
     if safetensors is not None and hasattr(safetensors, "load_file"):
         found.append((safetensors, "load_file", _stored_tensors(safetensors.load_file)))
-    if timm is not None:
+    if timm is not None and hasattr(timm, "load_pretrained"):  # else it is being imported
         found.append((timm, "load_pretrained", _without_pretraining(timm.load_pretrained)))
     model_class = getattr(transformers, "PreTrainedModel", None)
     if model_class is not None:
