@@ -34,6 +34,12 @@ def is_model(value: Any) -> bool:
     return is_module(value) or isinstance(value, ExportedProgram)
 
 
+def unwrapped(value: Any) -> Any:
+    """The module that torch.compile wrapped; any other value as it is."""
+    inner = getattr(value, "_orig_mod", None) if is_module(value) else None
+    return inner if is_module(inner) else value
+
+
 def example_inputs(program: ExportedProgram) -> Any:
     """What the program was exported with: positional inputs, else keywords."""
     args, kwargs = program.example_inputs or ((), {})

@@ -31,6 +31,7 @@ from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.constants import MAX_REAL_INPUT
+from tclint.tracing.values.module_class import class_name
 from tclint.tracing.values.origin import Origin, set_origin
 from tclint.tracing.values.sites import SiteFinder
 
@@ -67,7 +68,6 @@ def trace_model(
         TargetError: an exported program has other inputs.
         Exception: what the model's forward raised, if no guess helped.
     """
-    model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
     started = perf_counter()
     adjustments: tuple[str, ...] = ()
     try:
@@ -92,7 +92,7 @@ def trace_model(
         root_site=root_site,
         metadata={
             "torch": torch.__version__,
-            "model": "ExportedProgram" if isinstance(model, Exported) else type(model).__name__,
+            "model": "ExportedProgram" if isinstance(model, Exported) else class_name(model),
             "training": model.training,
             "trace_s": perf_counter() - started,
             "adjustments": list(adjustments),

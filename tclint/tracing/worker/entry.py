@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
@@ -30,7 +31,7 @@ from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.session.build import on_meta
-from tclint.tracing.session.exported import Exported, example_inputs
+from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.session.trace import trace_model
 from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
@@ -201,6 +202,7 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
         return Exported(built), example_inputs(built)
     if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
         built, returned = built[0], built[1] if len(built) == 2 else built[1:]
+    built = unwrapped(built)
     if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
@@ -224,7 +226,8 @@ def put_into_mode(model: nn.Module, options: TraceOptions, sites: SiteFinder) ->
     Raises:
         TargetError: the model's own `eval` or `train` failed.
     """
-    if options.evaluate:
+    # A program that torch.export made is in the mode that it was exported in.
+    if options.evaluate and not (isinstance(model, GraphModule) and "eval" in vars(model)):
         with user_errors(f"{type(model).__name__}.eval()", sites.is_user_file):
             model.eval()
 
