@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ _MAX_REAL_NUMEL = 4096
 """Integers and masks up to this size keep their values: forwards look at them."""
 _WEIGHT = re.compile(r"L_.*?((?:modules_.+?_)*)(parameters|buffers)_(.+?)_*")
 _INPUT = re.compile(r"^L_(.+?)_*$")
+_LINE = re.compile(r'File "[^"]*", line \d+')
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
 
 
@@ -53,13 +55,15 @@ def captured(module: GraphModule, args: tuple[Any, ...], name: str, site: Site |
     return Captured(model, tuple(inputs), name, site)
 
 
-def fingerprint(module: GraphModule) -> tuple[Any, ...]:
-    """Equal for two graphs of the same code that were captured for different sizes."""
-    return tuple(
-        (node.op, str(node.target), node.stack_trace)
+def fingerprint(module: GraphModule, example_inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Equal for two graphs of the same lines and weights that were captured for different sizes."""
+    lines = dict.fromkeys(
+        tuple(_LINE.findall(node.stack_trace or ""))
         for node in module.graph.nodes
-        if node.op not in ("placeholder", "output")
+        if node.op.startswith("call")
     )
+    weights = (tuple(value.shape) for value in example_inputs if isinstance(value, nn.Parameter))
+    return (*lines, *weights)
 
 
 def first_line(module: GraphModule) -> Site | None:
@@ -97,8 +101,9 @@ def _on_meta(value: Any) -> Any:
 
 
 def _meta(node: Node) -> dict[str, Any]:
-    """What is known of a node, with the modules by their users' names: 'layers.0' for "L['self'].layers.0"."""
+    """What is known of a node, with modules by their users' names: 'layers.0' for "L['self'].layers.0"."""
     stack = {
-        key: (_ROOT.sub("", path), kind) for key, (path, kind) in (node.meta.get("nn_module_stack") or {}).items()
+        key: (_ROOT.sub("", path), kind)
+        for key, (path, kind) in (node.meta.get("nn_module_stack") or {}).items()
     }
     return {"nn_module_stack": stack, "stack_trace": node.meta.get("stack_trace")}

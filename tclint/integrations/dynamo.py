@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="tclint")`: lints the graphs that Dynamo captures, and runs the model eagerly.
+"""`torch.compile(model, backend="tclint")`: lints what Dynamo captures, and runs it eagerly.
 
 The report is printed to stderr once the first run is over: when its first graph is called again, else when
 Python ends. `report()` gives it at any time, `graph_breaks()` where Dynamo had to leave the graph. Whatever
@@ -68,10 +68,9 @@ def backend(module: GraphModule, example_inputs: Sequence[Any], **options: Any) 
             they leave open is as in the nearest pyproject.toml, compiled, and for training if gradients are
             on.
     """
-    del example_inputs  # stand-ins, some with unknown sizes: the first call has the real ones
     forward: Callable[..., Any] = module.forward
     try:
-        noted = _note(module, options.get("options") or {})
+        noted = _note(module, example_inputs, options.get("options") or {})
     except Exception as error:
         _warn(error)
         return forward
@@ -116,13 +115,19 @@ def reset() -> None:
     _session = _Session()
 
 
-def _note(module: GraphModule, options: Mapping[str, Any]) -> Callable[[tuple[Any, ...]], int] | None:
-    """What is to be called with the graph's first inputs; None for a graph that is known for other sizes."""
+def _note(
+    module: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any]
+) -> Callable[[tuple[Any, ...]], int] | None:
+    """What is to be called with the graph's first inputs; None for a graph that is known for other sizes.
+
+    Args:
+        example_inputs: stand-ins, some of unknown sizes.
+    """
     session = _session
     with _lock:
         if session.settings is None:
             session.settings = _settings(options)
-        mark = fingerprint(module)
+        mark = fingerprint(module, example_inputs)
         if mark in session.seen:
             return None
         session.seen.add(mark)
@@ -174,9 +179,9 @@ def _break_of(module: GraphModule) -> GraphBreak | None:
     return GraphBreak(relative_path(own[-1].filename), own[-1].lineno or 0, reason)
 
 
-@torch.compiler.disable
 def _check(graphs: Sequence[Captured], settings: Settings) -> Report:
-    return check(graphs, settings)
+    run: Callable[..., Report] = torch.compiler.disable(check)  # it may be called from what was compiled
+    return run(graphs, settings)
 
 
 def _print() -> None:
