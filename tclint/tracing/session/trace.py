@@ -15,6 +15,7 @@ from torch.fx import Graph as FxGraph
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
+from tclint.tracing.inputs.given import Cache, filled
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.custom_functions import watched_by
@@ -44,6 +45,8 @@ class Recording:
     assumptions: tuple[Assumption, ...]
     adjustments: tuple[str, ...]
     """How the run had to differ from the first attempt, for --debug."""
+    returned: Any
+    """What the forward returned, on meta."""
 
 
 def trace_model(
@@ -184,7 +187,7 @@ def _record_once(
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
         writer.finish(recorder.current(tensor) for tensor in _tensors(returned))
-    return Recording(writer.graph, recorder.assumptions.listed(), adjustments)
+    return Recording(writer.graph, recorder.assumptions.listed(), adjustments, returned)
 
 
 class _Inputs:
@@ -204,6 +207,9 @@ class _Inputs:
                 set_origin(tensor, Origin(input_name=name))
                 self._writer.declare_input(name, tensor)
             return self._declared[id(value)]
+        if isinstance(value, Cache):
+            # Copied anew for each attempt: a forward adds to it.
+            return filled(value.content, lambda tensor, place: self.declare(tensor, f"{name}{place}"))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(
                 *(self.declare(item, f"{name}.{key}") for key, item in zip(value._fields, value, strict=True))

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import (
+    Cache,
     CallInputs,
     InferenceFailed,
     given_inputs,
@@ -26,6 +27,7 @@ from tclint.tracing.inputs.given import (
     with_batch,
 )
 from tclint.tracing.inputs.inference import ADVICE, infer_inputs
+from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.patches.environment import without_gpu
@@ -53,6 +55,7 @@ class TraceOptions:
     batch: int | None = None
     evaluate: bool = False
     """Whether the model is put into eval mode, however it was built."""
+    phase: Phase | None = None
 
 
 def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
@@ -105,11 +108,15 @@ def runs_of(
         metadata["arguments"] = {spec.name: spec.text for spec in options.arguments}
     if options.batch is not None:
         metadata["batch"] = options.batch
-        sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
+        if options.phase is None:
+            sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
     sets = {name: inputs.with_assumptions((*loaded.assumptions, *assumed)) for name, inputs in sets.items()}
     for name, inputs in sets.items():
         own_seconds = dict(seconds)
         own_metadata = {**metadata, "inputs_from": inputs.source}
+        caches = [key for key, value in inputs.kwargs.items() if isinstance(value, Cache)]
+        if caches:
+            own_metadata["cache"] = caches[0]
         try:
             with _timed(own_seconds, "trace"):
                 graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, option)
@@ -241,6 +248,8 @@ def choose_inputs(
     option: str = "--input",
 ) -> dict[str, CallInputs]:
     """The sets of inputs by name; a single set has the name ''."""
+    if options.phase is not None:
+        return {"": phase_inputs(model, options.phase, options.batch, sites, loaded.target.text)}
     if options.input_sets:
         return {name: inputs_from_specs(specs) for name, specs in options.input_sets}
     if options.inputs:

@@ -51,6 +51,8 @@ def forward_error(
             if option == "--input"
             else f"; its inputs were inferred ({described}), so give the right ones with {option}"
         )
+    elif inputs.source == "--phase":
+        message += f"; --phase called it with {described}"
     elif _SHAPE_PROBLEM.search(str(error)) and described:
         message += f"; it was called with {described}, which {option} can change"
     return TargetError(message + ".", details=details)

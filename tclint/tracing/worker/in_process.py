@@ -21,6 +21,7 @@ from tclint.core.target import is_model_file, not_a_target
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import InferenceFailed, given_inputs
 from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.phases import Phase
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
@@ -86,6 +87,7 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
         arguments=parse_arguments(settings.arguments),
         batch=settings.batch,
         evaluate=settings.mode == "infer",
+        phase=Phase(settings.phase, settings.phase_tokens) if settings.phase != "none" else None,
     )
     seconds: dict[str, float] = {}
     runs: list[Run] = []
