@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import linecache
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter  # bound before user code can replace it
 from types import SimpleNamespace
@@ -124,19 +125,26 @@ def record(
         Exception: the first attempt's error.
     """
     flipped: dict[Instruction, bool] = {}
-    keep_constants, inference = True, True
+    keep_constants, inference, one_device = True, True, False
     adjustments: list[str] = []
     first: Exception | None = None
     for _ in range(MAX_ATTEMPTS):
         writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
         try:
-            return _record_once(model, args, kwargs, recorder, writer, inference, tuple(adjustments))
+            return _record_once(
+                model, args, kwargs, recorder, writer, inference, tuple(adjustments), one_device=one_device
+            )
         except (TooManyOps, MemoryError, RecursionError):
             raise
         except Exception as error:
             first = first or error
             message = str(error)
+            if not one_device and _compares_devices(error):
+                one_device = True
+                first = None  # the fault of constants that stay real, not the model's
+                adjustments.append("one device")
+                continue
             if keep_constants and _is_device_conflict(message):
                 keep_constants = False
                 adjustments.append("constants on meta")
@@ -162,6 +170,8 @@ def _record_once(
     writer: FxWriter,
     inference: bool,
     adjustments: tuple[str, ...],
+    *,
+    one_device: bool = False,
 ) -> Recording:
     with contextlib.ExitStack() as stack:
         stack.enter_context(higher_order_operators(Recorder))
@@ -182,7 +192,7 @@ def _record_once(
         stack.enter_context(torch.enable_grad())
         stack.enter_context(watched_autocast(recorder))
         stack.enter_context(recorder)
-        stack.enter_context(DeviceRewriter(recorder.assumptions.add))
+        stack.enter_context(DeviceRewriter(recorder.assumptions.add, one_device=one_device))
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
@@ -276,6 +286,18 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _tensors(getattr(value, field.name))
+
+
+def _compares_devices(error: Exception) -> bool:
+    """Whether the line that failed looks at a device itself: of rotary tables and tokens, mostly."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return False
+    frame = traceback.tb_frame
+    line = linecache.getline(frame.f_code.co_filename, traceback.tb_lineno, frame.f_globals)
+    return "device" in line and not SiteFinder.is_own_file(frame.f_code.co_filename)
 
 
 def _is_device_conflict(message: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ from tclint.tracing.inputs.inference import ADVICE, infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
+from tclint.tracing.inputs.training_steps import batch_inputs, training_step_as_forward, trains_in_steps
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.session.build import on_meta
@@ -146,6 +148,34 @@ def trace_or_explain(
     Raises:
         TargetError: the forward failed.
     """
+    trace = functools.partial(
+        _traced, sites=sites, site=root_site, metadata=metadata, name=name, option=option
+    )
+    if not trains_in_steps(model):
+        return trace(model, inputs)
+    try:
+        batches = batch_inputs(model, inputs, sites)
+        with training_step_as_forward(model):
+            return trace(model, batches)
+    except TargetError as error:
+        reason = str(error).rstrip(".")
+        told = Assumption(f"its forward was traced, without the loss, because {reason}")
+        try:
+            return trace(model, inputs.with_assumptions((told,)))
+        except TargetError:
+            raise error from None
+
+
+def _traced(
+    model: nn.Module,
+    inputs: CallInputs,
+    *,
+    sites: SiteFinder,
+    site: Site | None,
+    metadata: dict[str, Any],
+    name: str,
+    option: str,
+) -> Graph:
     first: TargetError | None = None
     cause: Exception | None = None
     doubtful: Graph | None = None
@@ -158,7 +188,7 @@ def trace_or_explain(
                 tried.kwargs,
                 sites,
                 assumptions=tried.assumptions,
-                root_site=root_site,
+                root_site=site,
                 metadata=metadata,
             )
             if tried.source == "inferred":
