@@ -303,8 +303,8 @@ def gpus(as_json: bool, verbose: bool) -> int:
     "coupled to it.  [default: what the DIM rules would pad]",
 )
 @setting_flags(
-    "gpu", "precision", "mode", "batch", "input", "input-set", "arg", "network", "compiled", "timeout",
-    "memory-limit",
+    "gpu", "precision", "mode", "phase", "prompt", "kv-length", "batch", "input", "input-set", "arg",
+    "network", "compiled", "timeout", "memory-limit",
 )  # fmt: skip
 @list_format_option
 @config_options

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from tclint.config import kinds
 from tclint.config.kinds import one_of, some_of
 from tclint.config.table import Place, Setting, declared_by, setting
+from tclint.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -29,6 +30,7 @@ Precision = Literal[
     "int8",
 ]
 Mode = Literal["train", "infer"]
+PhaseName = Literal["none", "prefill", "decode"]
 OptimizerName = Literal[
     "adamw",
     "adamw-fused",
@@ -52,6 +54,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 REPORTED_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 """Those that every report has the step time of."""
 MODES: tuple[Mode, ...] = ("train", "infer")
+PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """Described in tclint/cost/optimizers.toml."""
 COMPARISONS: tuple[ComparisonKind, ...] = get_args(ComparisonKind)
@@ -59,6 +62,7 @@ LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 QUANTIZED: tuple[QuantizedName, ...] = get_args(QuantizedName)
 FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 
+DEFAULT_PHASE_TOKENS = 2048
 DEFAULT_GPUS = ("a100", "v100")
 
 PRICING: tuple[Place, ...] = ("models", "report", "baseline")
@@ -121,6 +125,23 @@ class Settings:
         "train",
         one_of(MODES),
         "train: forward, backward and optimizer of the model as built; infer: its forward after eval().",
+        places=(*PRICING, "trace"),
+    )
+    phase: PhaseName = setting(
+        "none",
+        one_of(PHASES),
+        "For causal language models that answer (--mode infer): prefill, the forward of a prompt of --prompt "
+        "tokens, or decode, that of one new token against a key-value cache of --kv-length tokens.",
+        places=(*PRICING, "trace"),
+    )
+    prompt: int | None = setting(
+        None, kinds.COUNT, "Tokens of the prompt, 2048 if not given.", places=(*PRICING, "trace")
+    )
+    kv_length: int | None = setting(
+        None,
+        kinds.COUNT,
+        "Tokens in the key-value cache, 2048 if not given.",
+        key="kv-length",
         places=(*PRICING, "trace"),
     )
     layout: LayoutName = setting(
@@ -262,6 +283,31 @@ class Settings:
     """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Fields that a flag or a configuration file sets, even to their default: no script overrides them."""
+
+    @property
+    def phase_tokens(self) -> int:
+        """Of the prompt, or in the cache, as the phase has it."""
+        return (self.prompt if self.phase == "prefill" else self.kv_length) or DEFAULT_PHASE_TOKENS
+
+    def in_phase(self) -> Settings:
+        """These settings as they hold for their phase, which is one of inference.
+
+        Raises:
+            UsageError: settings contradict each other.
+        """
+        for name, given, phase in (
+            ("prompt", self.prompt, "prefill"),
+            ("kv-length", self.kv_length, "decode"),
+        ):
+            if given is not None and self.phase != phase:
+                raise UsageError(f"--{name} goes with --phase {phase}.")
+        if self.phase == "none" or self.mode == "infer":
+            return self
+        if "mode" in self.explicit:
+            raise UsageError(
+                f"--phase {self.phase} is one of inference; give --mode infer, or leave one out."
+            )
+        return replace(self, mode="infer")
 
     def selecting(
         self,

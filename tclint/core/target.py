@@ -21,6 +21,12 @@ _MODEL_FILES = frozenset({".onnx", ".pt", ".pt2", ".pth", ".torchscript", ".ts"}
 """Endings of files that hold a model without its code, or only its weights."""
 
 
+ONNX = (
+    "ONNX model knows nothing of the PyTorch code that findings point at; name what builds the model, as "
+    "'path/file.py:callable'"
+)
+
+
 def is_model_target(text: str) -> bool:
     """True for 'path/model.py:build_model', 'package.module:Class', 'timm:resnet50' and 'model.pt2'.
 
@@ -54,7 +60,14 @@ def _target_of(given: Any) -> Any:
         return os.fsdecode(given)
     if _is_model(given) or callable(given):
         return given
-    raise UsageError(
+    raise not_a_target(given)
+
+
+def not_a_target(given: object) -> UsageError:
+    """What is said of a value that is neither a model nor names or builds one."""
+    if type(given).__name__ == "ModelProto":
+        return UsageError(f"An {ONNX}.")
+    return UsageError(
         f"A target is a path, 'file.py:callable', a model, or a callable that builds one; {given!r:.60} is a "
         f"{type(given).__name__}."
     )

@@ -62,7 +62,7 @@ def check(
     Raises:
         UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
     """
-    settings = settings or Settings()
+    settings = (settings or Settings()).in_phase()
     baseline = Baseline.load(settings.baseline) if settings.baseline else None
     selection = Selection(settings)
     rules = selection.rules

@@ -95,6 +95,7 @@ def explain_target(
     from tclint.analysis.graph_context import GraphContext
     from tclint.tracing import trace_targets
 
+    settings = settings.in_phase()
     if not is_model_target(target):
         raise UsageError(
             f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."

@@ -80,7 +80,7 @@ def test_a_program_that_changed_is_traced_again(net: nn.Module) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("net.onnx", "net.onnx is an ONNX model, which knows nothing of the PyTorch code"),
+        ("net.onnx", "net.onnx: an ONNX model knows nothing of the PyTorch code"),
         ("weights.pt", "weights.pt is a file of weights, which holds no Python to trace; name what builds"),
         ("script.pt", "script.pt is a TorchScript archive, which holds no Python to trace; name what builds"),
         ("broken.pt2", "cannot load broken.pt2"),

@@ -164,7 +164,7 @@ def test_an_exported_program_is_a_model_by_itself() -> None:
     assert [op.kind for op in graph.ops] == ["linear", "elementwise"]
     assert tclint.trace(program, inputs=torch.randn(8, 16)).inputs == graph.inputs
     report = tclint.check([program])
-    assert [entry.target for entry in report.entries] == ["ExportedProgram object"]
+    assert [entry.target for entry in report.entries] == ["ExportedProgram"]
 
 
 def test_other_inputs_than_those_of_an_export_are_refused() -> None:

@@ -151,6 +151,8 @@ class _Autocast:
         self.restored: set[tuple[int, int]] = set()
         self.trainable = {p.name for p in graph.parameters if p.trainable and not p.is_buffer}
         # A composite op (einsum) works through its children, which are cast themselves.
+        self.cache = graph.metadata.get("cache")
+        """The input that holds what earlier steps computed, under the same autocast."""
         self.composites: set[int] = set()
         self.lower_composites: set[int] = set()
         for op in graph.ops:
@@ -162,11 +164,13 @@ class _Autocast:
     def run(self) -> Graph:
         ops = tuple(self._op(op) for op in self.graph.ops)
         outputs = tuple(self._as_made(spec) for spec in self.graph.outputs)
-        return replace(self.graph, ops=ops, outputs=outputs)
+        inputs = tuple(self._as_made(spec) for spec in self.graph.inputs)
+        return replace(self.graph, ops=ops, inputs=inputs, outputs=outputs)
 
     def _as_made(self, spec: TensorSpec) -> TensorSpec:
         if spec.producer is None:
-            return spec
+            is_cached = self.cache is not None and (spec.input_name or "").startswith(self.cache)
+            return replace(spec, dtype=self.dtype) if is_cached and spec.dtype == "float32" else spec
         dtype = self.made.get((spec.producer, spec.output_index), spec.dtype)
         return spec if dtype == spec.dtype else replace(spec, dtype=dtype)
 

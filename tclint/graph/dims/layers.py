@@ -49,7 +49,7 @@ def _addbmm(call: Call) -> Sequence[Axes]:
     return (call.broadcast((bias, product_axes(call, left, right)[1:])),)
 
 
-@rule("_grouped_mm")
+@rule("_grouped_mm", "grouped_mm_fallback")
 def _grouped_mm(call: Call) -> Sequence[Axes]:
     left, right = call.inputs[:2]
     call.unify(left[-1], right[-2])

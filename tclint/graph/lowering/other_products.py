@@ -120,5 +120,5 @@ RULES: dict[str, Rule] = {
     "bilinear": bilinear,
     "cdist": distances,
     **dict.fromkeys(("outer", "ger", "addr", "kron"), outer),
-    **dict.fromkeys(("_grouped_mm", "grouped_mm", "_scaled_grouped_mm"), grouped),
+    **dict.fromkeys(("_grouped_mm", "grouped_mm", "grouped_mm_fallback", "_scaled_grouped_mm"), grouped),
 }

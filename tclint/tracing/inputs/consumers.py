@@ -373,7 +373,7 @@ class _Walk:
         computed: set[int],
     ) -> _Names:
         is_leaf = is_torchs(module) or is_einops(module)
-        forward = type(module).forward
+        forward = inspect.getattr_static(type(module), "forward", None)
         if not is_leaf and self._calls.may_enter(module, forward) and function_of(forward) is not None:
             return self._descend(module, forward, values, named, computed)
         roles = [*argument_names_of(module)[: len(values)], *(name or "" for name in named)]

@@ -45,8 +45,9 @@ def argument_names_of(module: nn.Module) -> list[str]:
 
 
 def is_torchs(module: nn.Module) -> bool:
-    """Whether its forward is PyTorch's, be it inherited."""
-    return package_of(getattr(type(module).forward, "__module__", "")) == "torch"
+    """Whether its forward is PyTorch's, be it inherited; that of a scripted layer is no function."""
+    forward = inspect.getattr_static(type(module), "forward", None)
+    return inspect.isfunction(forward) and package_of(forward.__module__) == "torch"
 
 
 def package_of(module_name: str | None) -> str:

@@ -24,6 +24,12 @@ def without_compilation() -> Iterator[None]:
         yield
 
 
+def remember_compiled(module: nn.Module) -> None:
+    """Note a module that is traced without what compiled it."""
+    with contextlib.suppress(TypeError):  # a class with __eq__ and no __hash__
+        _COMPILED.add(module)
+
+
 def is_compiled(module: nn.Module) -> bool:
     """Whether the model's own code, or the caller that hands the module over, compiles it."""
     # By its name: importing torch._dynamo takes a second.

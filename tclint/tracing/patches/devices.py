@@ -25,11 +25,13 @@ class DeviceRewriter(TorchFunctionMode):
 
     Args:
         assume: told of values that had to be invented.
+        one_device: every tensor says that it is on meta, for forwards that compare devices.
     """
 
-    def __init__(self, assume: Callable[[str], None]) -> None:
+    def __init__(self, assume: Callable[[str], None], *, one_device: bool = False) -> None:
         super().__init__()
         self._assume = assume
+        self._one_device = one_device
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -41,6 +43,8 @@ class DeviceRewriter(TorchFunctionMode):
             result = handler(self._assume, func, args, kwargs)
             if result is not NotImplemented:
                 return result
+        if self._one_device and name == "__get__" and func == torch.Tensor.device.__get__:
+            return _META
         gradients = _GRADIENTS.get(func)
         if gradients is not None:
             kwargs = {**kwargs, gradients: _on_meta_as(args[0], kwargs.get(gradients))}

@@ -10,6 +10,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from tclint.graph.ops import Graph, Parameter
+from tclint.tracing.patches.compilers import remember_compiled
 from tclint.tracing.record.fx_reader import graph_from_fx
 from tclint.tracing.record.fx_writer import TensorName
 from tclint.tracing.values.dtypes import dtype_name
@@ -32,6 +33,15 @@ class Exported(nn.Module):
 def is_model(value: Any) -> bool:
     """Whether the value is a model by itself, not something that builds one."""
     return is_module(value) or isinstance(value, ExportedProgram)
+
+
+def unwrapped(value: Any) -> Any:
+    """The module that torch.compile wrapped; any other value as it is."""
+    inner = getattr(value, "_orig_mod", None) if is_module(value) else None
+    if not is_module(inner):
+        return value
+    remember_compiled(inner)
+    return inner
 
 
 def example_inputs(program: ExportedProgram) -> Any:

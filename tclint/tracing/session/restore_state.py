@@ -131,6 +131,8 @@ class _Snapshot:
                 object.__setattr__(module, "__class__", kind)
 
         self.undo.append(set_class)
+        if isinstance(module, torch.jit.ScriptModule):  # its mode is no attribute of Python's
+            self.undo.append(functools.partial(setattr, module, "training", module.training))
         # A tensor in a slot is exchanged for the run, and so are others by which a lazy one is known.
         before = dict(attributes)
         self.undo.append(functools.partial(_refill_dict, attributes, before, dict))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import linecache
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter  # bound before user code can replace it
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from torch.fx import Graph as FxGraph
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
+from tclint.tracing.inputs.given import Cache, filled
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.compilers import is_compiled
@@ -32,6 +34,7 @@ from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.constants import MAX_REAL_INPUT
+from tclint.tracing.values.module_class import class_name
 from tclint.tracing.values.origin import Origin, set_origin
 from tclint.tracing.values.sites import SiteFinder
 
@@ -44,6 +47,8 @@ class Recording:
     assumptions: tuple[Assumption, ...]
     adjustments: tuple[str, ...]
     """How the run had to differ from the first attempt, for --debug."""
+    returned: Any
+    """What the forward returned, on meta."""
 
 
 def trace_model(
@@ -68,8 +73,6 @@ def trace_model(
         TargetError: an exported program has other inputs.
         Exception: what the model's forward raised, if no guess helped.
     """
-    compiled = is_compiled(model)
-    model = getattr(model, "_orig_mod", model)  # a module that torch.compile wrapped before the trace
     started = perf_counter()
     adjustments: tuple[str, ...] = ()
     try:
@@ -94,9 +97,9 @@ def trace_model(
         root_site=root_site,
         metadata={
             "torch": torch.__version__,
-            "model": "ExportedProgram" if isinstance(model, Exported) else type(model).__name__,
+            "model": "ExportedProgram" if isinstance(model, Exported) else class_name(model),
             "training": model.training,
-            "compiled": [""] if compiled or is_compiled(model) else _compiled_parts(model),
+            "compiled": [""] if is_compiled(model) else _compiled_parts(model),
             "trace_s": perf_counter() - started,
             "adjustments": list(adjustments),
             **(metadata or {}),
@@ -134,19 +137,26 @@ def record(
         Exception: the first attempt's error.
     """
     flipped: dict[Instruction, bool] = {}
-    keep_constants, inference = True, True
+    keep_constants, inference, one_device = True, True, False
     adjustments: list[str] = []
     first: Exception | None = None
     for _ in range(MAX_ATTEMPTS):
         writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
         try:
-            return _record_once(model, args, kwargs, recorder, writer, inference, tuple(adjustments))
+            return _record_once(
+                model, args, kwargs, recorder, writer, inference, tuple(adjustments), one_device=one_device
+            )
         except (TooManyOps, MemoryError, RecursionError):
             raise
         except Exception as error:
             first = first or error
             message = str(error)
+            if not one_device and _compares_devices(error):
+                one_device = True
+                first = None  # the fault of constants that stay real, not the model's
+                adjustments.append("one device")
+                continue
             if keep_constants and _is_device_conflict(message):
                 keep_constants = False
                 adjustments.append("constants on meta")
@@ -172,6 +182,8 @@ def _record_once(
     writer: FxWriter,
     inference: bool,
     adjustments: tuple[str, ...],
+    *,
+    one_device: bool = False,
 ) -> Recording:
     with contextlib.ExitStack() as stack:
         stack.enter_context(higher_order_operators(Recorder))
@@ -192,12 +204,12 @@ def _record_once(
         stack.enter_context(torch.enable_grad())
         stack.enter_context(watched_autocast(recorder))
         stack.enter_context(recorder)
-        stack.enter_context(DeviceRewriter(recorder.assumptions.add))
+        stack.enter_context(DeviceRewriter(recorder.assumptions.add, one_device=one_device))
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
         writer.finish(recorder.current(tensor) for tensor in _tensors(returned))
-    return Recording(writer.graph, recorder.assumptions.listed(), adjustments)
+    return Recording(writer.graph, recorder.assumptions.listed(), adjustments, returned)
 
 
 class _Inputs:
@@ -217,6 +229,9 @@ class _Inputs:
                 set_origin(tensor, Origin(input_name=name))
                 self._writer.declare_input(name, tensor)
             return self._declared[id(value)]
+        if isinstance(value, Cache):
+            # Copied anew for each attempt: a forward adds to it.
+            return filled(value.content, lambda tensor, place: self.declare(tensor, f"{name}{place}"))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(
                 *(self.declare(item, f"{name}.{key}") for key, item in zip(value._fields, value, strict=True))
@@ -283,6 +298,18 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _tensors(getattr(value, field.name))
+
+
+def _compares_devices(error: Exception) -> bool:
+    """Whether the line that failed looks at a device itself: of rotary tables and tokens, mostly."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return False
+    frame = traceback.tb_frame
+    line = linecache.getline(frame.f_code.co_filename, traceback.tb_lineno, frame.f_globals)
+    return "device" in line and not SiteFinder.is_own_file(frame.f_code.co_filename)
 
 
 def _is_device_conflict(message: str) -> bool:

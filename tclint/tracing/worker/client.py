@@ -78,6 +78,7 @@ def trace_targets(
                 "arguments": list(settings.arguments),
                 "batch": settings.batch,
                 "evaluate": settings.mode == "infer",
+                "phase": [settings.phase, settings.phase_tokens] if settings.phase != "none" else None,
                 "network": settings.network,
                 "timeout_s": settings.timeout_s,
                 "memory_limit_mib": settings.memory_limit_mib,
@@ -128,6 +129,8 @@ def check_inputs(settings: Settings) -> None:
         parse_input_set(text)
     if settings.inputs and settings.input_sets:
         raise UsageError("--input and --input-set exclude each other; give every set with --input-set.")
+    if settings.phase != "none" and (settings.inputs or settings.input_sets):
+        raise UsageError("--phase makes the inputs itself; leave --input and --input-set out, or --phase.")
 
 
 @dataclass(frozen=True)

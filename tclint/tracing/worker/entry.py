@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,14 @@ from typing import Any
 
 from torch import nn
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.example_calls import Origin
 from tclint.tracing.inputs.given import (
     ADVICE,
+    Cache,
     CallInputs,
     InferenceFailed,
     given_inputs,
@@ -27,14 +30,16 @@ from tclint.tracing.inputs.given import (
     with_batch,
 )
 from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.plausibility import absurdity, options_for, unknown_inputs
 from tclint.tracing.inputs.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
+from tclint.tracing.inputs.training_steps import batch_inputs, training_step_as_forward, trains_in_steps
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.patches.stored_weights import random_weights
 from tclint.tracing.session.build import on_meta
-from tclint.tracing.session.exported import Exported, example_inputs
+from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.session.trace import trace_model
 from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
@@ -63,6 +68,7 @@ class TraceOptions:
     batch: int | None = None
     evaluate: bool = False
     """Whether the model is put into eval mode, however it was built."""
+    phase: Phase | None = None
 
 
 def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
@@ -115,11 +121,15 @@ def runs_of(
         metadata["arguments"] = {spec.name: spec.text for spec in options.arguments}
     if options.batch is not None:
         metadata["batch"] = options.batch
-        sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
+        if options.phase is None:
+            sets = {name: with_batch(inputs, options.batch) for name, inputs in sets.items()}
     sets = {name: inputs.with_assumptions((*loaded.assumptions, *assumed)) for name, inputs in sets.items()}
     for name, inputs in sets.items():
         own_seconds = dict(seconds)
         own_metadata = {**metadata, "inputs_from": inputs.source}
+        caches = [key for key, value in inputs.kwargs.items() if isinstance(value, Cache)]
+        if caches:
+            own_metadata["cache"] = caches[0]
         try:
             with _timed(own_seconds, "trace"):
                 graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, option)
@@ -149,6 +159,34 @@ def trace_or_explain(
     Raises:
         TargetError: the forward failed.
     """
+    trace = functools.partial(
+        _traced, sites=sites, site=root_site, metadata=metadata, name=name, option=option
+    )
+    if not trains_in_steps(model):
+        return trace(model, inputs)
+    try:
+        batches = batch_inputs(model, inputs, sites)
+        with training_step_as_forward(model):
+            return trace(model, batches)
+    except TargetError as error:
+        reason = str(error).rstrip(".")
+        told = Assumption(f"its forward was traced, without the loss, because {reason}")
+        try:
+            return trace(model, inputs.with_assumptions((told,)))
+        except TargetError:
+            raise error from None
+
+
+def _traced(
+    model: nn.Module,
+    inputs: CallInputs,
+    *,
+    sites: SiteFinder,
+    site: Site | None,
+    metadata: dict[str, Any],
+    name: str,
+    option: str,
+) -> Graph:
     first: TargetError | None = None
     cause: Exception | None = None
     doubtful: Graph | None = None
@@ -163,7 +201,7 @@ def trace_or_explain(
                 tried.kwargs,
                 sites,
                 assumptions=tried.assumptions,
-                root_site=root_site,
+                root_site=site,
                 metadata=metadata,
             )
             if tried.source == "inferred":
@@ -223,6 +261,7 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
         return Exported(built), example_inputs(built)
     if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
         built, returned = built[0], built[1] if len(built) == 2 else built[1:]
+    built = unwrapped(built)
     if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
@@ -246,7 +285,8 @@ def put_into_mode(model: nn.Module, options: TraceOptions, sites: SiteFinder) ->
     Raises:
         TargetError: the model's own `eval` or `train` failed.
     """
-    if options.evaluate:
+    # A program that torch.export made is in the mode that it was exported in.
+    if options.evaluate and not (isinstance(model, GraphModule) and "eval" in vars(model)):
         with user_errors(f"{type(model).__name__}.eval()", sites.is_user_file):
             model.eval()
 
@@ -260,6 +300,8 @@ def choose_inputs(
     option: str = "--input",
 ) -> dict[str, CallInputs]:
     """The sets of inputs by name; a single set has the name ''."""
+    if options.phase is not None:
+        return {"": phase_inputs(model, options.phase, options.batch, sites, loaded.target.text)}
     if options.input_sets:
         return {name: inputs_from_specs(specs) for name, specs in options.input_sets}
     if options.inputs:

@@ -17,14 +17,17 @@ from torch import nn
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
+from tclint.core.target import is_model_file, not_a_target
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import InferenceFailed, given_inputs
 from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.phases import Phase
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
-from tclint.tracing.session.exported import is_model
+from tclint.tracing.session.exported import is_model, unwrapped
 from tclint.tracing.session.restore_state import left_as_it_was, random_states_as_they_were
+from tclint.tracing.values.module_class import class_name
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.entry import (
@@ -35,6 +38,7 @@ from tclint.tracing.worker.entry import (
     split_built,
     trace_or_explain,
 )
+from tclint.tracing.worker.model_files import load_program
 from tclint.tracing.worker.result_file import Run
 from tclint.tracing.worker.target_arguments import parse_arguments, resolve
 from tclint.tracing.worker.targets import (
@@ -83,6 +87,7 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
         arguments=parse_arguments(settings.arguments),
         batch=settings.batch,
         evaluate=settings.mode == "infer",
+        phase=Phase(settings.phase, settings.phase_tokens) if settings.phase != "none" else None,
     )
     seconds: dict[str, float] = {}
     runs: list[Run] = []
@@ -122,6 +127,21 @@ def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> I
 
 
 @dataclass(frozen=True)
+class Captured:
+    """A model that another tool caught as it ran, with the inputs that it ran on."""
+
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    name: str
+    site: Site | None
+    """Where the run that it is of began."""
+
+    def __call__(self) -> tuple[nn.Module, tuple[Any, ...]]:
+        """As what builds a model returns it."""
+        return self.model, self.inputs
+
+
+@dataclass(frozen=True)
 class _Given:
     """What the caller handed over."""
 
@@ -134,6 +154,13 @@ class _Given:
 
     @classmethod
     def of(cls, given: Any, name: str = "") -> _Given:
+        if isinstance(given, Captured):
+            return cls(given, given.name, given.site, SiteFinder(roots=(os.getcwd(),)))
+        if isinstance(given, str | os.PathLike):
+            return cls._of_file(os.fsdecode(given))
+        if not (is_model(given) or callable(given)):
+            raise TargetError(str(not_a_target(given)))
+        given = unwrapped(given)
         site = site_of(type(given) if is_model(given) else given)
         if site is not None and os.path.abspath(site.path).startswith(_TORCH_FOLDER):
             site = SiteFinder().find(sys._getframe()).site
@@ -142,6 +169,15 @@ class _Given:
             roots.append(os.path.dirname(site.path))
         sites = SiteFinder(roots=roots, files=(site.path,) if site is not None else ())
         return cls(given, name or name_of(given), site, sites)
+
+    @classmethod
+    def _of_file(cls, path: str) -> _Given:
+        if not is_model_file(path):
+            raise TargetError(
+                f"{path!r} is no file of a model: tclint.trace takes a model, what builds one, or what "
+                "torch.export.save wrote; tclint.check takes 'path/file.py:callable' too."
+            )
+        return cls(load_program(path), path, None, SiteFinder(roots=(os.getcwd(),)))
 
     @contextlib.contextmanager
     def built(self, *inputs: Any) -> Iterator[tuple[nn.Module, Any, tuple[Assumption, ...]]]:
@@ -173,9 +209,12 @@ class _Given:
 
 
 def name_of(given: Any) -> str:
-    """What messages and reports call a module or a callable: 'Net object', 'build_model'."""
+    """What messages and reports call a module, by its class, or a callable: 'Net', 'build_model'."""
+    if isinstance(given, Captured):
+        return given.name
+    given = unwrapped(given)
     if is_model(given):
-        return f"{type(given).__name__} object"
+        return class_name(given)
     name = str(getattr(given, "__qualname__", None) or type(given).__name__).rpartition("<locals>.")[2]
     if name != "<lambda>":
         return name

@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from tclint.core.errors import TargetError
+from tclint.core.target import ONNX
 
 _NAME_A_BUILDER = "name what builds the model, as 'path/file.py:callable'"
 
@@ -21,10 +22,7 @@ def load_program(path: str) -> ExportedProgram:
         TargetError: the file holds something else, or torch cannot read it.
     """
     if PurePath(path).suffix.lower() == ".onnx":
-        raise TargetError(
-            f"{path} is an ONNX model, which knows nothing of the PyTorch code that findings point at; "
-            f"{_NAME_A_BUILDER}."
-        )
+        raise TargetError(f"{path}: an {ONNX}.")
     try:
         # Read here, so that the cache of traces learns which file this rests on.
         with open(path, "rb") as file:

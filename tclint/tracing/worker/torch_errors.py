@@ -11,7 +11,7 @@ _WORDS = (
         "--quantized int8 to check its dims for int8",
     ),
     (
-        r"Couldn't load custom C\+\+ ops",
+        r"Couldn't load custom C\+\+ ops|operator torchvision::\w+ does not exist",
         "the compiled operators of torchvision do not fit the torch installed here; install the torchvision "
         "that was built for it",
     ),

@@ -59,6 +59,7 @@ def run_target(request: dict[str, Any]) -> None:
     """Trace the request's target in this process and write the result to its file (results.py)."""
     import torch
 
+    from tclint.tracing.inputs.phases import Phase
     from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
     from tclint.tracing.values.sites import SiteFinder
     from tclint.tracing.worker.entry import TraceOptions, trace_target
@@ -85,6 +86,7 @@ def run_target(request: dict[str, Any]) -> None:
             arguments=parse_arguments(tuple(request["arguments"])),
             batch=request["batch"],
             evaluate=request["evaluate"],
+            phase=Phase(*request["phase"]) if request["phase"] else None,
         )
         runs.extend(trace_target(target, options, seconds))
         read = files()

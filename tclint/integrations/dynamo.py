@@ -1,0 +1,216 @@
+"""`torch.compile(model, backend="tclint")`: lints what Dynamo captures, and runs it eagerly.
+
+The report is printed to stderr once the first run is over: when its first graph is called again, else when
+Python ends. `report()` gives it at any time, `graph_breaks()` where Dynamo had to leave the graph. Whatever
+goes wrong here is a warning: the user's run goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tclint.config.pyproject import find_config, load_config, with_flags
+from tclint.config.settings import SETTINGS_BY_KEY, Settings
+from tclint.core.errors import UsageError, closest
+from tclint.core.terminal import report_width, wants_colour
+from tclint.engine.check import check, relative_path
+from tclint.engine.report import Report
+from tclint.integrations.captured_graphs import captured, fingerprint, first_line
+from tclint.report.render import Style, render
+from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.in_process import Captured
+
+__all__ = ["GraphBreak", "backend", "graph_breaks", "report", "reset"]
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """A line at which Dynamo ended a graph, because it could not go on."""
+
+    path: str
+    line: int
+    """0 where Dynamo does not tell."""
+    reason: str
+    """In Dynamo's words, its first line."""
+
+
+class _Session:
+    """What was captured since the process began, or since `reset`."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self.graphs: list[Captured] = []
+        self.breaks: list[GraphBreak] = []
+        self.seen: set[Any] = set()
+        self.printed = 0
+        """How many of the graphs were reported on."""
+
+
+_session = _Session()
+_lock = threading.RLock()
+
+
+def backend(module: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """What torch.compile calls for every graph; returns the graph's own forward.
+
+    Args:
+        options: `options=` of torch.compile: keys of `[tool.tclint]`, as {"gpu": ["h100"], "batch": 32}. What
+            they leave open is as in the nearest pyproject.toml, compiled, and for training if gradients are
+            on.
+    """
+    forward: Callable[..., Any] = module.forward
+    try:
+        noted = _note(module, example_inputs, options.get("options") or {})
+    except Exception as error:
+        _warn(error)
+        return forward
+    if noted is None:
+        return forward
+    place: int | None = None
+
+    def run(*args: Any) -> Any:
+        nonlocal place
+        try:
+            if place is None:
+                place = noted(args)
+            elif place == _session.printed < len(_session.graphs):
+                _print()
+        except Exception as error:
+            place = -1
+            _warn(error)
+        return forward(*args)
+
+    return run
+
+
+def report() -> Report:
+    """The findings on everything that was captured so far, each graph an entry.
+
+    Raises:
+        UsageError: a setting is wrong.
+    """
+    with _lock:
+        graphs, settings = list(_session.graphs), _session.settings
+    return _check(graphs, settings or _settings({}))
+
+
+def graph_breaks() -> tuple[GraphBreak, ...]:
+    """Where graphs had to end, in the order in which Dynamo met the lines."""
+    return tuple(_session.breaks)
+
+
+def reset() -> None:
+    """Forget what was captured; call `torch.compiler.reset()` too, so that Dynamo captures anew."""
+    global _session  # noqa: PLW0603
+    _session = _Session()
+
+
+def _note(
+    module: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any]
+) -> Callable[[tuple[Any, ...]], int] | None:
+    """What is to be called with the graph's first inputs; None for a graph that is known for other sizes.
+
+    Args:
+        example_inputs: stand-ins, some of unknown sizes.
+    """
+    session = _session
+    with _lock:
+        if session.settings is None:
+            session.settings = _settings(options)
+        mark = fingerprint(module, example_inputs)
+        if mark in session.seen:
+            return None
+        session.seen.add(mark)
+        ended = _break_of(module)
+        if ended is not None and ended not in session.breaks:
+            session.breaks.append(ended)
+
+    def on_first_call(args: tuple[Any, ...]) -> int:
+        site = first_line(module)
+        with _lock:
+            where = f" ({relative_path(site.path)}:{site.line})" if site is not None else ""
+            name = f"graph {len(session.graphs) + 1}{where}"
+            session.graphs.append(captured(module, args, name, site))
+            return len(session.graphs) - 1
+
+    return on_first_call
+
+
+def _settings(options: Mapping[str, Any]) -> Settings:
+    file = find_config(Path.cwd())
+    settings = load_config(file) if file is not None else Settings()
+    given: dict[str, Any] = {}
+    for key, value in options.items():
+        setting = SETTINGS_BY_KEY.get(key.replace("_", "-"))
+        if setting is None:
+            raise UsageError(f"There is no option {key!r}.{closest(key, list(SETTINGS_BY_KEY))}")
+        try:
+            given[setting.field] = setting.kind.parse(value)
+        except ValueError as error:
+            raise UsageError(f"The option {key!r} {error}.") from None
+    settings = with_flags(settings, given)
+    if "compiled" not in settings.explicit:
+        settings = replace(settings, compiled=True)
+    if "mode" not in settings.explicit and not torch.is_grad_enabled():
+        settings = replace(settings, mode="infer")
+    return settings
+
+
+def _break_of(module: GraphModule) -> GraphBreak | None:
+    ended = getattr(module, "compile_subgraph_reason", None)
+    if not getattr(ended, "graph_break", False):
+        return None
+    reason = str(getattr(ended, "reason", "")).strip().partition("\n")[0]
+    stack = list(getattr(ended, "user_stack", None) or ())
+    sites = SiteFinder()
+    own = [frame for frame in stack if sites.is_user_file(frame.filename)] or stack
+    if not own:
+        return GraphBreak("", 0, reason)
+    return GraphBreak(relative_path(own[-1].filename), own[-1].lineno or 0, reason)
+
+
+def _check(graphs: Sequence[Captured], settings: Settings) -> Report:
+    run: Callable[..., Report] = torch.compiler.disable(check)  # it may be called from what was compiled
+    return run(graphs, settings)
+
+
+def _print() -> None:
+    with _lock:
+        session = _session
+        graphs = session.graphs[session.printed :]
+        session.printed = len(session.graphs)
+    if not graphs or session.settings is None:
+        return
+    style = Style(colour=wants_colour(sys.stderr, False), width=report_width(sys.stderr))
+    text = render(_check(graphs, session.settings), "text", style)
+    breaks = [
+        f"{f'{one.path}:{one.line}' if one.line else 'a line that Dynamo does not tell'}: {one.reason}"
+        for one in session.breaks
+    ]
+    if breaks:
+        many = "break" if len(breaks) == 1 else "breaks"
+        text += "\n".join([f"\n{len(breaks)} graph {many}:", *(f"  {line}" for line in breaks), ""])
+    print(text, end="", file=sys.stderr, flush=True)
+
+
+def _warn(error: Exception) -> None:
+    text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+    warnings.warn(f"tclint did not lint what torch.compile captured: {text}", stacklevel=2)
+
+
+@atexit.register
+def _print_the_rest() -> None:
+    try:
+        _print()
+    except Exception as error:
+        _warn(error)

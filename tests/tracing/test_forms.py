@@ -1,0 +1,173 @@
+"""Every form in which people hold a model, through `tclint.trace` and `tclint.check`."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import tclint
+from tclint.core.errors import TargetError, UsageError
+from tclint.graph.lowering.step import forward_flops
+
+FLOPS = 2 * 32 * (16 * 24 + 24 * 8)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(16, 24), nn.Dropout(), nn.Linear(24, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.drop(self.first(x)).relu())
+
+
+def given() -> Tensor:
+    return torch.ones(32, 16)
+
+
+def build() -> Net:
+    return Net()
+
+
+def exported() -> torch.export.ExportedProgram:
+    return torch.export.export(Net().eval(), (given(),))
+
+
+def saved(folder: Path) -> str:
+    torch.export.save(exported(), folder / "net.pt2")
+    return str(folder / "net.pt2")
+
+
+FORMS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "instance": (lambda _: Net(), "Net"),
+    "class": (lambda _: Net, "Net"),
+    "builder": (lambda _: build, "build"),
+    "graph module": (lambda _: torch.fx.symbolic_trace(Net()), "Net"),
+    "exported program": (lambda _: exported(), "ExportedProgram"),
+    "file of an exported program": (saved, "net.pt2"),
+    "module of an exported program": (lambda _: exported().module(), "GraphModule"),
+    "compiled": (lambda _: torch.compile(Net()), "Net"),
+    "scripted": (lambda _: torch.jit.script(Net()), "Net"),
+    "traced": (lambda _: torch.jit.trace(Net().eval(), given()), "Net"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_every_form_is_traced_and_checked(form: str, mode: Any, tmp_path: Path) -> None:
+    make, name = FORMS[form]
+    model = make(tmp_path)
+    is_module = isinstance(model, nn.Module)
+    before = {key: value.clone() for key, value in model.state_dict().items()} if is_module else {}
+    modes = [module.training for module in model.modules()] if is_module else []
+    graph = tclint.trace(model) if "export" in form else tclint.trace(model, given())
+    assert forward_flops(graph) == FLOPS
+    assert graph.parameter_count == 17 * 24 + 25 * 8
+
+    settings = tclint.Settings(mode=mode, inputs=() if "export" in form else ("32,16",))
+    report = tclint.check([model], settings)
+    assert [error.message for error in report.errors] == []
+    (entry,) = report.entries
+    assert entry.target.rpartition("/")[2] == name
+    assert forward_flops(entry.graph) == FLOPS
+    if is_module:
+        assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in before.items())
+
+
+CELL = """
+import torch
+from torch import nn
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 1001)
+
+    def forward(self, x):
+        return self.head(x).relu()
+
+def build_cell():
+    return Cell(), torch.zeros(4096, 64)
+"""
+
+
+@pytest.mark.parametrize("name", ["<ipython-input-3-abc>", "/tmp/ipykernel_99/7.py"])
+def test_a_model_of_a_notebook_cell(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(linecache.cache, name, (len(CELL), None, CELL.splitlines(True), name))
+    cell: dict[str, Any] = {"__name__": "__main__"}
+    monkeypatch.setattr(sys.modules["__main__"], "Cell", None, raising=False)
+    exec(compile(CELL, name, "exec"), cell)
+    graph = tclint.trace(cell["Cell"](), torch.zeros(4096, 64))
+    assert {(op.call_site.path, op.call_site.line) for op in graph.ops if op.call_site} == {(name, 11)}
+    for target, line in ((cell["build_cell"], 8), (cell["Cell"](), 11)):
+        report = tclint.check(target, tclint.Settings(inputs=("4096,64",)))
+        (finding,) = (one for one in report.findings if one.code == "DIM001")
+        assert finding.location.path.endswith(name.rpartition("/")[2])
+        assert finding.location.line == line
+
+
+def test_the_inputs_of_a_model_of_transformers() -> None:
+    class Reader(nn.Module):
+        main_input_name = "input_ids"
+
+        def __init__(self) -> None:
+            super().__init__()
+            tokens, types = torch.ones(3, 5, dtype=torch.int64), torch.ones(3, 5)
+            self.dummy_inputs = {"input_ids": tokens, "token_type_ids": types}
+            self.embed, self.head = nn.Embedding(10, 16), nn.Linear(16, 2)
+
+        def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+            return self.head(self.embed(input_ids) + token_type_ids.unsqueeze(-1))
+
+    assert {spec.input_name: spec.shape for spec in tclint.trace(Reader()).inputs} == {
+        "input_ids": (3, 5),
+        "token_type_ids": (3, 5),
+    }
+
+
+def test_a_component_of_a_pipeline_of_diffusers() -> None:
+    class Denoiser(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = SimpleNamespace(sample_size=16, in_channels=4, cross_attention_dim=24)
+            self.conv, self.keys = nn.Conv2d(4, 8, 3, padding=1), nn.Linear(24, 8)
+
+        def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Tensor:
+            maps = self.conv(sample) * timestep.view(-1, 1, 1, 1)
+            return functional.softmax(
+                maps.flatten(2).transpose(1, 2) @ self.keys(encoder_hidden_states).mT, -1
+            )
+
+    pipeline = SimpleNamespace(unet=Denoiser())
+    assert [spec.shape for spec in tclint.trace(pipeline.unet).inputs] == [(8, 4, 16, 16), (8,), (8, 77, 24)]
+    (entry,) = tclint.check(pipeline.unet).entries
+    assert entry.target == "Denoiser"
+
+
+class ModelProto:
+    """As onnx.load returns it."""
+
+
+def test_what_is_no_model_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x01")
+    with pytest.raises(TargetError, match=r"net.onnx: an ONNX model knows nothing of the PyTorch code"):
+        tclint.trace(str(tmp_path / "net.onnx"))
+    with pytest.raises(TargetError, match=r"^An ONNX model knows nothing of the PyTorch code"):
+        tclint.trace(ModelProto())
+    with pytest.raises(UsageError, match=r"^An ONNX model knows nothing of the PyTorch code"):
+        tclint.check(ModelProto())
+    with pytest.raises(TargetError, match=r"'net.py:build' is no file of a model: .* tclint.check takes"):
+        tclint.trace("net.py:build")
+    with pytest.raises(TargetError, match="a model, or a callable that builds one; 3 is a int"):
+        tclint.trace(3)
