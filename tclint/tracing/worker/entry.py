@@ -18,7 +18,6 @@ from torch.fx import GraphModule
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import (
-    Cache,
     CallInputs,
     InferenceFailed,
     given_inputs,
@@ -37,6 +36,7 @@ from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.session.trace import trace_model
+from tclint.tracing.values.cache import Cache
 from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.failures import forward_error
