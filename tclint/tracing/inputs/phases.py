@@ -13,13 +13,14 @@ from torch import nn
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
-from tclint.tracing.inputs.given import Cache, CallInputs, InferenceFailed, described, filled
+from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described
 from tclint.tracing.inputs.inference import guesses_for, infer_inputs
 from tclint.tracing.inputs.layer_inputs import BATCH
 from tclint.tracing.inputs.named_inputs import floating_dtype
 from tclint.tracing.inputs.stated_sizes import attribute, number
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.trace import record
+from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.sites import SiteFinder
 
 _META = torch.device("meta")

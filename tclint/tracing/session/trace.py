@@ -16,7 +16,6 @@ from torch.fx import Graph as FxGraph
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
-from tclint.tracing.inputs.given import Cache, filled
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches.autocast import watched_autocast
 from tclint.tracing.patches.compilers import is_compiled
@@ -33,6 +32,7 @@ from tclint.tracing.session.build import list_parameters
 from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
+from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.constants import MAX_REAL_INPUT
 from tclint.tracing.values.module_class import class_name
 from tclint.tracing.values.origin import Origin, set_origin

@@ -20,7 +20,6 @@ from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.example_calls import Origin
 from tclint.tracing.inputs.given import (
     ADVICE,
-    Cache,
     CallInputs,
     InferenceFailed,
     given_inputs,
@@ -41,6 +40,7 @@ from tclint.tracing.patches.stored_weights import random_weights
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.session.trace import trace_model
+from tclint.tracing.values.cache import Cache
 from tclint.tracing.values.module_class import is_module
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.failures import forward_error
