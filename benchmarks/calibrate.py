@@ -73,9 +73,18 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "transform_bandwidth_share": (0.3, 10.0),
     "winograd_gain": (1.0, 2.25),
 }
-HOST_TIMED_BOUNDS: Mapping[str, tuple[float, float]] = {
-    # Timed from the host, tensors that fit the L2 vanish in the overhead; device-timed ones reach this.
-    "l2_efficiency": (0.05, 0.4),
+TRAFFIC_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "dram_efficiency": (0.3, 0.95),
+    "l2_efficiency": (0.3, 1.2),
+    "l2_capacity_share": (0.1, 1.2),
+    # Below, kernels of one block in published traces.
+    "launch_us": (2.0, 10.0),
+    "sm_bytes_per_clock": (2.0, 64.0),
+}
+STREAMING_BOUNDS: Mapping[str, tuple[float, float]] = {
+    # What element by element kernels of 100 MB and more reach in published traces of V100, A100 and H100; files
+    # of smaller tensors cannot tell it from what the L2 serves.
+    "dram_efficiency": (0.83, 0.95),
 }
 CONVOLUTION_BOUNDS: Mapping[str, tuple[float, float]] = {
     "launch_us": (0.5, 8.0),
@@ -100,6 +109,8 @@ TILE_ROWS = 800
 TILE_ROUNDS = 10
 
 STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
+    # What LayerNorm over 768 columns takes on the H100 beyond its bytes.
+    ("traffic", "norm"): {"row_us": 0.13},
     ("gemm", "hopper"): {
         "math_efficiency": 0.86,
         "k_step_ns": 1.26,
@@ -226,6 +237,9 @@ def _problem(gpu: Gpu, kind: str, key: str, groups: tuple[Group, ...]) -> Proble
         excluded |= {f"math_efficiency_{dim}" for dim in (64, 128, 256, 512) if dim not in dims}
     else:
         table, predict = TrafficConstants, _predict_traffic(bare)
+        if "launch_us" in excluded:
+            # Tensors that fit the L2 vanish in what the host takes.
+            excluded |= {"l2_efficiency", "l2_capacity_share"}
     # Never the GPU's own present constants: a second run gives what the first one gave.
     start = asdict(table()) | dict(STARTS.get((kind, key), STARTS.get((kind, gpu.generation), {})))
     free = tuple(field.name for field in fields(table) if field.name not in excluded)
@@ -269,9 +283,7 @@ def _predict_attention(
 def _predict_traffic(gpu: Gpu) -> Callable[[Sequence[Work]], Callable[[Any], FloatArray]]:
     def prepare(works: Sequence[Work]) -> Callable[[Any], FloatArray]:
         traffic = [work for work in works if isinstance(work, Traffic)]
-        moved = np.array([work.bytes_read + work.bytes_written for work in traffic], dtype=np.float64)
-        launches = np.array([work.launches for work in traffic], dtype=np.float64)
-        return lambda constants: traffic_times_us(moved, launches, gpu, constants)
+        return lambda constants: traffic_times_us(traffic, gpu, constants)
 
     return prepare
 
@@ -333,8 +345,10 @@ def _fit(problem: Problem, rounds: int, *, with_held_out: bool, most_rows: int =
     if len(train) > most_rows:
         train = np.sort(np.random.default_rng(0).choice(train, most_rows, replace=False))
     bounds = {**BOUNDS, **(CONVOLUTION_BOUNDS if problem.kind == "conv" else {})}
-    if problem.kind == "traffic" and "launch_us" not in problem.free:
-        bounds |= HOST_TIMED_BOUNDS
+    if problem.kind == "traffic":
+        bounds |= TRAFFIC_BOUNDS
+        if problem.precision_class == "elementwise":
+            bounds |= STREAMING_BOUNDS
     limits = [bounds.get(name, (1e-3, 200.0)) for name in problem.free]
     limits += [(1.0, 90.0)] * (2 * len(fitted))
     low, high = (np.log([limit[side] for limit in limits]) for side in (0, 1))

@@ -18,7 +18,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +86,9 @@ TAKEN_OVER: dict[str, float] = {
     "tiny_c_factor": 1.3,
 }
 """Constants of convolutions that whole models do not show: the V100's, and an assumed tiny_c_factor."""
-TRAFFIC_TAKEN_OVER: dict[str, float] = {"l2_efficiency": 0.2, "launch_us": 2.2, "l2_capacity_share": 1.0}
+TRAFFIC_TAKEN_OVER: dict[str, float] = {
+    name: value for name, value in asdict(TrafficConstants()).items() if name != "dram_efficiency"
+}
 
 Constants = Mapping[str, float]
 
@@ -152,12 +154,7 @@ class Times:
             ).time_us
         moved = [work for work in works if isinstance(work, Traffic)]
         table = TrafficConstants(dram_efficiency=x[f"{part}.dram_efficiency"], **TRAFFIC_TAKEN_OVER)
-        return traffic_times_us(
-            [work.bytes_read + work.bytes_written for work in moved],
-            [work.launches for work in moved],
-            gpu,
-            table,
-        )
+        return traffic_times_us(moved, gpu, table)
 
 
 def _named(x: Constants, prefix: str) -> dict[str, float]:

@@ -43,7 +43,10 @@ PADDED_SOURCES = frozenset({"deepbench"})
 
 SERVING_SOURCES = frozenset({"vidur"})
 """Campaigns that time a serving engine's own kernels: priced with constants of their own ('vllm_*'), because
-they stream at half of what torch's kernels reach and say nothing of those."""
+they stream at half of what torch's kernels reach and say nothing of those. Their sums are torch's."""
+PHI_2_WIDTH = 2560
+"""The one model of that campaign with parallel residuals: its 'add' is of three tensors, in two kernels, and its
+norm is torch's LayerNorm (vidur/profiling/mlp/mlp_impl.py, _forward_without_post_attn_norm)."""
 
 _SCHEMAS: dict[str, frozenset[str]] = {
     "gemm": frozenset({"gpu", "dtype", "op", "batch", "m", "n", "k", "transpose_b", "time_us"}),
@@ -238,20 +241,26 @@ def _written_besides(row: dict[str, str], elements: int, itemsize: int) -> int:
 
 def _vector(row: dict[str, str], dtype: str) -> Traffic:
     traffic_class, operation, read, written = VECTOR_OPS[row["op"]]
-    if row.get("source") in SERVING_SOURCES and not operation.startswith("vllm_"):
-        operation = f"vllm_{operation}"
+    launches = 1
+    if row.get("source") in SERVING_SOURCES and _int(row, "cols") == PHI_2_WIDTH:
+        if row["op"] == "add":
+            read, written, launches = 4, 2, 2
+        elif row["op"] == "input_layernorm":
+            operation = "layer_norm"
     rows, columns = _int(row, "rows"), _int(row, "cols")
     itemsize = {"float64": 8, "float32": 4}.get(dtype, 2)
     size = rows * columns * itemsize
+    by_row = traffic_class != "elementwise" or operation.startswith("vllm_")
     return Traffic(
         traffic_class,  # type: ignore[arg-type]
         operation,
         read * size,
         written * size + _written_besides(row, rows * columns, itemsize),
-        rows=rows,
+        rows=rows if by_row else 0,
         columns=columns,
         dtype=dtype,
         channels_last=row.get("layout") == "nhwc",
+        launches=launches,
     )
 
 

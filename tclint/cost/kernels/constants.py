@@ -153,14 +153,19 @@ class AttentionConstants:
 class TrafficConstants:
     """Memory-bound kernels of one class."""
 
-    dram_efficiency: float = 0.85
+    dram_efficiency: float = 0.87
     """Share of the datasheet DRAM bandwidth."""
-    l2_efficiency: float = 0.5
+    l2_efficiency: float = 0.8
     """Share of the L2 bandwidth for the part that stays in it."""
     launch_us: float = 2.2
     """Start and end of one kernel on an idle GPU, host excluded."""
-    l2_capacity_share: float = 0.7
+    l2_capacity_share: float = 0.5
     """Part of the L2 that may hold the tensors from an earlier kernel."""
+    sm_bytes_per_clock: float = 30.0
+    """Most that one SM moves to and from DRAM per cycle at boost clock: few or narrow loads in flight, or much
+    arithmetic between them, limit kernels on GPUs with much bandwidth per SM."""
+    row_us: float = 0.0
+    """Time of an SM per row, in kernels with a block per row, that no other row hides."""
 
 
 ConstantsT = TypeVar("ConstantsT", GemmConstants, ConvolutionConstants, AttentionConstants, TrafficConstants)

@@ -297,12 +297,10 @@ def traffic_constants(
 
 def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, operation: str) -> list[Price]:
     constants, calibration = traffic_constants(gpu, traffic_class, operation)
-    moved = np.array([w.bytes_read + w.bytes_written for w in works], dtype=np.float64)
-    launches = np.array([w.launches for w in works], dtype=np.float64)
     # What fusion keeps on the chip is still computed.
     flops = np.array([w.flops for w in works], dtype=np.float64)
     all_math_us = flops / (1e6 * gpu.peak_tflops["fp32"])
-    all_bytes_us = traffic_times_us(moved, launches, gpu, constants)
+    all_bytes_us = traffic_times_us(works, gpu, constants)
     calibrated = calibration is not None and calibration.inherited_from is None
     prices = []
     for work, math_us, bytes_us in zip(works, all_math_us.tolist(), all_bytes_us.tolist(), strict=True):
