@@ -17,7 +17,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tclint.config.settings import Precision
 from tclint.cost.gpu import load_gpu
@@ -46,10 +45,7 @@ LEAST_US = 8.0
 VECTORS: dict[str, tuple[str, str]] = {
     **{
         name: ("elementwise", name)
-        for name in (
-            "add sub mul div neg abs exp log log2 sqrt tanh sigmoid gelu relu clamp clamp_min nan_to_num where "
-            "sigmoid_backward tanh_backward threshold_backward ge le gt lt eq addcmul addcdiv masked_fill"
-        ).split()
+        for name in ["add", "sub", "mul", "div", "neg", "abs", "exp", "log", "log2", "sqrt", "tanh", "sigmoid", "gelu", "relu", "clamp", "clamp_min", "nan_to_num", "where", "sigmoid_backward", "tanh_backward", "threshold_backward", "ge", "le", "gt", "lt", "eq", "addcmul", "addcdiv", "masked_fill"]
     },
     "copy": ("copy", "_to_copy"),
     "cat": ("copy", "cat"),

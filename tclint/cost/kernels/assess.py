@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -29,9 +29,15 @@ _KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90,
 """Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
 UNKNOWN_ERROR_PERCENT = 40.0
 """Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
-LATENCY_SHARE = 0.5
-"""A kernel is limited by latency when launching takes this share of its time, or when it occupies less
-than this share of the SMs and neither math nor memory explains half of its time."""
+LIMITER_OF_PART: Mapping[str, Limiter] = {
+    "math": "math",
+    "latency": "latency",
+    "L2": "memory",
+    "memory": "memory",
+    "layout copies": "memory",
+    "launch": "latency",
+}
+"""What a kernel is limited by when this part of its time is the largest."""
 
 
 @cache
@@ -56,18 +62,9 @@ def uncertainty_percent(calibration: Calibration | None, gpu: Gpu, time_us: floa
     return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
 
 
-def _limiters(
-    intensity: FloatArray,
-    balance: float,
-    parallel: FloatArray,
-    launch_share: FloatArray,
-    explained: FloatArray,
-) -> list[Limiter]:
-    latency = (launch_share >= LATENCY_SHARE) | ((parallel < LATENCY_SHARE) & (explained < LATENCY_SHARE))
-    return [
-        "latency" if late else "math" if high else "memory"
-        for late, high in zip(latency, intensity >= balance, strict=True)
-    ]
+def limiter(parts_us: Iterable[tuple[str, float]]) -> Limiter:
+    """What the largest part stands for."""
+    return LIMITER_OF_PART[max(parts_us, key=lambda part: part[1])[0]]
 
 
 def matrix_prices(
@@ -80,8 +77,6 @@ def matrix_prices(
     saved_math: float | FloatArray = 1.0,
     bytes_read: FloatArray,
     bytes_written: FloatArray,
-    parallel: FloatArray,
-    launch_us: float | FloatArray,
     aligned: Sequence[bool],
     uses_tensor_cores: Sequence[bool] | None = None,
     reasons: Sequence[str] | None = None,
@@ -100,19 +95,13 @@ def matrix_prices(
     ideal_memory_us = moved / (1e3 * gpu.dram_gb_per_s)
     fraction = ideal_math_us / time_us
     memory_fraction = ideal_memory_us / time_us
-    limiters = _limiters(
-        flop / np.maximum(moved, 1),
-        gpu.balance(unit.name),
-        parallel,
-        launch_us / time_us,
-        np.maximum(fraction, memory_fraction),
-    )
     tensor_cores = [unit.tensor_cores] * count if uses_tensor_cores is None else uses_tensor_cores
     texts = [unit.reason] * count if reasons is None else reasons
     calibrated = unit.modelled and calibration is not None and calibration.inherited_from is None
     alone = [np.broadcast_to(np.asarray(part, dtype=np.float64), count).tolist() for part in parts.values()]
     tilings = _tilings(gemm, count)
     parts_us = [tuple(zip(parts, values, strict=True)) for values in zip(*alone, strict=True)]
+    limiters = [limiter(row) for row in parts_us]
     prices = []
     for i in range(count):
         time = float(time_us[i])

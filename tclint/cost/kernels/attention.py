@@ -28,7 +28,6 @@ class AttentionTimes:
     memory_us: FloatArray
     waves: FloatArray
     wave_efficiency: FloatArray
-    parallel_fraction: FloatArray
     bytes_read: FloatArray
     bytes_written: FloatArray
 
@@ -92,7 +91,6 @@ def attention_times(
         memory_us=memory_us,
         waves=waves,
         wave_efficiency=waves / np.ceil(waves),
-        parallel_fraction=np.minimum(waves, 1.0),
         bytes_read=read,
         bytes_written=written,
     )

@@ -20,7 +20,7 @@ class GemmConstants:
     """Extra main-loop time of a 64x64 tile's sides; it shrinks as 64 / side."""
     occupancy: float = 0.25
     """Tiles of 256x128 that one SM holds at once; smaller ones in proportion, 1 to 8."""
-    least_tile_side: float = 32.0
+    least_tile_side: float = 16.0
     """Tiles with a shorter side are not used: for some products a library knows few kernels."""
     most_tile_side: float = 256.0
     """The same for longer sides."""
