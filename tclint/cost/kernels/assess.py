@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tclint.cost.gpu import Calibration, Gpu, load_gpu
-from tclint.cost.kernels.matmul import GemmTimes
+from tclint.cost.kernels.matmul import BoolArray, GemmTimes
 from tclint.cost.math_units import UnitClass
 from tclint.cost.rows import READY_FRACTION, READY_MEMORY_FRACTION, FloatArray, Limiter, Price
 
@@ -27,6 +27,8 @@ OTHER_GENERATION_ERROR_PERCENT = 25.0
 13 % wrong on the V100 and 47 % on the H100, the V100's 25 % on the A100 (16-bit products)."""
 _KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
 """Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
+THIN_ERROR_PERCENT = 50.0
+"""No uncertainty below this is stated for kernels that only a few models or traces show."""
 UNKNOWN_ERROR_PERCENT = 40.0
 """Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
 LIMITER_OF_PART: Mapping[str, Limiter] = {
@@ -79,13 +81,14 @@ def matrix_prices(
     bytes_written: FloatArray,
     aligned: Sequence[bool],
     uses_tensor_cores: Sequence[bool] | None = None,
+    thin: Sequence[bool] | BoolArray | None = None,
     reasons: Sequence[str] | None = None,
     gemm: GemmTimes | None = None,
     parts: Mapping[str, float | FloatArray],
 ) -> list[Price]:
     """Prices from arrays; what GEMMs, convolutions and attention have in common.
 
-    `parts`: microseconds that each limit alone would take. `saved_math`: FLOPs over those that the kernel
+    `parts`: microseconds that each limit alone would take. `thin`: measured too rarely to state less than THIN_ERROR_PERCENT. `saved_math`: FLOPs over those that the kernel
     really does, which the share of peak counts.
     """
     count = len(flops)
@@ -118,7 +121,10 @@ def matrix_prices(
                 balance=gpu.balance(unit.name),
                 uses_tensor_cores=bool(tensor_cores[i]),
                 tensor_core_reason=texts[i],
-                uncertainty_percent=uncertainty_percent(calibration, gpu, time, unit.modelled),
+                uncertainty_percent=max(
+                    uncertainty_percent(calibration, gpu, time, unit.modelled),
+                    THIN_ERROR_PERCENT if thin is not None and thin[i] else 0.0,
+                ),
                 calibrated=calibrated,
                 fraction_of_peak=float(fraction[i]),
                 is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),

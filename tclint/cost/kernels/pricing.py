@@ -21,7 +21,7 @@ from tclint.cost.kernels.constants import (
     GemmConstants,
     TrafficConstants,
 )
-from tclint.cost.kernels.convolution import convolution_times
+from tclint.cost.kernels.convolution import SMALL_CHANNELS, convolution_times
 from tclint.cost.kernels.matmul import GemmShapes, gemm_times, misalignment_factor
 from tclint.cost.math_units import UnitClass, tf32_switches, unit_class
 from tclint.cost.rows import Price
@@ -33,6 +33,7 @@ WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
 BATCHED = "_batched"
 """Suffix of the calibration class of batched products."""
 CACHE_ENTRIES = 400_000
+LARGEST_KNOWN_DEPTHWISE = 5
 TF32_LEAST_K = 64
 NO_TF32_KERNEL = "cuBLAS runs such a product in float32 on CUDA cores, TF32 or not"
 NO_VECTOR_KERNEL = "products with a vector run on CUDA cores"
@@ -235,8 +236,13 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
     reasons = []
     # Neither is a product: its time is that of its bytes, or of its arithmetic.
     no_product = times.depthwise | times.direct
-    for depthwise, direct, padded, winograd in zip(
-        times.depthwise, times.direct, times.padded, times.winograd, strict=True
+    large_depthwise = [w.is_depthwise and max(w.kernel_size) > LARGEST_KNOWN_DEPTHWISE for w in works]
+    # Ends up as a product of four channels, which no Tensor Core kernel exists for.
+    pointwise = np.array([max(w.kernel_size) == 1 and w.groups == 1 for w in works], dtype=bool)
+    thin_channels = np.array([min(w.in_channels, w.out_channels) <= SMALL_CHANNELS for w in works], dtype=bool)
+    on_cuda_cores = no_product | (pointwise & thin_channels)
+    for depthwise, direct, padded, winograd, cuda_cores in zip(
+        times.depthwise, times.direct, times.padded, times.winograd, on_cuda_cores, strict=True
     ):
         if depthwise:
             reasons.append("depthwise convolutions run on CUDA cores")
@@ -244,6 +250,8 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
             reasons.append("in NHWC there is no Tensor Core kernel for the gradients of such groups")
         elif winograd:
             reasons.append(f"{unit.reason}, with Winograd's fewer multiplications")
+        elif cuda_cores and unit.tensor_cores:
+            reasons.append("1x1 convolutions of at most 4 channels run on CUDA cores")
         elif padded and unit.tensor_cores:
             reasons.append(f"{unit.reason}, channels padded by the library")
         else:
@@ -258,7 +266,8 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
         aligned=[not padded for padded in times.padded],
-        uses_tensor_cores=[unit.tensor_cores and not on_cuda_cores for on_cuda_cores in no_product],
+        uses_tensor_cores=[unit.tensor_cores and not cuda_cores for cuda_cores in on_cuda_cores],
+        thin=times.patches | times.direct | times.fallback | large_depthwise,
         reasons=reasons,
         gemm=times.gemm,
         parts={
