@@ -32,6 +32,7 @@ def gemm_rows(works: Sequence[Gemm], unit: UnitClass | None) -> dict[str, int]:
         "gemv_launch_us": vectors,
         "gemv_memory_factor": vectors,
         **{name: int((factors == getattr(MARKED, name)).sum()) for name in MISALIGNED},
+        "misaligned_memory": 0,
     }
 
 

@@ -69,6 +69,8 @@ class GemmConstants:
     """The same for odd sizes."""
     misaligned_1_tn: float = 3.5
     """Odd K contiguous in both operands: x[M,K] @ W[N,K].T."""
+    misaligned_memory: float = 1.0
+    """DRAM time with odd contiguous dims, relative to aligned ones."""
 
 
 @dataclass(frozen=True, slots=True)
