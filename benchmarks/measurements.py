@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trace_rows import LEAST_US, precision_of, priced_rows
+
 import tclint.cost.gpu
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Gpu, load_gpu
@@ -53,6 +55,7 @@ _SCHEMAS: dict[str, frozenset[str]] = {
     "conv": frozenset({"gpu", "dtype", "direction", "layout", "n", "c", "h", "w", "k", "r", "s", "time_us"}),
     "vector": frozenset({"gpu", "dtype", "op", "rows", "cols", "time_us"}),
     "attention": frozenset({"gpu", "dtype", "batch", "seq", "heads", "head_dim", "causal", "time_us"}),
+    "traces": frozenset({"gpu", "tf32", "op", "dims", "types", "strides", "measured_us", "kernels"}),
     "models": frozenset({"gpu", "model", "phase", "amp", "layout", "batch", "samples_per_sec"}),
 }
 
@@ -121,6 +124,9 @@ def read_file(path: Path) -> Iterator[Group | Unhandled | WholeModels]:
     if schema == "models":
         yield WholeModels(path.name)
         return
+    if schema == "traces":
+        yield from _traced(path.name, rows)
+        return
     groups: dict[tuple[str, str, str, str], list[dict[str, str]]] = {}
     for row in rows:
         kind = _KINDS[schema](row)
@@ -143,6 +149,20 @@ def _group(
         return Unhandled(file, gpu, dtype, kind, len(rows), reason)
     held_out = np.array([is_held_out(_HASHED[schema](row)) for row in rows], dtype=bool)
     return Group(file, gpu, dtype, kind, source, works, times, held_out)
+
+
+def _traced(file: str, rows: Sequence[dict[str, str]]) -> Iterator[Group]:
+    """The products among the operators of profiler traces."""
+    groups: dict[tuple[str, str], list[tuple[Gemm, float]]] = {}
+    for row, work in priced_rows(rows):
+        if isinstance(work, Gemm) and float(row["measured_us"]) >= LEAST_US:
+            key = (load_gpu(row["gpu"]).id, precision_of(row, work))
+            groups.setdefault(key, []).append((work, float(row["measured_us"])))
+    for (gpu, dtype), members in groups.items():
+        works = tuple(work for work, _ in members)
+        times = np.array([time_us for _, time_us in members])
+        held_out = np.array([is_held_out((work.n, work.k)) for work in works], dtype=bool)
+        yield Group(file, gpu, dtype, "product", "traces", works, times, held_out)
 
 
 def is_held_out(shape: Sequence[int]) -> bool:

@@ -45,7 +45,37 @@ LEAST_US = 8.0
 VECTORS: dict[str, tuple[str, str]] = {
     **{
         name: ("elementwise", name)
-        for name in ["add", "sub", "mul", "div", "neg", "abs", "exp", "log", "log2", "sqrt", "tanh", "sigmoid", "gelu", "relu", "clamp", "clamp_min", "nan_to_num", "where", "sigmoid_backward", "tanh_backward", "threshold_backward", "ge", "le", "gt", "lt", "eq", "addcmul", "addcdiv", "masked_fill"]
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "neg",
+            "abs",
+            "exp",
+            "log",
+            "log2",
+            "sqrt",
+            "tanh",
+            "sigmoid",
+            "gelu",
+            "relu",
+            "clamp",
+            "clamp_min",
+            "nan_to_num",
+            "where",
+            "sigmoid_backward",
+            "tanh_backward",
+            "threshold_backward",
+            "ge",
+            "le",
+            "gt",
+            "lt",
+            "eq",
+            "addcmul",
+            "addcdiv",
+            "masked_fill",
+        ]
     },
     "copy": ("copy", "_to_copy"),
     "cat": ("copy", "cat"),
@@ -244,7 +274,9 @@ def main() -> int:
     for key, values in sorted(errors.items()):
         absolute = sorted(abs(value) for value in values)
         mean, bias = sum(absolute) / len(values), sum(values) / len(values)
-        print(f"{key:45} n {len(values):3} mean {mean:6.1f} median {absolute[len(values) // 2]:6.1f} bias {bias:6.1f}")
+        print(
+            f"{key:45} n {len(values):3} mean {mean:6.1f} median {absolute[len(values) // 2]:6.1f} bias {bias:6.1f}"
+        )
     return 0
 
 

@@ -186,9 +186,13 @@ def test_less_than_a_wave_takes_as_long_as_a_wave_and_then_partial_waves_their_s
 
 
 def test_a_vector_is_multiplied_by_kernels_of_its_own() -> None:
-    vector = half_times(GemmShapes.of([1, 4096], [4096, 1], 4096), gemv_launch_us=0.5)
+    vector = half_times(
+        GemmShapes.of([1, 4096, 64, 1], [4096, 1, 64, 64], [4096, 4096, 1, 64], [1, 1, 1, 8]),
+        gemv_launch_us=0.5,
+    )
+    assert vector.is_vector.all()
     assert vector.time_us.tolist() == pytest.approx((0.5 + 1.05 * vector.memory_us).tolist())
-    others = GemmShapes.of([2, 4096, 1], [4096, 2, 4096], 4096, [1, 1, 2])
+    others = GemmShapes.of([2, 4096], [4096, 2], 4096, [1, 2])
     without, with_own = (half_times(others, gemv_launch_us=us).time_us.tolist() for us in (1e9, 0.5))
     assert without == with_own
 

@@ -109,7 +109,7 @@ class ConvolutionConstants:
     depthwise_general_share: float = 0.1
     """The same for other sizes."""
     depthwise_backward_nhwc_factor: float = 1.0
-    """Time of the backward kernels of 3x3 and 5x5 relative to the forward one."""
+    """Time that the bytes of the backward kernels of 3x3 and 5x5 take, relative to the forward one's."""
     depthwise_backward_nchw_factor: float = 1.0
     depthwise_general_backward_factor: float = 1.5
     """The same for other sizes, in both layouts."""
@@ -132,6 +132,8 @@ class AttentionConstants:
     """Share of the Tensor Core rate on the scores that are computed, for head dims up to 64."""
     math_efficiency_128: float = 0.62
     """The same at 128; other head dims lie between, on a logarithmic scale."""
+    math_efficiency_192: float = 0.61
+    """The same at 192."""
     math_efficiency_256: float = 0.6
     """The same at 256."""
     math_efficiency_512: float = 0.2

@@ -32,8 +32,18 @@ GROUPED_BACKWARD_GROUPS = 32
 are a multiple of this. Which ones exist was found from the throughput of whole networks: RegNet and ResNeXt
 train in NHWC at a tenth of one another's rate."""
 DEPTHWISE_KERNELS = (1, 3, 5)
-"""Square kernels for which depthwise convolutions are compiled; others run a general one
-(aten/src/ATen/native/cuda/DepthwiseConv2d.cu)."""
+DEPTHWISE_NHWC_KERNELS = (*DEPTHWISE_KERNELS, 7)
+"""Square kernels for which depthwise convolutions are compiled, in torch (DepthwiseConv2d.cu) and, for NHWC, in
+cuDNN; others run a general one. That 7 is among the latter's was found from the throughput of whole networks:
+ConvMixer's 7x7 trains in NHWC at a rate of 0.14 of the CUDA cores', its 9x9 at a tenth of that."""
+
+
+def is_compiled_depthwise(work: Convolution) -> bool:
+    """Whether a depthwise kernel of the size was compiled, not the general one."""
+    sizes = DEPTHWISE_NHWC_KERNELS if work.channels_last else DEPTHWISE_KERNELS
+    return len(set(work.kernel_size)) == 1 and work.kernel_size[0] in sizes
+
+
 PATCH_TILE = (256, 64)
 PATCH_K_NS = 48.0
 """Tile, and time per element of K of one tile, of the Ampere kernel that cuDNN runs on image channels padded to 8
@@ -193,17 +203,18 @@ def convolution_times(
     cuda_cores_us = multiply_adds / (1e6 * gpu.peak_tflops["fp32"])
     direct_us = c.launch_us + moved / bytes_per_us + cuda_cores_us / c.grouped_direct_share
     dense_us = np.where(direct, direct_us, dense_us)
-    compiled = np.array(
-        [len(set(w.kernel_size)) == 1 and w.kernel_size[0] in DEPTHWISE_KERNELS for w in works], dtype=bool
-    )
-    depthwise_us = (
-        c.launch_us
-        + moved / (bytes_per_us * share)
-        + cuda_cores_us / np.where(compiled, c.depthwise_math_share, c.depthwise_general_share)
-    )
+    compiled = np.array([is_compiled_depthwise(w) for w in works], dtype=bool)
     slower = np.where(nhwc, c.depthwise_backward_nhwc_factor, c.depthwise_backward_nchw_factor)
     slower = np.where(compiled, slower, c.depthwise_general_backward_factor)
-    depthwise_us = depthwise_us * np.where(forward, 1.0, slower)
+    slower = np.where(forward, 1.0, slower)
+    # Gradients multiply and add as often as the forward kernel, and move their bytes less well.
+    depthwise_us = (
+        c.launch_us
+        + moved / (bytes_per_us * share) * slower
+        + cuda_cores_us
+        / np.where(compiled, c.depthwise_math_share, c.depthwise_general_share)
+        * np.where(compiled, 1.0, slower)
+    )
     return ConvolutionTimes(
         time_us=np.where(depthwise, depthwise_us, dense_us),
         gemm=replace(

@@ -257,7 +257,7 @@ def _chunk_times(
     reduction_us = c.split_k_us + split * c_elements * 8 / (l2_bytes_per_us * c.split_k_bandwidth)
     time_us = c.launch_us + core_us + np.where(split > 1, reduction_us, 0.0)
     time_us = np.where(is_batched & (split > 1), np.inf, time_us)
-    is_gemv = (np.minimum(m, n) <= 1) & (batch <= 1)
+    is_gemv = np.minimum(np.minimum(m, n), k) <= 1
     # Two vectors' worth of work never costs less than one's.
     gemv_us = np.minimum(c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)
     is_gemv = np.broadcast_to(is_gemv, time_us.shape)

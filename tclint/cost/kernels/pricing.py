@@ -137,10 +137,14 @@ def price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass) -> list[Price]
     """
     left = [i for i, w in enumerate(works) if unit.name == "tf32" and leaves_tensor_cores(w)]
     if left:
-        chosen_unit = replace(unit, name="fp32", calibration="fp32", tensor_cores=False, reason=NO_TF32_KERNEL)
+        chosen_unit = replace(
+            unit, name="fp32", calibration="fp32", tensor_cores=False, reason=NO_TF32_KERNEL
+        )
         found = dict(zip(left, price_gemms([works[i] for i in left], gpu, chosen_unit), strict=True))
         others = [i for i in range(len(works)) if i not in found]
-        found |= zip(others, price_gemms([works[i] for i in others], gpu, unit) if others else [], strict=True)
+        found |= zip(
+            others, price_gemms([works[i] for i in others], gpu, unit) if others else [], strict=True
+        )
         return [found[i] for i in range(len(works))]
     batched = unit.calibration + BATCHED
     if gpu.calibration("gemm", batched) is None:
@@ -178,7 +182,7 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         unit.reason if factor == 1 else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
         for factor in factors
     ]
-    vectors = [unit.tensor_cores and min(w.m, w.n) == 1 for w in works]
+    vectors = [unit.tensor_cores and min(w.m, w.n, w.k) == 1 for w in works]
     return matrix_prices(
         gpu,
         unit,
@@ -239,7 +243,9 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
     large_depthwise = [w.is_depthwise and max(w.kernel_size) > LARGEST_KNOWN_DEPTHWISE for w in works]
     # Ends up as a product of four channels, which no Tensor Core kernel exists for.
     pointwise = np.array([max(w.kernel_size) == 1 and w.groups == 1 for w in works], dtype=bool)
-    thin_channels = np.array([min(w.in_channels, w.out_channels) <= SMALL_CHANNELS for w in works], dtype=bool)
+    thin_channels = np.array(
+        [min(w.in_channels, w.out_channels) <= SMALL_CHANNELS for w in works], dtype=bool
+    )
     on_cuda_cores = no_product | (pointwise & thin_channels)
     for depthwise, direct, padded, winograd, cuda_cores in zip(
         times.depthwise, times.direct, times.padded, times.winograd, on_cuda_cores, strict=True
