@@ -31,6 +31,8 @@ GROUPED_BACKWARD_GROUPS = 32
 """NHWC kernels for the gradients of grouped convolutions exist for these channels per group where the groups
 are a multiple of this. Which ones exist was found from the throughput of whole networks: RegNet and ResNeXt
 train in NHWC at a tenth of one another's rate."""
+WIDE_DIRECT_CHANNELS = 96
+"""From so many channels per group on, direct gradients run twice as fast (NFNets and RegNets of 112 to 168)."""
 DEPTHWISE_KERNELS = (1, 3, 5)
 DEPTHWISE_NHWC_KERNELS = (*DEPTHWISE_KERNELS, 7)
 """Square kernels for which depthwise convolutions are compiled, in torch (DepthwiseConv2d.cu) and, for NHWC, in
@@ -201,7 +203,8 @@ def convolution_times(
     moved = (first + second + result) * size
     multiply_adds = 2 * batch * out_positions * k_real * c_real * groups * packed * taps
     cuda_cores_us = multiply_adds / (1e6 * gpu.peak_tflops["fp32"])
-    direct_us = c.launch_us + moved / bytes_per_us + cuda_cores_us / c.grouped_direct_share
+    direct_share = c.grouped_direct_share * np.where(wide >= WIDE_DIRECT_CHANNELS, 2.0, 1.0)
+    direct_us = c.launch_us + moved / bytes_per_us + cuda_cores_us / direct_share
     dense_us = np.where(direct, direct_us, dense_us)
     compiled = np.array([is_compiled_depthwise(w) for w in works], dtype=bool)
     slower = np.where(nhwc, c.depthwise_backward_nhwc_factor, c.depthwise_backward_nchw_factor)
