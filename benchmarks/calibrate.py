@@ -85,8 +85,8 @@ TRAFFIC_BOUNDS: Mapping[str, tuple[float, float]] = {
     "sm_bytes_per_clock": (2.0, 64.0),
 }
 STREAMING_BOUNDS: Mapping[str, tuple[float, float]] = {
-    # What element by element kernels of 100 MB and more reach in published traces of V100, A100 and H100; files
-    # of smaller tensors cannot tell it from what the L2 serves.
+    # What element by element kernels of 100 MB and more reach in published traces of V100, A100 and H100;
+    # files of smaller tensors cannot tell it from what the L2 serves.
     "dram_efficiency": (0.83, 0.95),
 }
 CONVOLUTION_BOUNDS: Mapping[str, tuple[float, float]] = {

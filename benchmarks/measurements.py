@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from trace_rows import LEAST_US, precision_of, priced_rows
 
 import tclint.cost.gpu
@@ -47,8 +46,8 @@ SERVING_SOURCES = frozenset({"vidur"})
 """Campaigns that time a serving engine's own kernels: priced with constants of their own ('vllm_*'), because
 they stream at half of what torch's kernels reach and say nothing of those. Their sums are torch's."""
 PHI_2_WIDTH = 2560
-"""The one model of that campaign with parallel residuals: its 'add' is of three tensors, in two kernels, and its
-norm is torch's LayerNorm (vidur/profiling/mlp/mlp_impl.py, _forward_without_post_attn_norm)."""
+"""The one model of that campaign with parallel residuals: its 'add' is of three tensors, in two kernels, and
+its norm is torch's LayerNorm (vidur/profiling/mlp/mlp_impl.py, _forward_without_post_attn_norm)."""
 
 _SCHEMAS: dict[str, frozenset[str]] = {
     "gemm": frozenset({"gpu", "dtype", "op", "batch", "m", "n", "k", "transpose_b", "time_us"}),

@@ -4,8 +4,8 @@
 
 Columns: source, gpu, tf32 ('tf32' where matrix products may use it, 'tf32-cudnn' where convolutions alone),
 op (ATen name), dims, types and strides (JSON lists, strides may be null), concrete (values of scalars), n,
-measured_us, on_tensor_cores, kernels (names). Prints how often "runs on Tensor Cores" is right, by rows and by
-time. Where a trace has no strides, the layout of a product is read from its kernel's name.
+measured_us, on_tensor_cores, kernels (names). Prints how often "runs on Tensor Cores" is right, by rows and
+by time. Where a trace has no strides, the layout of a product is read from its kernel's name.
 """
 
 from __future__ import annotations
@@ -274,9 +274,8 @@ def main() -> int:
     for key, values in sorted(errors.items()):
         absolute = sorted(abs(value) for value in values)
         mean, bias = sum(absolute) / len(values), sum(values) / len(values)
-        print(
-            f"{key:45} n {len(values):3} mean {mean:6.1f} median {absolute[len(values) // 2]:6.1f} bias {bias:6.1f}"
-        )
+        median = absolute[len(values) // 2]
+        print(f"{key:45} n {len(values):3} mean {mean:6.1f} median {median:6.1f} bias {bias:6.1f}")
     return 0
 
 

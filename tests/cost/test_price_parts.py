@@ -1,4 +1,5 @@
-"""What a price says beside its time: its limiter, its share of peak, whether Tensor Cores run, how sure it is."""
+"""What a price says beside its time: its limiter, its share of peak, whether Tensor Cores run, how sure it
+is."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ OTHER_GENERATION_ERROR_PERCENT = 25.0
 """No uncertainty below this is stated where constants come from GPUs that run other kernels: the A100's were
 13 % wrong on the V100 and 47 % on the H100, the V100's 25 % on the A100 (16-bit products)."""
 OTHER_MEMORY_ERROR_PERCENT = 15.0
-"""The same for memory-bound kernels, whose L2s and start times differ: constants of the A100 were 23 to 33 % wrong
-on the H100's sums and norms, 3 to 10 % on those of the A100 PCIe and the V100."""
+"""The same for memory-bound kernels, whose L2s and start times differ: constants of the A100 were 23 to 33 %
+wrong on the H100's sums and norms, 3 to 10 % on those of the A100 PCIe and the V100."""
 _KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
 """Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
 THIN_ERROR_PERCENT = 50.0
@@ -91,8 +91,9 @@ def matrix_prices(
 ) -> list[Price]:
     """Prices from arrays; what GEMMs, convolutions and attention have in common.
 
-    `parts`: microseconds that each limit alone would take. `thin`: measured too rarely to state less than THIN_ERROR_PERCENT. `saved_math`: FLOPs over those that the kernel
-    really does, which the share of peak counts.
+    `parts`: microseconds that each limit alone would take. `thin`: measured too rarely to state less than
+    THIN_ERROR_PERCENT. `saved_math`: FLOPs over those that the kernel really does, which the share of peak
+    counts.
     """
     count = len(flops)
     flop = np.array(flops, dtype=np.float64)

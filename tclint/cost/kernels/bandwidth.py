@@ -13,13 +13,13 @@ from tclint.graph.lowering.work import Traffic
 from tclint.graph.ops.spec import itemsize_bytes
 
 L2_LATENCY_GAIN = 2.0
-"""How much more an SM draws from the L2 than from DRAM with equally many loads in flight: the latencies differ
-so (about 270 and 570 cycles on the A100)."""
+"""How much more an SM draws from the L2 than from DRAM with equally many loads in flight: the latencies
+differ so (about 270 and 570 cycles on the A100)."""
 RESIDENCY_EXPONENT = 1.5
 """How sharply residency falls when the tensors outgrow their part of the L2."""
 WIDE_ACCESS_BYTES = 16
-"""What a thread loads at once. Rows that start elsewhere are read element by element, and an SM's rate falls so
-(`can_vectorize` of layer_norm_kernel.cu; SoftMax.cu's kernels of more than 1,024 columns)."""
+"""What a thread loads at once. Rows that start elsewhere are read element by element, and an SM's rate falls
+so (`can_vectorize` of layer_norm_kernel.cu; SoftMax.cu's kernels of more than 1,024 columns)."""
 WARP_COLUMNS = 1024
 """Softmax up to so many columns keeps a row in the registers of a warp, without vector loads at any size."""
 
@@ -53,7 +53,8 @@ def traffic_times_us(works: Sequence[Traffic], gpu: Gpu, constants: TrafficConst
 
 
 PAD_ACCESS_SHARE = 0.2
-"""The same for padding, whose kernel works out where each element lies: about 1.8 times the time of a copy."""
+"""The same for padding, whose kernel works out where each element lies: about 1.8 times the time of a
+copy."""
 
 
 def _access_share(work: Traffic) -> float:

@@ -166,8 +166,8 @@ class TrafficConstants:
     l2_capacity_share: float = 0.5
     """Part of the L2 that may hold the tensors from an earlier kernel."""
     sm_bytes_per_clock: float = 30.0
-    """Most that one SM moves to and from DRAM per cycle at boost clock: few or narrow loads in flight, or much
-    arithmetic between them, limit kernels on GPUs with much bandwidth per SM."""
+    """Most that one SM moves to and from DRAM per cycle at boost clock: few or narrow loads in flight, or
+    much arithmetic between them, limit kernels on GPUs with much bandwidth per SM."""
     row_us: float = 0.0
     """Time of an SM per row, in kernels with a block per row, that no other row hides."""
 

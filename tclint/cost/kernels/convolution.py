@@ -32,12 +32,13 @@ GROUPED_BACKWARD_GROUPS = 32
 are a multiple of this. Which ones exist was found from the throughput of whole networks: RegNet and ResNeXt
 train in NHWC at a tenth of one another's rate."""
 WIDE_DIRECT_CHANNELS = 96
-"""From so many channels per group on, direct gradients run twice as fast (NFNets and RegNets of 112 to 168)."""
+"""From so many channels per group on, direct gradients run twice as fast (NFNets and RegNets of 112 to
+168)."""
 DEPTHWISE_KERNELS = (1, 3, 5)
 DEPTHWISE_NHWC_KERNELS = (*DEPTHWISE_KERNELS, 7)
-"""Square kernels for which depthwise convolutions are compiled, in torch (DepthwiseConv2d.cu) and, for NHWC, in
-cuDNN; others run a general one. That 7 is among the latter's was found from the throughput of whole networks:
-ConvMixer's 7x7 trains in NHWC at a rate of 0.14 of the CUDA cores', its 9x9 at a tenth of that."""
+"""Square kernels for which depthwise convolutions are compiled, in torch (DepthwiseConv2d.cu) and, for NHWC,
+in cuDNN; others run a general one. That 7 is among the latter's was found from the throughput of whole
+networks: ConvMixer's 7x7 trains in NHWC at a rate of 0.14 of the CUDA cores', its 9x9 at a tenth of that."""
 
 
 def is_compiled_depthwise(work: Convolution) -> bool:
@@ -48,9 +49,9 @@ def is_compiled_depthwise(work: Convolution) -> bool:
 
 PATCH_TILE = (256, 64)
 PATCH_K_NS = 48.0
-"""Tile, and time per element of K of one tile, of the Ampere kernel that cuDNN runs on image channels padded to 8
-where windows do not overlap: every tap of every window is a load of its own, 16 bytes long. From two patch
-embeddings of ViT on an H100 (4 and 128 images, 16x16); nothing else was published."""
+"""Tile, and time per element of K of one tile, of the Ampere kernel that cuDNN runs on image channels padded
+to 8 where windows do not overlap: every tap of every window is a load of its own, 16 bytes long. From two
+patch embeddings of ViT on an H100 (4 and 128 images, 16x16); nothing else was published."""
 PACKED_CHANNELS = 64
 """Narrow groups are computed several at a time, as one product of about this width with zeros between."""
 

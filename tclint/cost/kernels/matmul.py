@@ -113,7 +113,8 @@ class GemmTimes:
     time_us: FloatArray
     math_us: FloatArray
     latency_us: FloatArray
-    """Beside the arithmetic: filling and emptying tiles, and steps of the main loop that wait for the last one."""
+    """Beside the arithmetic: filling and emptying tiles, and steps of the main loop that wait for the last
+    one."""
     l2_us: FloatArray
     memory_us: FloatArray
     is_vector: BoolArray
@@ -268,8 +269,7 @@ def _chunk_times(
     rows = np.arange(len(shapes))
 
     def chosen(values: Any) -> Any:
-        picked = np.broadcast_to(values, time_us.shape).reshape(len(shapes), -1)[rows, best]
-        return picked
+        return np.broadcast_to(values, time_us.shape).reshape(len(shapes), -1)[rows, best]
 
     best_m, best_n = chosen(tile_m), chosen(tile_n)
     computed = np.ceil(shapes.m / best_m) * best_m * np.ceil(shapes.n / best_n) * best_n

@@ -122,8 +122,9 @@ def gemm_shapes(works: Sequence[Gemm]) -> GemmShapes:
 
 
 def leaves_tensor_cores(work: Gemm) -> bool:
-    """Whether cuBLAS computes a product of float32 on CUDA cores though TF32 is allowed: of 146 sizes in traces of
-    two A100s, all but 3 of those with a vector, or with a short K and a dim off 16 bytes, and no other."""
+    """Whether cuBLAS computes a product of float32 on CUDA cores though TF32 is allowed: of 146 sizes in
+    traces of two A100s, all but 3 of those with a vector, or with a short K and a dim off 16 bytes, and no
+    other."""
     if min(work.m, work.n, work.k) == 1:
         return True
     return work.k <= TF32_LEAST_K and any(size % 4 for _, size in work.contiguous)
