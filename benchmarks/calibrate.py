@@ -439,13 +439,16 @@ def to_toml(result: Fit) -> str:
     """The fit as the tables of a GPU's TOML file."""
     problem = result.problem
     path = f"calibration.{problem.kind}.{problem.precision_class}"
-    campaigns = ", ".join(sorted({g.source or g.file for g in problem.groups}))
-    kinds = ", ".join(sorted({g.kind for g in problem.groups}))
-    dtypes = ", ".join(sorted({g.dtype for g in problem.groups}))
+    fitted = [g for g in problem.groups if not _is_second_campaign(g, problem)]
+    judged = sorted({g.source for g in problem.groups} - {g.source for g in fitted})
+    campaigns = ", ".join(sorted({g.source or g.file for g in fitted}))
+    kinds = ", ".join(sorted({g.kind for g in fitted}))
+    dtypes = ", ".join(sorted({g.dtype for g in fitted}))
+    judged_on = f"; errors on {', '.join(judged)} as well" if judged else ""
     absolute = np.abs(result.held_out_errors)
     lines = [
         f"[{path}]",
-        f'fitted_on = "{campaigns}: {kinds} in {dtypes}, on this GPU"',
+        f'fitted_on = "{campaigns}: {kinds} in {dtypes}, on this GPU{judged_on}"',
         f"n = {result.n}",
         f'date = "{datetime.date.today().isoformat()}"',
         "",

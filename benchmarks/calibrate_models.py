@@ -22,11 +22,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from measurements import FloatArray
+from measurements import FloatArray, as_unmeasured
 from timm_models import ModelRow, Traces, lowered, read_rows
 
 import tclint.cost.gpu
-from tclint.cost.gpu import Calibration, Gpu, load_gpu
+from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.kernels.attention import attention_times
 from tclint.cost.kernels.bandwidth import traffic_times_us
 from tclint.cost.kernels.constants import (
@@ -295,14 +295,6 @@ def write(path: Path, text: str) -> None:
     path.write_text(kept.rstrip("\n") + "\n\n" + text, encoding="utf-8")
 
 
-def without_own(gpu: Gpu) -> Gpu:
-    """The GPU as kernel timings alone calibrate it."""
-    own: dict[tuple[str, str], Calibration] = {
-        key: value for key, value in gpu.calibrations.items() if not value.fitted_on.startswith("timm")
-    }
-    return replace(gpu, calibrations=own, sustained={}, id=f"{gpu.id} without whole models")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -319,7 +311,7 @@ def main() -> int:
     traces.trace(found)
     rows = Rows(*lowered(found, traces))
     gpu = load_gpu(arguments.gpu)
-    times = Times(without_own(gpu), rows.works)
+    times = Times(as_unmeasured(gpu), rows.works)
     x = fit(rows, times, arguments.rounds)
     errors = 100 * (rows.matrix @ times.us(x) - 1)
     for name, chosen in (("fitted", ~rows.held_out), ("held out", rows.held_out)):

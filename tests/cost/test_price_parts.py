@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cost_support import convolution, linear, price
+from cost_support import GraphBuilder, convolution, linear, price
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tclint.cost.kernels.assess import LIMITER_OF_PART, THIN_ERROR_PERCENT
+from tclint.graph.lowering.step import lower
 from tclint.graph.lowering.work import Attention, Gemm, Traffic, Work
 
 WORKS = st.one_of(
@@ -103,3 +104,14 @@ def test_kernels_with_thin_data_say_so() -> None:
     for work in (nine, direct):
         assert price(work, "rtx-3090").uncertainty_percent >= THIN_ERROR_PERCENT
     assert price(replace(nine, kernel_size=(3, 3), padding=(1, 1)), "rtx-3090").uncertainty_percent < 50
+
+
+@pytest.mark.parametrize(("beta", "copies"), [(1, 1), (0, 0)])
+def test_an_input_times_zero_is_not_read(beta: int, copies: int) -> None:
+    builder = GraphBuilder()
+    bias, a = builder.input(8, 64, 64), builder.input(8, 64, 32, name="a")
+    b = builder.input(8, 32, 64, name="b")
+    operands = {"input": bias, "batch1": a, "batch2": b}
+    out = builder.op("baddbmm", "matmul", operands, 8, 64, 64, attributes={"beta": beta})
+    kernels, _ = lower(builder.graph(out), "infer")
+    assert sum(isinstance(kernel.work, Traffic) for kernel in kernels) == copies
