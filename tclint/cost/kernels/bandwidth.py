@@ -43,7 +43,7 @@ def traffic_times_us(works: Sequence[Traffic], gpu: Gpu, constants: TrafficConst
     sm_rate = active * gpu.boost_mhz * constants.sm_bytes_per_clock * width
     dram_rate = np.minimum(1e3 * gpu.dram_gb_per_s * constants.dram_efficiency, sm_rate)
     l2_rate = np.minimum(1e3 * gpu.l2_gb_per_s * constants.l2_efficiency, L2_LATENCY_GAIN * sm_rate)
-    cached = constants.l2_capacity_share * gpu.l2_mib * 2**20
+    cached = constants.l2_capacity_share * gpu.l2_mib * 2**20 * np.maximum(launches, 1)
     in_l2 = np.clip(cached / np.maximum(moved, 1.0), 0.0, 1.0) ** RESIDENCY_EXPONENT
     dram_us = moved * (1 - in_l2) / dram_rate
     l2_us = moved * in_l2 / np.maximum(l2_rate, dram_rate)
