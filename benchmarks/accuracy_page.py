@@ -96,10 +96,10 @@ LIMITS = """\
 - Patch embeddings (windows that do not overlap, of image channels): two measurements on one H100.
 - Models whose time goes into operators that the host waits for.
 - Power-limited cards (L4, T4) sustain 0.4-0.6 of the datasheet's rate; L4's share is assumed.
-- Products whose operands lie in the large L2 of an L40S in one run and not in the next (10 to 80 us): its file
-  is of repeated runs, and the step from cache to DRAM is sharper than any size tells.
-- Libraries of other years: products in vidur's runs on the H100 are 16 % slower than in aiconfigurator's, 24 %
-  between 256 and 1,024 rows. The constants are those of the newer ones; the stated error counts both.
+- Products on the L40S of 10 to 80 us: its file is of repeated runs, whose operands lie in the large L2 or do
+  not, and the step from cache to DRAM is sharper than any size tells.
+- Libraries of other years: products in vidur's runs on the H100 are 16 % slower than in aiconfigurator's,
+  24 % between 256 and 1,024 rows. The constants are those of the newer ones; the stated error counts both.
 - cuDNN's choice of algorithm: a shape beside a fast one can be slow for no reason that its size shows.
 - Hopper's penalty for misaligned sizes rests on two products of one trace and on reports.
 - Column sums, strided copies and other operators whose strides or shapes traces do not tell.

@@ -113,8 +113,8 @@ class GemmTimes:
     time_us: FloatArray
     math_us: FloatArray
     latency_us: FloatArray
-    """Beside the arithmetic: filling and emptying tiles, and steps of the main loop that wait for the last
-    one."""
+    """Beside the arithmetic: filling and emptying tiles, steps of the main loop that wait for the last one,
+    and SMs without a tile."""
     l2_us: FloatArray
     memory_us: FloatArray
     is_vector: BoolArray
@@ -231,8 +231,9 @@ def _chunk_times(
     filled = np.minimum(k_slice / PIPELINE_K, 1.0)
     filling_us = resident_rounds * (c.prologue_us * filled + c.epilogue_us * tile_m * tile_n / LARGEST_TILE)
     # Narrow loads and stores slow down everything but DRAM.
-    math_us = loop_us * throttled * slowdown
-    latency_us = ((busy_us - loop_us) * throttled + filling_us) * slowdown
+    # While few tiles are computed, the other SMs wait.
+    math_us = loop_us * np.minimum(waves, 1.0) * throttled * slowdown
+    latency_us = (busy_us * throttled + filling_us) * slowdown - math_us
 
     operand_bytes = count * (tile_m + tile_n) * k_slice * unit.element_bytes
     l2_us = slowdown * operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
