@@ -18,22 +18,28 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from measurements import FloatArray
+from measurements import FloatArray, as_unmeasured
 from timm_models import ModelRow, Traces, lowered, read_rows
 
 import tclint.cost.gpu
-from tclint.cost.gpu import Calibration, Gpu, load_gpu
+from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.kernels.attention import attention_times
 from tclint.cost.kernels.bandwidth import traffic_times_us
-from tclint.cost.kernels.constants import ConvolutionConstants, GemmConstants, TrafficConstants
+from tclint.cost.kernels.constants import (
+    AttentionConstants,
+    ConvolutionConstants,
+    GemmConstants,
+    TrafficConstants,
+)
 from tclint.cost.kernels.convolution import convolution_times
 from tclint.cost.kernels.matmul import gemm_times
 from tclint.cost.kernels.pricing import gemm_shapes, price_works
 from tclint.cost.math_units import unit_class
-from tclint.graph.lowering.work import Convolution, Gemm, Traffic, Work
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
 
 ROBUST_SCALE = 0.08
 PRIOR_SIGMA = 0.5
@@ -56,6 +62,8 @@ TRAFFIC_KEYS: dict[str, tuple[str, ...]] = {
 START: dict[str, tuple[float, float, float]] = {
     # 1.12 is 1.9 GHz, which the cards of this datasheet rate hold.
     "sustained": (1.0, 0.8, 1.12),
+    # Rates of fused attention relative to the constants of the GPU that stands in.
+    "attention.rate": (1.0, 0.6, 1.8),
     **{f"{key}.dram_efficiency": (0.85, 0.2, 0.95) for key in TRAFFIC_KEYS},
     "conv.forward_factor": (0.98, 0.5, 1.5),
     "conv.dgrad_factor": (1.1, 0.5, 2.0),
@@ -86,7 +94,9 @@ TAKEN_OVER: dict[str, float] = {
     "tiny_c_factor": 1.3,
 }
 """Constants of convolutions that whole models do not show: the V100's, and an assumed tiny_c_factor."""
-TRAFFIC_TAKEN_OVER: dict[str, float] = {"l2_efficiency": 0.2, "launch_us": 2.2, "l2_capacity_share": 1.0}
+TRAFFIC_TAKEN_OVER: dict[str, float] = {
+    name: value for name, value in asdict(TrafficConstants()).items() if name != "dram_efficiency"
+}
 
 Constants = Mapping[str, float]
 
@@ -115,6 +125,7 @@ class Times:
     def __init__(self, gpu: Gpu, works: Sequence[Work]) -> None:
         self.gpu = gpu
         self.gemm = GemmConstants(**gpu.calibrations["gemm", "half"].constants)
+        self.attention = AttentionConstants(**gpu.calibrations["attention", "half"].constants)
         self.fixed_us = np.array(
             [price.time_us if price else 0.0 for price in price_works(works, gpu, "fp16")]
         )
@@ -145,6 +156,10 @@ class Times:
             repeats = np.array([work.repeats for work in products])
             times: FloatArray = gemm_times(gemm_shapes(products), gpu, unit, self.gemm).time_us * repeats
             return times
+        if part == "attention":
+            fused = [work for work in works if isinstance(work, Attention)]
+            constants = faster_attention(self.attention, x["attention.rate"])
+            return attention_times(fused, self.gpu, unit, constants).time_us
         if part == "conv":
             convolution = ConvolutionConstants(**TAKEN_OVER, **_named(x, "conv."))
             return convolution_times(
@@ -152,12 +167,17 @@ class Times:
             ).time_us
         moved = [work for work in works if isinstance(work, Traffic)]
         table = TrafficConstants(dram_efficiency=x[f"{part}.dram_efficiency"], **TRAFFIC_TAKEN_OVER)
-        return traffic_times_us(
-            [work.bytes_read + work.bytes_written for work in moved],
-            [work.launches for work in moved],
-            gpu,
-            table,
-        )
+        return traffic_times_us(moved, gpu, table)
+
+
+def faster_attention(constants: AttentionConstants, rate: float) -> AttentionConstants:
+    """The constants with all rates of arithmetic multiplied, up to what the datasheet allows."""
+    rates = {
+        name: min(rate * value, 0.95)
+        for name, value in asdict(constants).items()
+        if name.startswith("math_efficiency")
+    }
+    return replace(constants, **rates)
 
 
 def _named(x: Constants, prefix: str) -> dict[str, float]:
@@ -182,15 +202,25 @@ def _part(work: Work) -> str:
         return "fixed"
     if isinstance(work, Gemm):
         return "gemm"
+    if isinstance(work, Attention):
+        return "attention"
     return "conv" if isinstance(work, Convolution) else "fixed"
 
 
 def fit(rows: Rows, times: Times, rounds: int) -> dict[str, float]:
-    """The constants, from the families that are not held out."""
+    """The constants, from the families that are not held out.
+
+    Where no row trains, what only training shows stays as it is.
+    """
     from scipy.optimize import least_squares
 
+    trains = any(row.phase == "train" for row in rows.rows)
+    begun = {
+        name: value if trains else (_present(times.gpu, name, value[0]), *value[1:])
+        for name, value in START.items()
+    }
     names = list(START)
-    start, low, high = (np.log([START[name][i] for name in names]) for i in range(3))
+    start, low, high = (np.log([begun[name][i] for name in names]) for i in range(3))
     chosen = ~rows.held_out
     matrix, weights = rows.matrix[np.flatnonzero(chosen)], np.sqrt(rows.weights[chosen])
 
@@ -215,7 +245,16 @@ def fit(rows: Rows, times: Times, rounds: int) -> dict[str, float]:
     return dict(zip(names, np.exp(found.x).tolist(), strict=True))
 
 
-def tables(x: Constants, n: int, held_out: FloatArray) -> str:
+def _present(gpu: Gpu, name: str, otherwise: float) -> float:
+    """A constant of convolutions as another GPU's whole models gave it."""
+    calibration = gpu.calibration("conv", "half")
+    key = name.removeprefix("conv.")
+    if calibration is None or key == name:
+        return otherwise
+    return calibration.constants.get(key, otherwise)
+
+
+def tables(x: Constants, n: int, held_out: FloatArray, attention: AttentionConstants) -> str:
     """TOML of the fit."""
     absolute = np.abs(held_out)
     found: list[tuple[str, str, dict[str, float], Sequence[str]]] = []
@@ -223,6 +262,9 @@ def tables(x: Constants, n: int, held_out: FloatArray) -> str:
         values = {"dram_efficiency": x[f"{key}.dram_efficiency"], **TRAFFIC_TAKEN_OVER}
         for name in (key, "batch_norm_backward") if key == "batch_norm" else (key,):
             found.append(("traffic", name, values, tuple(TRAFFIC_TAKEN_OVER)))
+    rates = asdict(faster_attention(attention, x["attention.rate"]))
+    taken = [name for name in rates if not name.startswith("math_efficiency")]
+    found.append(("attention", "half", rates, taken))
     found.append(("conv", "half", {**_named(x, "conv."), **TAKEN_OVER}, tuple(TAKEN_OVER)))
     text = [
         "# What large products sustain relative to the datasheet, found with the constants below: cards may\n"
@@ -253,33 +295,23 @@ def write(path: Path, text: str) -> None:
     path.write_text(kept.rstrip("\n") + "\n\n" + text, encoding="utf-8")
 
 
-def without_own(gpu: Gpu) -> Gpu:
-    """The GPU as kernel timings alone calibrate it."""
-    own: dict[tuple[str, str], Calibration] = {
-        key: value for key, value in gpu.calibrations.items() if not value.fitted_on.startswith("timm")
-    }
-    return replace(gpu, calibrations=own, sustained={}, id=f"{gpu.id} without whole models")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with *models*.csv")
     parser.add_argument("--traces", type=Path, required=True, help="folder that keeps the traced models")
+    parser.add_argument("--gpu", default="rtx-3090", help="whose rows (default rtx-3090)")
     parser.add_argument("--rounds", type=int, default=12, help="iterations (default 12)")
     parser.add_argument("--write", action="store_true", help="write into the GPU's TOML file")
     arguments = parser.parse_args()
-    found = [row for path in sorted(arguments.data.glob("*models*.csv")) for row in read_rows(path)[0]]
+    paths = sorted(arguments.data.glob("*models*.csv"))
+    found = [row for path in paths for row in read_rows(path)[0] if row.gpu == arguments.gpu]
     traces = Traces(arguments.traces)
     traces.trace(found)
     rows = Rows(*lowered(found, traces))
-    gpus = {row.gpu for row in rows.rows}
-    if len(gpus) != 1:
-        print(f"calibrate_models: rows of one GPU are needed, not of {sorted(gpus)}", file=sys.stderr)
-        return 2
-    gpu = load_gpu(gpus.pop())
-    times = Times(without_own(gpu), rows.works)
+    gpu = load_gpu(arguments.gpu)
+    times = Times(as_unmeasured(gpu), rows.works)
     x = fit(rows, times, arguments.rounds)
     errors = 100 * (rows.matrix @ times.us(x) - 1)
     for name, chosen in (("fitted", ~rows.held_out), ("held out", rows.held_out)):
@@ -287,7 +319,7 @@ def main() -> int:
         print(
             f"# {name}: n {chosen.sum()}, {absolute.mean():.1f}/{np.median(absolute):.1f} %", file=sys.stderr
         )
-    text = tables(x, len(rows.rows), errors[rows.held_out])
+    text = tables(x, len(rows.rows), errors[rows.held_out], times.attention)
     if arguments.write:
         write(Path(tclint.cost.gpu.__file__).parent / f"{gpu.id}.toml", text)
     else:

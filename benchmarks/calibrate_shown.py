@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tclint.cost.kernels.constants import GemmConstants
-from tclint.cost.kernels.convolution import DEPTHWISE_KERNELS, SMALL_CHANNELS, TINY_CHANNELS
+from tclint.cost.kernels.convolution import SMALL_CHANNELS, TINY_CHANNELS, is_compiled_depthwise
 from tclint.cost.kernels.matmul import misalignment_factor
 from tclint.cost.kernels.pricing import gemm_shapes
 from tclint.cost.math_units import UnitClass
@@ -32,6 +32,7 @@ def gemm_rows(works: Sequence[Gemm], unit: UnitClass | None) -> dict[str, int]:
         "gemv_launch_us": vectors,
         "gemv_memory_factor": vectors,
         **{name: int((factors == getattr(MARKED, name)).sum()) for name in MISALIGNED},
+        "misaligned_memory": 0,
     }
 
 
@@ -45,9 +46,6 @@ def convolution_rows(works: Sequence[Convolution], unit: UnitClass | None) -> di
 
     def count(chosen: Sequence[Convolution], wanted: Callable[[Convolution], bool] = lambda _: True) -> int:
         return sum(wanted(w) for w in chosen)
-
-    def compiled(w: Convolution) -> bool:
-        return w.kernel_size[0] in DEPTHWISE_KERNELS
 
     def backward(w: Convolution) -> bool:
         return w.direction != "forward"
@@ -69,15 +67,17 @@ def convolution_rows(works: Sequence[Convolution], unit: UnitClass | None) -> di
         "winograd_gain": (not tensor) * count(dense, lambda w: w.kernel_size == (3, 3)),
         "depthwise_nhwc_share": count(depthwise, lambda w: w.channels_last),
         "depthwise_nchw_share": count(depthwise, lambda w: not w.channels_last),
-        "depthwise_math_share": count(depthwise, compiled),
-        "depthwise_general_share": count(depthwise, lambda w: not compiled(w)),
+        "depthwise_math_share": count(depthwise, is_compiled_depthwise),
+        "depthwise_general_share": count(depthwise, lambda w: not is_compiled_depthwise(w)),
         "depthwise_backward_nhwc_factor": count(
-            depthwise, lambda w: compiled(w) and backward(w) and w.channels_last
+            depthwise, lambda w: is_compiled_depthwise(w) and backward(w) and w.channels_last
         ),
         "depthwise_backward_nchw_factor": count(
-            depthwise, lambda w: compiled(w) and backward(w) and not w.channels_last
+            depthwise, lambda w: is_compiled_depthwise(w) and backward(w) and not w.channels_last
         ),
-        "depthwise_general_backward_factor": count(depthwise, lambda w: not compiled(w) and backward(w)),
+        "depthwise_general_backward_factor": count(
+            depthwise, lambda w: not is_compiled_depthwise(w) and backward(w)
+        ),
         "small_c_factor": tensor
         * count(dense, lambda w: w.in_channels == SMALL_CHANNELS and w.channels_last),
         "tiny_c_factor": tensor * count(dense, lambda w: w.in_channels <= TINY_CHANNELS),

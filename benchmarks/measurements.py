@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from trace_rows import LEAST_US, precision_of, priced_rows
 
 import tclint.cost.gpu
 from tclint.config.settings import Precision
@@ -43,13 +44,17 @@ PADDED_SOURCES = frozenset({"deepbench"})
 
 SERVING_SOURCES = frozenset({"vidur"})
 """Campaigns that time a serving engine's own kernels: priced with constants of their own ('vllm_*'), because
-they stream at half of what torch's kernels reach and say nothing of those."""
+they stream at half of what torch's kernels reach and say nothing of those. Their sums are torch's."""
+PHI_2_WIDTH = 2560
+"""The one model of that campaign with parallel residuals: its 'add' is of three tensors, in two kernels, and
+its norm is torch's LayerNorm (vidur/profiling/mlp/mlp_impl.py, _forward_without_post_attn_norm)."""
 
 _SCHEMAS: dict[str, frozenset[str]] = {
     "gemm": frozenset({"gpu", "dtype", "op", "batch", "m", "n", "k", "transpose_b", "time_us"}),
     "conv": frozenset({"gpu", "dtype", "direction", "layout", "n", "c", "h", "w", "k", "r", "s", "time_us"}),
     "vector": frozenset({"gpu", "dtype", "op", "rows", "cols", "time_us"}),
     "attention": frozenset({"gpu", "dtype", "batch", "seq", "heads", "head_dim", "causal", "time_us"}),
+    "traces": frozenset({"gpu", "tf32", "op", "dims", "types", "strides", "measured_us", "kernels"}),
     "models": frozenset({"gpu", "model", "phase", "amp", "layout", "batch", "samples_per_sec"}),
 }
 
@@ -118,6 +123,9 @@ def read_file(path: Path) -> Iterator[Group | Unhandled | WholeModels]:
     if schema == "models":
         yield WholeModels(path.name)
         return
+    if schema == "traces":
+        yield from _traced(path.name, rows)
+        return
     groups: dict[tuple[str, str, str, str], list[dict[str, str]]] = {}
     for row in rows:
         kind = _KINDS[schema](row)
@@ -140,6 +148,20 @@ def _group(
         return Unhandled(file, gpu, dtype, kind, len(rows), reason)
     held_out = np.array([is_held_out(_HASHED[schema](row)) for row in rows], dtype=bool)
     return Group(file, gpu, dtype, kind, source, works, times, held_out)
+
+
+def _traced(file: str, rows: Sequence[dict[str, str]]) -> Iterator[Group]:
+    """The products among the operators of profiler traces."""
+    groups: dict[tuple[str, str], list[tuple[Gemm, float]]] = {}
+    for row, work in priced_rows(rows):
+        if isinstance(work, Gemm) and float(row["measured_us"]) >= LEAST_US:
+            key = (load_gpu(row["gpu"]).id, precision_of(row, work))
+            groups.setdefault(key, []).append((work, float(row["measured_us"])))
+    for (gpu, dtype), members in groups.items():
+        works = tuple(work for work, _ in members)
+        times = np.array([time_us for _, time_us in members])
+        held_out = np.array([is_held_out((work.n, work.k)) for work in works], dtype=bool)
+        yield Group(file, gpu, dtype, "product", "traces", works, times, held_out)
 
 
 def is_held_out(shape: Sequence[int]) -> bool:
@@ -238,20 +260,26 @@ def _written_besides(row: dict[str, str], elements: int, itemsize: int) -> int:
 
 def _vector(row: dict[str, str], dtype: str) -> Traffic:
     traffic_class, operation, read, written = VECTOR_OPS[row["op"]]
-    if row.get("source") in SERVING_SOURCES and not operation.startswith("vllm_"):
-        operation = f"vllm_{operation}"
+    launches = 1
+    if row.get("source") in SERVING_SOURCES and _int(row, "cols") == PHI_2_WIDTH:
+        if row["op"] == "add":
+            read, written, launches = 4, 2, 2
+        elif row["op"] == "input_layernorm":
+            operation = "layer_norm"
     rows, columns = _int(row, "rows"), _int(row, "cols")
     itemsize = {"float64": 8, "float32": 4}.get(dtype, 2)
     size = rows * columns * itemsize
+    by_row = traffic_class != "elementwise" or operation.startswith("vllm_")
     return Traffic(
         traffic_class,  # type: ignore[arg-type]
         operation,
         read * size,
         written * size + _written_besides(row, rows * columns, itemsize),
-        rows=rows,
+        rows=rows if by_row else 0,
         columns=columns,
         dtype=dtype,
         channels_last=row.get("layout") == "nhwc",
+        launches=launches,
     )
 
 

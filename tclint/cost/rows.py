@@ -67,8 +67,8 @@ class Price:
     is_efficient: bool = False
     """Counts towards readiness (READY_FRACTION)."""
     parts_us: tuple[tuple[str, float], ...] = ()
-    """What each limit alone would take: 'math', 'L2' and 'memory', which overlap, then 'layout copies' of
-    convolutions and 'launch'."""
+    """What each limit alone would take: 'math', 'latency' (of filling tiles, and idle SMs), 'L2' and
+    'memory', which overlap, then 'layout copies' of convolutions and 'launch'."""
 
     @property
     def arithmetic_intensity(self) -> float:

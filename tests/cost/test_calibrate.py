@@ -79,7 +79,8 @@ def test_products_give_their_constants_back(tmp_path: Path) -> None:
     for name in ("math_efficiency", *MISALIGNED):
         assert found.constants[name] == pytest.approx(getattr(true, name), rel=0.1), name
     text = calibrate.to_toml(found)
-    assert "misaligned" not in next(line for line in text.splitlines() if line.startswith("# Not fitted"))
+    not_fitted = next(line for line in text.splitlines() if line.startswith("# Not fitted"))
+    assert not any(name in not_fitted for name in MISALIGNED)
 
 
 def test_convolutions_give_their_constants_back(tmp_path: Path) -> None:

@@ -66,8 +66,18 @@ def test_groups_of_odd_widths_run_as_nchw_in_forward() -> None:
 
 def test_general_depthwise_kernels_are_slower_than_compiled_ones() -> None:
     five = replace(grouped(1, 256, "forward"), kernel_size=(5, 5), padding=(2, 2))
+    nine = replace(five, kernel_size=(9, 9), padding=(4, 4))
+    # cuDNN has a kernel of 7x7, for NHWC alone.
     seven = replace(five, kernel_size=(7, 7), padding=(3, 3))
-    assert rate(seven) < 0.7 * rate(five)
+    assert rate(nine) < 0.9 * rate(seven)
+    for direction in ("forward", "dgrad", "wgrad"):
+        nhwc = replace(seven, direction=direction)
+        assert rate(nhwc) > 1.3 * rate(replace(nhwc, channels_last=False))
+
+
+def test_wide_groups_without_kernels_have_faster_direct_gradients() -> None:
+    narrow, wide = grouped(64, 9, "wgrad"), grouped(120, 9, "wgrad")
+    assert rate(wide) > 1.5 * rate(narrow)
 
 
 @pytest.mark.parametrize(("mode", "after"), [("reflect", "contiguous"), ("constant", "channels_last")])

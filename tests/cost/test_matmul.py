@@ -166,7 +166,7 @@ def test_the_parts_of_a_price_explain_it() -> None:
     times = half_times(GemmShapes.of(m, n, k))
     assert {1, 2} < set(times.split_k.tolist())
     p = constants.softness
-    overlapped_us = (times.math_us**p + times.l2_us**p + times.memory_us**p) ** (1 / p)
+    overlapped_us = ((times.math_us + times.latency_us) ** p + times.l2_us**p + times.memory_us**p) ** (1 / p)
     rest_us = times.time_us - constants.launch_us - overlapped_us
     # Partial sums are written and read in fp32.
     partial_bytes = 2 * 4 * times.split_k * m * n
@@ -182,14 +182,19 @@ def test_less_than_a_wave_takes_as_long_as_a_wave_and_then_partial_waves_their_s
     tiles = np.array([1, sms // 2, sms, 3 * sms // 2, 2 * sms])
     times = half_times(GemmShapes.of(128 * tiles, 128, 4096), **only, **no_latency)
     assert times.waves.tolist() == pytest.approx((tiles / sms).tolist())
-    assert (times.math_us / times.math_us[0]).tolist() == pytest.approx([1, 1, 1, 1.5, 2])
-    assert times.parallel_fraction.tolist() == pytest.approx([1 / sms, 0.5, 1, 1, 1])
+    loop_us = times.math_us + times.latency_us
+    assert (loop_us / loop_us[0]).tolist() == pytest.approx([1, 1, 1, 1.5, 2])
+    assert (times.math_us / loop_us[0]).tolist() == pytest.approx((tiles / sms).tolist())
 
 
 def test_a_vector_is_multiplied_by_kernels_of_its_own() -> None:
-    vector = half_times(GemmShapes.of([1, 4096], [4096, 1], 4096), gemv_launch_us=0.5)
+    vector = half_times(
+        GemmShapes.of([1, 4096, 64, 1], [4096, 1, 64, 64], [4096, 4096, 1, 64], [1, 1, 1, 8]),
+        gemv_launch_us=0.5,
+    )
+    assert vector.is_vector.all()
     assert vector.time_us.tolist() == pytest.approx((0.5 + 1.05 * vector.memory_us).tolist())
-    others = GemmShapes.of([2, 4096, 1], [4096, 2, 4096], 4096, [1, 1, 2])
+    others = GemmShapes.of([2, 4096], [4096, 2], 4096, [1, 2])
     without, with_own = (half_times(others, gemv_launch_us=us).time_us.tolist() for us in (1e9, 0.5))
     assert without == with_own
 

@@ -18,15 +18,17 @@ def stated(gpu: str, work: Gemm | Traffic = WORK) -> float:
     return price.uncertainty_percent
 
 
-@pytest.mark.parametrize(("relative", "measured"), [("h200", "h100"), ("l40s", "a100"), ("t4", "v100")])
+@pytest.mark.parametrize(("relative", "measured"), [("h100-pcie", "h100"), ("a10", "a100"), ("l4", "l40s")])
 def test_relatives_stand_in_at_a_price(relative: str, measured: str) -> None:
     assert stated(relative) == pytest.approx(STAND_IN_FACTOR * stated(measured), rel=0.35)
     assert stated(relative) > stated(measured)
 
 
 def test_constants_of_other_kernels_are_worth_less() -> None:
-    assert stated("h100") < stated("h200") < OTHER_GENERATION_ERROR_PERCENT
-    assert stated("b200") >= OTHER_GENERATION_ERROR_PERCENT
+    assert stated("h100") < stated("h100-pcie") < OTHER_GENERATION_ERROR_PERCENT
+    assert stated("rtx-5090") >= OTHER_GENERATION_ERROR_PERCENT
+    moved = Traffic("elementwise", "mul", 1 << 26, 1 << 26)
+    assert stated("rtx-5090", moved) > stated("a10", moved) > stated("a100", moved)
 
 
 def test_a_gpus_own_constants_for_another_class_stay_its_own() -> None:

@@ -26,6 +26,7 @@ pytest.importorskip("scipy")
 import calibrate_models  # noqa: E402
 import timm_models  # noqa: E402
 from accuracy_page import page  # noqa: E402
+from measurements import as_unmeasured  # noqa: E402
 
 HEADER = "gpu,model,phase,amp,layout,batch,img,samples_per_sec,source\n"
 NAME = "tclint_test_network"
@@ -146,13 +147,16 @@ def test_the_fit_prices_works_as_the_product_does(folders: tuple[Path, Path]) ->
     gpu = load_gpu("rtx-3090")
     rows = timm_models.read_rows(folders[0] / "models.csv")[0]
     works, _, _ = timm_models.lowered(rows, timm_models.Traces(folders[1]))
-    shipped: dict[str, float] = {"sustained": gpu.sustained["half"]}
+    unmeasured = as_unmeasured(gpu)
+    own, others = (of.calibrations["attention", "half"].constants for of in (gpu, unmeasured))
+    rate = own["math_efficiency_64"] / others["math_efficiency_64"]
+    shipped: dict[str, float] = {"sustained": gpu.sustained["half"], "attention.rate": rate}
     for name in calibrate_models.START:
         part, _, constant = name.partition(".")
         kind, key = ("conv", "half") if part == "conv" else ("traffic", part)
-        if constant:
+        if constant and part != "attention":
             shipped[name] = gpu.calibrations[kind, key].constants[constant]
-    times = calibrate_models.Times(calibrate_models.without_own(gpu), works).us(shipped)
+    times = calibrate_models.Times(unmeasured, works).us(shipped)
     prices = np.array([price.time_us for price in price_works(works, gpu, "fp16") if price])
     assert len(prices) == len(works)
     assert times == pytest.approx(prices, rel=1e-3)

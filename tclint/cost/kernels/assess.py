@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tclint.cost.gpu import Calibration, Gpu, load_gpu
-from tclint.cost.kernels.matmul import GemmTimes
+from tclint.cost.kernels.matmul import BoolArray, GemmTimes
 from tclint.cost.math_units import UnitClass
 from tclint.cost.rows import READY_FRACTION, READY_MEMORY_FRACTION, FloatArray, Limiter, Price
 
@@ -25,13 +25,24 @@ were 28 % (A100 PCIe) and 21 % (V100 PCIe) wrong on 4,000 fp32 linear layers eac
 OTHER_GENERATION_ERROR_PERCENT = 25.0
 """No uncertainty below this is stated where constants come from GPUs that run other kernels: the A100's were
 13 % wrong on the V100 and 47 % on the H100, the V100's 25 % on the A100 (16-bit products)."""
+OTHER_MEMORY_ERROR_PERCENT = 15.0
+"""The same for memory-bound kernels, whose L2s and start times differ: constants of the A100 were 23 to 33 %
+wrong on the H100's sums and norms, 3 to 10 % on those of the A100 PCIe and the V100."""
 _KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
 """Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
+THIN_ERROR_PERCENT = 50.0
+"""No uncertainty below this is stated for kernels that only a few models or traces show."""
 UNKNOWN_ERROR_PERCENT = 40.0
 """Stated where no measurement of the kind exists at all; about what a plain roofline is wrong by."""
-LATENCY_SHARE = 0.5
-"""A kernel is limited by latency when launching takes this share of its time, or when it occupies less
-than this share of the SMs and neither math nor memory explains half of its time."""
+LIMITER_OF_PART: Mapping[str, Limiter] = {
+    "math": "math",
+    "latency": "latency",
+    "L2": "memory",
+    "memory": "memory",
+    "layout copies": "memory",
+    "launch": "latency",
+}
+"""What a kernel is limited by when this part of its time is the largest."""
 
 
 @cache
@@ -49,25 +60,16 @@ def uncertainty_percent(calibration: Calibration | None, gpu: Gpu, time_us: floa
     error = max(calibration.error_percent(time_us), NOISE_FLOOR_PERCENT)
     if calibration.inherited_from is not None:
         error *= STAND_IN_FACTOR
-        # Shares of a bandwidth carry over: memory-bound fp32 kernels to within 2 to 12 %.
-        others = _runs_other_kernels(calibration.inherited_from, gpu.generation)
-        if others and calibration.kind != "traffic":
+        if calibration.kind == "traffic":
+            error = max(error, OTHER_MEMORY_ERROR_PERCENT)
+        if _runs_other_kernels(calibration.inherited_from, gpu.generation):
             error = max(error, OTHER_GENERATION_ERROR_PERCENT)
     return error if modelled else max(error, OTHER_FORMAT_ERROR_PERCENT)
 
 
-def _limiters(
-    intensity: FloatArray,
-    balance: float,
-    parallel: FloatArray,
-    launch_share: FloatArray,
-    explained: FloatArray,
-) -> list[Limiter]:
-    latency = (launch_share >= LATENCY_SHARE) | ((parallel < LATENCY_SHARE) & (explained < LATENCY_SHARE))
-    return [
-        "latency" if late else "math" if high else "memory"
-        for late, high in zip(latency, intensity >= balance, strict=True)
-    ]
+def limiter(parts_us: Iterable[tuple[str, float]]) -> Limiter:
+    """What the largest part stands for."""
+    return LIMITER_OF_PART[max(parts_us, key=lambda part: part[1])[0]]
 
 
 def matrix_prices(
@@ -80,18 +82,18 @@ def matrix_prices(
     saved_math: float | FloatArray = 1.0,
     bytes_read: FloatArray,
     bytes_written: FloatArray,
-    parallel: FloatArray,
-    launch_us: float | FloatArray,
     aligned: Sequence[bool],
     uses_tensor_cores: Sequence[bool] | None = None,
+    thin: Sequence[bool] | BoolArray | None = None,
     reasons: Sequence[str] | None = None,
     gemm: GemmTimes | None = None,
     parts: Mapping[str, float | FloatArray],
 ) -> list[Price]:
     """Prices from arrays; what GEMMs, convolutions and attention have in common.
 
-    `parts`: microseconds that each limit alone would take. `saved_math`: FLOPs over those that the kernel
-    really does, which the share of peak counts.
+    `parts`: microseconds that each limit alone would take. `thin`: measured too rarely to state less than
+    THIN_ERROR_PERCENT. `saved_math`: FLOPs over those that the kernel really does, which the share of peak
+    counts.
     """
     count = len(flops)
     flop = np.array(flops, dtype=np.float64)
@@ -100,19 +102,13 @@ def matrix_prices(
     ideal_memory_us = moved / (1e3 * gpu.dram_gb_per_s)
     fraction = ideal_math_us / time_us
     memory_fraction = ideal_memory_us / time_us
-    limiters = _limiters(
-        flop / np.maximum(moved, 1),
-        gpu.balance(unit.name),
-        parallel,
-        launch_us / time_us,
-        np.maximum(fraction, memory_fraction),
-    )
     tensor_cores = [unit.tensor_cores] * count if uses_tensor_cores is None else uses_tensor_cores
     texts = [unit.reason] * count if reasons is None else reasons
     calibrated = unit.modelled and calibration is not None and calibration.inherited_from is None
     alone = [np.broadcast_to(np.asarray(part, dtype=np.float64), count).tolist() for part in parts.values()]
     tilings = _tilings(gemm, count)
     parts_us = [tuple(zip(parts, values, strict=True)) for values in zip(*alone, strict=True)]
+    limiters = [limiter(row) for row in parts_us]
     prices = []
     for i in range(count):
         time = float(time_us[i])
@@ -129,7 +125,10 @@ def matrix_prices(
                 balance=gpu.balance(unit.name),
                 uses_tensor_cores=bool(tensor_cores[i]),
                 tensor_core_reason=texts[i],
-                uncertainty_percent=uncertainty_percent(calibration, gpu, time, unit.modelled),
+                uncertainty_percent=max(
+                    uncertainty_percent(calibration, gpu, time, unit.modelled),
+                    THIN_ERROR_PERCENT if thin is not None and thin[i] else 0.0,
+                ),
                 calibrated=calibrated,
                 fraction_of_peak=float(fraction[i]),
                 is_efficient=bool(tensor_cores[i] and aligned[i] and well_used),

@@ -28,7 +28,6 @@ class AttentionTimes:
     memory_us: FloatArray
     waves: FloatArray
     wave_efficiency: FloatArray
-    parallel_fraction: FloatArray
     bytes_read: FloatArray
     bytes_written: FloatArray
 
@@ -66,8 +65,14 @@ def attention_times(
     rounds = c.wave_rounding * np.ceil(waves) + (1 - c.wave_rounding) * np.maximum(waves, 1.0)
     efficiency = np.interp(
         np.log2(np.maximum(qk_dim, pv_dim)),
-        (6, 7, 8, 8.01),
-        (c.math_efficiency_64, c.math_efficiency_128, c.math_efficiency_256, c.math_efficiency_512),
+        np.log2((64, 128, 192, 256, 257)),
+        (
+            c.math_efficiency_64,
+            c.math_efficiency_128,
+            c.math_efficiency_192,
+            c.math_efficiency_256,
+            c.math_efficiency_512,
+        ),
     )
     efficiency = efficiency * np.where(backward, c.backward_ratio, 1.0)
     sustained = gpu.sustained.get(unit.calibration)
@@ -92,7 +97,6 @@ def attention_times(
         memory_us=memory_us,
         waves=waves,
         wave_efficiency=waves / np.ceil(waves),
-        parallel_fraction=np.minimum(waves, 1.0),
         bytes_read=read,
         bytes_written=written,
     )

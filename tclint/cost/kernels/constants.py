@@ -20,7 +20,7 @@ class GemmConstants:
     """Extra main-loop time of a 64x64 tile's sides; it shrinks as 64 / side."""
     occupancy: float = 0.25
     """Tiles of 256x128 that one SM holds at once; smaller ones in proportion, 1 to 8."""
-    least_tile_side: float = 32.0
+    least_tile_side: float = 16.0
     """Tiles with a shorter side are not used: for some products a library knows few kernels."""
     most_tile_side: float = 256.0
     """The same for longer sides."""
@@ -69,6 +69,8 @@ class GemmConstants:
     """The same for odd sizes."""
     misaligned_1_tn: float = 3.5
     """Odd K contiguous in both operands: x[M,K] @ W[N,K].T."""
+    misaligned_memory: float = 1.0
+    """DRAM time with odd contiguous dims, relative to aligned ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class ConvolutionConstants:
     depthwise_general_share: float = 0.1
     """The same for other sizes."""
     depthwise_backward_nhwc_factor: float = 1.0
-    """Time of the backward kernels of 3x3 and 5x5 relative to the forward one."""
+    """Time that the bytes of the backward kernels of 3x3 and 5x5 take, relative to the forward one's."""
     depthwise_backward_nchw_factor: float = 1.0
     depthwise_general_backward_factor: float = 1.5
     """The same for other sizes, in both layouts."""
@@ -130,6 +132,8 @@ class AttentionConstants:
     """Share of the Tensor Core rate on the scores that are computed, for head dims up to 64."""
     math_efficiency_128: float = 0.62
     """The same at 128; other head dims lie between, on a logarithmic scale."""
+    math_efficiency_192: float = 0.61
+    """The same at 192."""
     math_efficiency_256: float = 0.6
     """The same at 256."""
     math_efficiency_512: float = 0.2
@@ -153,14 +157,19 @@ class AttentionConstants:
 class TrafficConstants:
     """Memory-bound kernels of one class."""
 
-    dram_efficiency: float = 0.85
+    dram_efficiency: float = 0.87
     """Share of the datasheet DRAM bandwidth."""
-    l2_efficiency: float = 0.5
+    l2_efficiency: float = 0.8
     """Share of the L2 bandwidth for the part that stays in it."""
     launch_us: float = 2.2
     """Start and end of one kernel on an idle GPU, host excluded."""
-    l2_capacity_share: float = 0.7
+    l2_capacity_share: float = 0.5
     """Part of the L2 that may hold the tensors from an earlier kernel."""
+    sm_bytes_per_clock: float = 30.0
+    """Most that one SM moves to and from DRAM per cycle at boost clock: few or narrow loads in flight, or
+    much arithmetic between them, limit kernels on GPUs with much bandwidth per SM."""
+    row_us: float = 0.0
+    """Time of an SM per row, in kernels with a block per row, that no other row hides."""
 
 
 ConstantsT = TypeVar("ConstantsT", GemmConstants, ConvolutionConstants, AttentionConstants, TrafficConstants)

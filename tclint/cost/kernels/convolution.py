@@ -31,9 +31,27 @@ GROUPED_BACKWARD_GROUPS = 32
 """NHWC kernels for the gradients of grouped convolutions exist for these channels per group where the groups
 are a multiple of this. Which ones exist was found from the throughput of whole networks: RegNet and ResNeXt
 train in NHWC at a tenth of one another's rate."""
+WIDE_DIRECT_CHANNELS = 96
+"""From so many channels per group on, direct gradients run twice as fast (NFNets and RegNets of 112 to
+168)."""
 DEPTHWISE_KERNELS = (1, 3, 5)
-"""Square kernels for which depthwise convolutions are compiled; others run a general one
-(aten/src/ATen/native/cuda/DepthwiseConv2d.cu)."""
+DEPTHWISE_NHWC_KERNELS = (*DEPTHWISE_KERNELS, 7)
+"""Square kernels for which depthwise convolutions are compiled, in torch (DepthwiseConv2d.cu) and, for NHWC,
+in cuDNN; others run a general one. That 7 is among the latter's was found from the throughput of whole
+networks: ConvMixer's 7x7 trains in NHWC at a rate of 0.14 of the CUDA cores', its 9x9 at a tenth of that."""
+
+
+def is_compiled_depthwise(work: Convolution) -> bool:
+    """Whether a depthwise kernel of the size was compiled, not the general one."""
+    sizes = DEPTHWISE_NHWC_KERNELS if work.channels_last else DEPTHWISE_KERNELS
+    return len(set(work.kernel_size)) == 1 and work.kernel_size[0] in sizes
+
+
+PATCH_TILE = (256, 64)
+PATCH_K_NS = 48.0
+"""Tile, and time per element of K of one tile, of the Ampere kernel that cuDNN runs on image channels padded
+to 8 where windows do not overlap: every tap of every window is a load of its own, 16 bytes long. From two
+patch embeddings of ViT on an H100 (4 and 128 images, 16x16); nothing else was published."""
 PACKED_CHANNELS = 64
 """Narrow groups are computed several at a time, as one product of about this width with zeros between."""
 
@@ -47,10 +65,14 @@ class ConvolutionTimes:
     depthwise: BoolArray
     direct: BoolArray
     """Gradients of groups for which only a direct kernel exists, on CUDA cores."""
+    fallback: BoolArray
+    """Groups without an NHWC kernel, computed as NCHW."""
     padded: BoolArray
     """Channels had to be padded for Tensor Cores."""
     winograd: BoolArray
     """Computed with fewer multiplications than the convolution has."""
+    patches: BoolArray
+    """Image channels in windows that do not overlap (PATCH_K_NS)."""
     copies_us: FloatArray
     """Of `time_us`: into NHWC and back, or into padded channels."""
     bytes_read: FloatArray
@@ -142,6 +164,10 @@ def convolution_times(
         sm_bandwidth_ratio=gemm_constants.sm_bandwidth_ratio * c.sm_bandwidth_factor,
     )
     gemm = gemm_times(shapes, gpu, unit, implicit)
+    patches = _patches(works) & forward & padded & (c_group <= TINY_CHANNELS) & unit.tensor_cores
+    rounds = np.ceil(np.ceil(m / PATCH_TILE[0]) * np.ceil(n / PATCH_TILE[1]) / gpu.sm_count)
+    patch_us = np.where(patches, rounds * k * PATCH_K_NS / 1e3, 0.0)
+    gemm = replace(gemm, latency_us=np.maximum(gemm.latency_us, patch_us))
     factor = np.select([forward, dgrad], [c.forward_factor, c.dgrad_factor], c.wgrad_factor)
     grouped_backward = np.where(nhwc, c.grouped_backward_nhwc_factor, c.grouped_backward_nchw_factor)
     factor = factor * np.where(grouped, np.where(forward, c.grouped_factor, grouped_backward), 1.0)
@@ -166,28 +192,33 @@ def convolution_times(
         (c_group + c_padded) * batch * in_positions * groups * (c_padded != c_group)
         + (k_group + k_padded) * batch * out_positions * groups * (k_padded != k_group)
     ) * (size / (bytes_per_us * c.transform_bandwidth_share))
+    # The conversion of an image writes the padded channels.
+    transform = transform + np.where(patches, pad_copy, 0.0)
     needs_transform = unit.tensor_cores & ~nhwc
     copies_us = np.where(needs_transform, transform, np.where(padded, pad_copy, 0.0))
     # There and back again: into the layout that has a kernel.
     copies_us = copies_us + np.where(fallback, transform, 0.0)
-    dense_us = gemm.time_us * factor * np.where(fallback, c.grouped_fallback_factor, 1.0) + copies_us
+    dense_us = gemm.time_us * factor * np.where(fallback, c.grouped_fallback_factor, 1.0)
+    dense_us = np.maximum(dense_us, patch_us) + copies_us
     share = np.where(nhwc, c.depthwise_nhwc_share, c.depthwise_nchw_share)
     moved = (first + second + result) * size
     multiply_adds = 2 * batch * out_positions * k_real * c_real * groups * packed * taps
     cuda_cores_us = multiply_adds / (1e6 * gpu.peak_tflops["fp32"])
-    direct_us = c.launch_us + moved / bytes_per_us + cuda_cores_us / c.grouped_direct_share
+    direct_share = c.grouped_direct_share * np.where(wide >= WIDE_DIRECT_CHANNELS, 2.0, 1.0)
+    direct_us = c.launch_us + moved / bytes_per_us + cuda_cores_us / direct_share
     dense_us = np.where(direct, direct_us, dense_us)
-    compiled = np.array(
-        [len(set(w.kernel_size)) == 1 and w.kernel_size[0] in DEPTHWISE_KERNELS for w in works], dtype=bool
-    )
-    depthwise_us = (
-        c.launch_us
-        + moved / (bytes_per_us * share)
-        + cuda_cores_us / np.where(compiled, c.depthwise_math_share, c.depthwise_general_share)
-    )
+    compiled = np.array([is_compiled_depthwise(w) for w in works], dtype=bool)
     slower = np.where(nhwc, c.depthwise_backward_nhwc_factor, c.depthwise_backward_nchw_factor)
     slower = np.where(compiled, slower, c.depthwise_general_backward_factor)
-    depthwise_us = depthwise_us * np.where(forward, 1.0, slower)
+    slower = np.where(forward, 1.0, slower)
+    # Gradients multiply and add as often as the forward kernel, and move their bytes less well.
+    depthwise_us = (
+        c.launch_us
+        + moved / (bytes_per_us * share) * slower
+        + cuda_cores_us
+        / np.where(compiled, c.depthwise_math_share, c.depthwise_general_share)
+        * np.where(compiled, 1.0, slower)
+    )
     return ConvolutionTimes(
         time_us=np.where(depthwise, depthwise_us, dense_us),
         gemm=replace(
@@ -195,12 +226,19 @@ def convolution_times(
         ),
         depthwise=depthwise,
         direct=direct & ~depthwise,
+        fallback=fallback & ~depthwise,
         padded=padded & ~depthwise,
         winograd=winograd,
+        patches=patches,
         copies_us=np.where(depthwise | direct, 0.0, copies_us),
         bytes_read=(first + second) * size,
         bytes_written=result * size,
     )
+
+
+def _patches(works: Sequence[Convolution]) -> BoolArray:
+    """Convolutions whose windows do not overlap, of more than one tap."""
+    return np.array([w.kernel_size == w.stride and max(w.stride) > 1 for w in works], dtype=bool)
 
 
 def _winograd(works: Sequence[Convolution], unit: UnitClass) -> BoolArray:

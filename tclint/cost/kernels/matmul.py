@@ -11,7 +11,8 @@ and C, of which a part may still lie in the L2. Constants: tclint.cost.kernels.c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from tclint.cost.rows import FloatArray
 
 # A short list predicts the steps in cuBLAS's times better than a long one does.
 TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+# cuBLAS has them for narrow matrices alone (wmma kernels of 16x16 and 32x32 in published traces).
+NARROW_TILES = ((128, 32), (32, 128), (64, 32), (32, 64), (32, 32), (64, 16), (16, 64), (16, 16))
+NARROW = 32
 # Kernels for CUDA cores exist for narrow matrices too.
 CUDA_TILES = (*TENSOR_TILES, (128, 32), (32, 128), (64, 32), (32, 64), (32, 32))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
@@ -31,6 +35,8 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 TENSOR_K_STEP = 32
 CUDA_K_STEP = 8
 """Elements of K per main-loop step; K is padded to it."""
+PIPELINE_K = 128
+"""Elements of K that the pipeline of loads holds; shorter products fill a part of it."""
 LARGEST_TILE = 256 * 128
 POWER_SCALE_US = 1000.0
 """Kernel time at which half of GemmConstants.power_slowdown applies."""
@@ -94,7 +100,7 @@ class GemmShapes:
             k_contiguous=ak & bk,
         )
 
-    def take(self, index: slice) -> GemmShapes:
+    def take(self, index: npt.NDArray[np.intp]) -> GemmShapes:
         columns = (getattr(self, column.name) for column in fields(self))
         taken: list[Any] = [None if column is None else column[index] for column in columns]
         return GemmShapes(*taken)
@@ -106,16 +112,19 @@ class GemmTimes:
 
     time_us: FloatArray
     math_us: FloatArray
+    latency_us: FloatArray
+    """Beside the arithmetic: filling and emptying tiles, steps of the main loop that wait for the last one,
+    and SMs without a tile."""
     l2_us: FloatArray
     memory_us: FloatArray
+    is_vector: BoolArray
+    """Computed by a matrix-vector kernel."""
     tile_m: FloatArray
     tile_n: FloatArray
     split_k: FloatArray
     waves: FloatArray
     """Tiles per SM, split-K slices counted."""
     tile_efficiency: FloatArray
-    parallel_fraction: FloatArray = field(repr=False)
-    """Share of the SMs that have a tile."""
 
 
 def alignment_elements(size: FloatArray, largest: int = 16) -> FloatArray:
@@ -155,26 +164,35 @@ def misalignment_factor(shapes: GemmShapes, unit: UnitClass, constants: GemmCons
 
 def gemm_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmConstants) -> GemmTimes:
     """Predict the kernel times of many products on one GPU."""
-    parts = [
-        _chunk_times(shapes.take(slice(start, start + GEMM_CHUNK)), gpu, unit, constants)
-        for start in range(0, max(len(shapes), 1), GEMM_CHUNK)
-    ]
-    if len(parts) == 1:
-        return parts[0]
+    narrow = (np.minimum(shapes.m, shapes.n) <= NARROW) & unit.tensor_cores
+    order = np.concatenate([np.flatnonzero(~narrow), np.flatnonzero(narrow)])
+    wide = int(len(shapes) - narrow.sum())
+    parts = []
+    for first, last, known in (
+        (0, wide, TENSOR_TILES if unit.tensor_cores else CUDA_TILES),
+        (wide, len(shapes), TENSOR_TILES + NARROW_TILES),
+    ):
+        for start in range(first, last, GEMM_CHUNK):
+            chunk = shapes.take(order[start : min(start + GEMM_CHUNK, last)])
+            parts.append(_chunk_times(chunk, gpu, unit, constants, _tiles(known, constants)))
+    if not parts:
+        return _chunk_times(shapes, gpu, unit, constants, _tiles(TENSOR_TILES, constants))
+    back = np.argsort(order)
     names = [column.name for column in fields(GemmTimes)]
-    return GemmTimes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return GemmTimes(*(np.concatenate([getattr(part, name) for part in parts])[back] for name in names))
 
 
-def _tiles(unit: UnitClass, constants: GemmConstants) -> FloatArray:
+def _tiles(known: Sequence[tuple[int, int]], constants: GemmConstants) -> FloatArray:
     """(M, N) of the tiles that the library has kernels for."""
-    known = np.array(TENSOR_TILES if unit.tensor_cores else CUDA_TILES, dtype=np.float64)
-    within = (known >= constants.least_tile_side) & (known <= constants.most_tile_side)
-    return known[within.all(axis=1)]
+    tiles = np.array(known, dtype=np.float64)
+    within = (tiles >= constants.least_tile_side) & (tiles <= constants.most_tile_side)
+    return tiles[within.all(axis=1)]
 
 
-def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmConstants) -> GemmTimes:
+def _chunk_times(
+    shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmConstants, tiles: FloatArray
+) -> GemmTimes:
     c = constants
-    tiles = _tiles(unit, c)
     k_step = TENSOR_K_STEP if unit.tensor_cores else CUDA_K_STEP
     # Axes: product, tile, split.
     m, n, k, batch = (array[:, None, None] for array in (shapes.m, shapes.n, shapes.k, shapes.batch))
@@ -206,12 +224,16 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     per_tile_us = per_tile_us * (1 + c.tile_overhead * (64 / tile_m + 64 / tile_n)) * loop_factor
     long_rows = 1 / (1 + (LONG_ROW_BYTES / (k * unit.element_bytes)) ** 4)
     per_tile_us = per_tile_us * (1 + c.long_k_slowdown * long_rows)
-    math_us = np.maximum(rounds * per_tile_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
+    loop_us = rounds * per_tile_us
+    busy_us = np.maximum(loop_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
     # Only long kernels at full rate heat the chip up to its power limit.
-    math_us = math_us * (1 + c.power_slowdown * math_us / (math_us + POWER_SCALE_US))
-    math_us = math_us + resident_rounds * (c.prologue_us + c.epilogue_us * tile_m * tile_n / LARGEST_TILE)
+    throttled = 1 + c.power_slowdown * busy_us / (busy_us + POWER_SCALE_US)
+    filled = np.minimum(k_slice / PIPELINE_K, 1.0)
+    filling_us = resident_rounds * (c.prologue_us * filled + c.epilogue_us * tile_m * tile_n / LARGEST_TILE)
     # Narrow loads and stores slow down everything but DRAM.
-    math_us = math_us * slowdown
+    # While few tiles are computed, the other SMs wait.
+    math_us = loop_us * np.minimum(waves, 1.0) * throttled * slowdown
+    latency_us = (busy_us * throttled + filling_us) * slowdown - math_us
 
     operand_bytes = count * (tile_m + tile_n) * k_slice * unit.element_bytes
     l2_us = slowdown * operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
@@ -228,36 +250,40 @@ def _chunk_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmC
     # Few thread blocks cannot draw the whole bandwidth.
     drawn = np.minimum(count, sms) / sms * bytes_per_us * c.sm_bandwidth_ratio
     memory_us = np.maximum(memory_us, operand_bytes / drawn)
+    # What is odd is loaded element by element.
+    memory_us = memory_us * np.where(slowdown >= c.misaligned_1, c.misaligned_memory, 1.0)
 
     p = c.softness
-    core_us = (math_us**p + l2_us**p + memory_us**p) ** (1 / p)
+    core_us = ((math_us + latency_us) ** p + l2_us**p + memory_us**p) ** (1 / p)
     # Partial sums are written and read in fp32.
     reduction_us = c.split_k_us + split * c_elements * 8 / (l2_bytes_per_us * c.split_k_bandwidth)
     time_us = c.launch_us + core_us + np.where(split > 1, reduction_us, 0.0)
     time_us = np.where(is_batched & (split > 1), np.inf, time_us)
-    is_gemv = (np.minimum(m, n) <= 1) & (batch <= 1)
+    is_gemv = np.minimum(np.minimum(m, n), k) <= 1
     # Two vectors' worth of work never costs less than one's.
     gemv_us = np.minimum(c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)
+    is_gemv = np.broadcast_to(is_gemv, time_us.shape)
     time_us = np.where(is_gemv, gemv_us, time_us)
+    on_tiles = ~is_gemv
 
     best = time_us.reshape(len(shapes), -1).argmin(axis=1)
     rows = np.arange(len(shapes))
 
-    def chosen(values: FloatArray) -> FloatArray:
-        picked: FloatArray = np.broadcast_to(values, time_us.shape).reshape(len(shapes), -1)[rows, best]
-        return picked
+    def chosen(values: Any) -> Any:
+        return np.broadcast_to(values, time_us.shape).reshape(len(shapes), -1)[rows, best]
 
     best_m, best_n = chosen(tile_m), chosen(tile_n)
     computed = np.ceil(shapes.m / best_m) * best_m * np.ceil(shapes.n / best_n) * best_n
     return GemmTimes(
         time_us=chosen(time_us),
-        math_us=chosen(math_us),
-        l2_us=chosen(l2_us),
+        math_us=chosen(math_us * on_tiles),
+        latency_us=chosen(latency_us * on_tiles),
+        l2_us=chosen(l2_us * on_tiles),
         memory_us=chosen(memory_us),
+        is_vector=chosen(is_gemv),
         tile_m=best_m,
         tile_n=best_n,
         split_k=chosen(split),
         waves=chosen(waves),
         tile_efficiency=shapes.m * shapes.n / computed,
-        parallel_fraction=np.minimum(chosen(count) / sms, 1.0),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Gpu
-from tclint.cost.kernels.assess import LATENCY_SHARE, matrix_prices, uncertainty_percent
+from tclint.cost.kernels.assess import limiter, matrix_prices, uncertainty_percent
 from tclint.cost.kernels.attention import attention_times
 from tclint.cost.kernels.bandwidth import traffic_times_us
 from tclint.cost.kernels.constants import (
@@ -21,10 +21,10 @@ from tclint.cost.kernels.constants import (
     GemmConstants,
     TrafficConstants,
 )
-from tclint.cost.kernels.convolution import convolution_times
+from tclint.cost.kernels.convolution import SMALL_CHANNELS, convolution_times
 from tclint.cost.kernels.matmul import GemmShapes, gemm_times, misalignment_factor
 from tclint.cost.math_units import UnitClass, tf32_switches, unit_class
-from tclint.cost.rows import Limiter, Price
+from tclint.cost.rows import Price
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
 from tclint.graph.ops.spec import itemsize_bytes
 
@@ -33,6 +33,10 @@ WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
 BATCHED = "_batched"
 """Suffix of the calibration class of batched products."""
 CACHE_ENTRIES = 400_000
+LARGEST_KNOWN_DEPTHWISE = 5
+TF32_LEAST_K = 64
+NO_TF32_KERNEL = "cuBLAS runs such a product in float32 on CUDA cores, TF32 or not"
+NO_VECTOR_KERNEL = "products with a vector run on CUDA cores"
 
 _PRICES: dict[tuple[str, bool, bool], dict[Work, Price | None]] = {}
 
@@ -117,11 +121,32 @@ def gemm_shapes(works: Sequence[Gemm]) -> GemmShapes:
     )
 
 
+def leaves_tensor_cores(work: Gemm) -> bool:
+    """Whether cuBLAS computes a product of float32 on CUDA cores though TF32 is allowed: of 146 sizes in
+    traces of two A100s, all but 3 of those with a vector, or with a short K and a dim off 16 bytes, and no
+    other."""
+    if min(work.m, work.n, work.k) == 1:
+        return True
+    return work.k <= TF32_LEAST_K and any(size % 4 for _, size in work.contiguous)
+
+
 def price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass) -> list[Price]:
     """Prices of matrix products that run in one class; repeats run one after the other.
 
-    Batched products run other kernels than single ones, and have constants of their own where measured.
+    Batched products run other kernels than single ones, and have constants of their own where measured. Some
+    products leave Tensor Cores where TF32 is allowed (leaves_tensor_cores).
     """
+    left = [i for i, w in enumerate(works) if unit.name == "tf32" and leaves_tensor_cores(w)]
+    if left:
+        chosen_unit = replace(
+            unit, name="fp32", calibration="fp32", tensor_cores=False, reason=NO_TF32_KERNEL
+        )
+        found = dict(zip(left, price_gemms([works[i] for i in left], gpu, chosen_unit), strict=True))
+        others = [i for i in range(len(works)) if i not in found]
+        found |= zip(
+            others, price_gemms([works[i] for i in others], gpu, unit) if others else [], strict=True
+        )
+        return [found[i] for i in range(len(works))]
     batched = unit.calibration + BATCHED
     if gpu.calibration("gemm", batched) is None:
         return _price_gemms(works, gpu, unit, unit.calibration)
@@ -158,6 +183,7 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         unit.reason if factor == 1 else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
         for factor in factors
     ]
+    vectors = [unit.tensor_cores and min(w.m, w.n, w.k) == 1 for w in works]
     return matrix_prices(
         gpu,
         unit,
@@ -166,13 +192,13 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         flops=[w.flops for w in works],
         bytes_read=(shapes.m * shapes.k + shapes.k * shapes.n) * elements,
         bytes_written=shapes.m * shapes.n * shapes.batch * repeats * result_bytes,
-        parallel=times.parallel_fraction,
-        launch_us=constants.launch_us * repeats,
         aligned=[factor == 1 for factor in factors],
-        reasons=reasons,
+        uses_tensor_cores=[unit.tensor_cores and not vector for vector in vectors],
+        reasons=[NO_VECTOR_KERNEL if v else reason for v, reason in zip(vectors, reasons, strict=True)],
         gemm=times,
         parts={
             "math": times.math_us * repeats,
+            "latency": times.latency_us * repeats,
             "L2": times.l2_us * repeats,
             "memory": times.memory_us * repeats,
             "launch": constants.launch_us * repeats,
@@ -215,8 +241,15 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
     reasons = []
     # Neither is a product: its time is that of its bytes, or of its arithmetic.
     no_product = times.depthwise | times.direct
-    for depthwise, direct, padded, winograd in zip(
-        times.depthwise, times.direct, times.padded, times.winograd, strict=True
+    large_depthwise = [w.is_depthwise and max(w.kernel_size) > LARGEST_KNOWN_DEPTHWISE for w in works]
+    # Ends up as a product of four channels, which no Tensor Core kernel exists for.
+    pointwise = np.array([max(w.kernel_size) == 1 and w.groups == 1 for w in works], dtype=bool)
+    thin_channels = np.array(
+        [min(w.in_channels, w.out_channels) <= SMALL_CHANNELS for w in works], dtype=bool
+    )
+    on_cuda_cores = no_product | (pointwise & thin_channels)
+    for depthwise, direct, padded, winograd, cuda_cores in zip(
+        times.depthwise, times.direct, times.padded, times.winograd, on_cuda_cores, strict=True
     ):
         if depthwise:
             reasons.append("depthwise convolutions run on CUDA cores")
@@ -224,6 +257,8 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
             reasons.append("in NHWC there is no Tensor Core kernel for the gradients of such groups")
         elif winograd:
             reasons.append(f"{unit.reason}, with Winograd's fewer multiplications")
+        elif cuda_cores and unit.tensor_cores:
+            reasons.append("1x1 convolutions of at most 4 channels run on CUDA cores")
         elif padded and unit.tensor_cores:
             reasons.append(f"{unit.reason}, channels padded by the library")
         else:
@@ -237,10 +272,9 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
         saved_math=np.where(times.winograd, constants.winograd_gain, 1.0),
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
-        parallel=np.where(no_product, 1.0, times.gemm.parallel_fraction),
-        launch_us=constants.launch_us,
         aligned=[not padded for padded in times.padded],
-        uses_tensor_cores=[unit.tensor_cores and not on_cuda_cores for on_cuda_cores in no_product],
+        uses_tensor_cores=[unit.tensor_cores and not cuda_cores for cuda_cores in on_cuda_cores],
+        thin=times.patches | times.direct | times.fallback | large_depthwise,
         reasons=reasons,
         gemm=times.gemm,
         parts={
@@ -249,6 +283,7 @@ def _price_convolutions(works: Sequence[Convolution], gpu: Gpu, unit: UnitClass,
                 np.where(times.direct, times.time_us - constants.launch_us, 0.0),
                 times.gemm.math_us,
             ),
+            "latency": np.where(no_product, 0.0, times.gemm.latency_us),
             "L2": np.where(no_product, 0.0, times.gemm.l2_us),
             "memory": np.where(times.depthwise, times.time_us - constants.launch_us, times.gemm.memory_us),
             "layout copies": times.copies_us,
@@ -266,12 +301,11 @@ def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> l
         unit,
         calibration,
         time_us=times.time_us,
-        # Work.flops counts the full square of scores, causal kernels compute half of it.
+        # Work.flops counts the full square of scores, of which a causal mask leaves a triangle.
         flops=[w.flops for w in works],
+        saved_math=np.array([2 * w.key_length / (w.key_length + 1) if w.is_causal else 1.0 for w in works]),
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
-        parallel=times.parallel_fraction,
-        launch_us=constants.launch_us,
         aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],
         parts={"math": times.math_us, "memory": times.memory_us, "launch": constants.launch_us},
     )
@@ -297,31 +331,29 @@ def traffic_constants(
 
 def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, operation: str) -> list[Price]:
     constants, calibration = traffic_constants(gpu, traffic_class, operation)
-    moved = np.array([w.bytes_read + w.bytes_written for w in works], dtype=np.float64)
-    launches = np.array([w.launches for w in works], dtype=np.float64)
     # What fusion keeps on the chip is still computed.
     flops = np.array([w.flops for w in works], dtype=np.float64)
     all_math_us = flops / (1e6 * gpu.peak_tflops["fp32"])
-    all_bytes_us = traffic_times_us(moved, launches, gpu, constants)
+    all_bytes_us = traffic_times_us(works, gpu, constants)
     calibrated = calibration is not None and calibration.inherited_from is None
     prices = []
     for work, math_us, bytes_us in zip(works, all_math_us.tolist(), all_bytes_us.tolist(), strict=True):
         time_us = max(math_us, bytes_us)
         launch_us = work.launches * constants.launch_us
-        limiter: Limiter = "math" if math_us > bytes_us else "memory"
+        parts_us = (("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us))
         prices.append(
             Price(
                 time_us=time_us,
                 flops=work.flops,
                 bytes_read=work.bytes_read,
                 bytes_written=work.bytes_written,
-                limiter="latency" if launch_us >= LATENCY_SHARE * time_us else limiter,
+                limiter=limiter(parts_us),
                 balance=gpu.balance("fp32"),
                 uses_tensor_cores=False,
                 tensor_core_reason="moves data and multiplies no matrices",
                 uncertainty_percent=uncertainty_percent(calibration, gpu, time_us, modelled=True),
                 calibrated=calibrated,
-                parts_us=(("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us)),
+                parts_us=parts_us,
                 fraction_of_peak=math_us / time_us if time_us else 0.0,
             )
         )

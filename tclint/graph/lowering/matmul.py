@@ -267,8 +267,8 @@ def add_product(low: Lowering) -> None:
     bias_spec, a_spec, b_spec = (low.op.inputs[position] for position in (bias, a, b))
     out = low.output
     # A row vector is added in the epilogue of the product; anything else is first copied to the output,
-    # which the product then accumulates into.
-    if not (len(bias_spec.shape) == 1 and len(out.shape) == 2):
+    # which the product then accumulates into. With beta = 0 it is not read at all.
+    if low.attribute("beta", 1) != 0 and not (len(bias_spec.shape) == 1 and len(out.shape) == 2):
         low.traffic("copy", bias_spec.bytes, dense_bytes(out), operation="copy_")
     if len(b_spec.shape) == 1:
         last = row_contiguous(*a_spec.shape, *_strides(a_spec))
