@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
@@ -34,6 +35,14 @@ def columns(text: str) -> int:
         0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
     )
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """'a', 'a and b', 'a, b and 2 more': at most that many of the names."""
+    shown = list(names if len(names) <= most else names[:most])
+    if len(shown) < len(names):
+        shown.append(f"{len(names) - len(shown)} more")
+    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 
 
 def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None) -> list[str]:

@@ -7,6 +7,7 @@ worker processes) and libcst, NumPy and the rules only when there is something f
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,7 +75,10 @@ def check(
     models = [target for target in unique if is_model_target(target)]
     paths, unreadable = _readable([target for target in unique if not is_model_target(target)])
 
-    settings, stated = _joined([*models, *(type(one).__name__ for one in objects)], paths, settings)
+    named = _named(objects)
+    own, stated = _joined(models, named, paths, settings)
+    if own and len(set(own.values())) == 1:
+        (settings,) = set(own.values())
     findings: list[Finding] = []
     entries: list[Entry] = []
     contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
@@ -82,12 +86,12 @@ def check(
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
     if models or objects:
         from tclint.engine.model_pass import check_graph, with_fixes_made
-    for result in _trace(models, objects, settings, on_progress, cache):
+    for result in _trace(models, named, settings, own, on_progress, cache):
         if result.graph is None:
             errors.append(_entry_error(result))
             continue
-        entry, found, context = check_graph(result, graph_rules, settings)
-        entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
+        entry, found, context = check_graph(result, graph_rules, own.get(result.target, settings))
+        entries.append(replace(entry, assumptions=(*stated.get(result.target, ()), *entry.assumptions)))
         findings.extend(found)
         changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
         if changes:
@@ -185,21 +189,22 @@ def _with_known_gpus(settings: Settings) -> Settings:
 
 def _trace(
     models: Sequence[str],
-    objects: Sequence[Any],
+    objects: Mapping[str, Any],
     settings: Settings,
+    own: Mapping[str, Settings],
     on_progress: Progress | None,
     cache: TraceCache | None,
 ) -> Iterator[TraceResult]:
     if models and cache is not None:
-        yield from cache.trace(models, settings, on_progress)
+        yield from cache.trace(models, settings, own, on_progress)
     elif models:
         from tclint.tracing import trace_targets
 
-        yield from trace_targets(models, settings, on_progress=on_progress)
+        yield from trace_targets(models, settings, own=own, on_progress=on_progress)
     if objects:
         from tclint.tracing import trace_objects
 
-        yield from trace_objects(objects, settings, on_progress=on_progress)
+        yield from trace_objects(objects, settings, own=own, on_progress=on_progress)
 
 
 def _entry_error(result: TraceResult) -> EntryError:
@@ -209,15 +214,35 @@ def _entry_error(result: TraceResult) -> EntryError:
     return EntryError(result.entry, str(error), error.details, error.captured_output)
 
 
-def _joined(
-    models: Sequence[str], paths: Sequence[str], settings: Settings
-) -> tuple[Settings, tuple[Assumption, ...]]:
-    """The settings as the training script given beside a model has them, and where it says so."""
-    if not models or not paths:
-        return settings, ()
-    from tclint.engine.script.settings import join
+def _named(objects: Sequence[Any]) -> dict[str, Any]:
+    if not objects:
+        return {}
+    from tclint.tracing import object_names
 
-    return join(paths, models, settings)
+    return object_names(objects)
+
+
+def _joined(
+    models: Sequence[str], named: Mapping[str, Any], paths: Sequence[str], settings: Settings
+) -> tuple[dict[str, Settings], dict[str, tuple[Assumption, ...]]]:
+    """By model: the settings as the training scripts given beside it have them, and where they say so."""
+    if not paths or not (models or named):
+        return {}, {}
+    from tclint.engine.script.join import join
+
+    written = {model: model for model in models} | {name: _written_at(one) for name, one in named.items()}
+    joined = join(paths, list(dict.fromkeys(written.values())), settings)
+    return (
+        {name: joined[target][0] for name, target in written.items()},
+        {name: joined[target][1] for name, target in written.items()},
+    )
+
+
+def _written_at(one: Any) -> str:
+    """The class of a model, or the callable that builds it, as a target."""
+    code = one if hasattr(one, "__qualname__") else type(one)
+    module = sys.modules.get(code.__module__)
+    return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
 def _readable(paths: Sequence[str]) -> tuple[list[str], list[EntryError]]:

@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,17 @@ class TraceCache:
         self._say = say
 
     def trace(
-        self, targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
+        self,
+        targets: Sequence[str],
+        settings: Settings,
+        own: Mapping[str, Settings] | None = None,
+        on_progress: Callable[[str], None] | None = None,
     ) -> Iterator[TraceResult]:
         """As `tclint.tracing.trace_targets`, which it calls for the targets that are not up to date."""
+        own = own or {}
         known: dict[str, list[TraceResult]] = {}
         for target in targets:
-            found = self._load(target, settings)
+            found = self._load(target, own.get(target, settings))
             if isinstance(found, str):
                 self._say(f"cache: {target} is traced: {found}")
             else:
@@ -61,10 +66,10 @@ class TraceCache:
         started_ns = time.time_ns()
         traced: dict[str, list[TraceResult]] = {target: [] for target in missing}
         # Read to the end before the first is passed on: a target may have several results.
-        for result in trace_targets(missing, settings, on_progress=on_progress) if missing else ():
+        for result in trace_targets(missing, settings, own=own, on_progress=on_progress) if missing else ():
             traced[result.target].append(result)
         for target in missing:
-            self._store(target, settings, traced[target], started_ns)
+            self._store(target, own.get(target, settings), traced[target], started_ns)
         for target in targets:
             yield from known.get(target) or traced[target]
 

@@ -10,7 +10,7 @@ from tclint.graph.ops import Graph
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.client import trace_targets as _trace_targets
 
-__all__ = ["TraceResult", "trace_callable", "trace_objects", "trace_targets"]
+__all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_targets"]
 
 
 def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
@@ -25,17 +25,22 @@ def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | N
 
 
 def trace_objects(
-    given: Sequence[Any], settings: Settings, *, on_progress: Callable[[str], None] | None = None
+    given: Mapping[str, Any],
+    settings: Settings,
+    *,
+    own: Mapping[str, Settings] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Iterator[TraceResult]:
     """Trace models, or what callables build, in this process and without its limits.
 
     Args:
-        given: modules, which stay as they are, and callables that return one.
+        given: by name (`object_names`): modules, which stay as they are, and callables that return one.
         settings: uses inputs, input_sets, arguments, batch and mode.
+        own: the settings of some of them, by name.
         on_progress: called with one line when one starts.
 
     Yields:
-        A TraceResult per object and set of inputs, named after the class or the callable.
+        A TraceResult per object and set of inputs.
 
     Raises:
         UsageError: a spec in `settings.inputs` is malformed; nothing was traced.
@@ -43,21 +48,32 @@ def trace_objects(
     from tclint.tracing.worker.client import check_inputs
 
     check_inputs(settings)
-    from tclint.tracing.worker.in_process import name_of, trace_object
+    from tclint.tracing.worker.in_process import trace_object
+
+    for name, one in given.items():
+        if on_progress:
+            on_progress(f"tracing {name}")
+        yield from trace_object(name, one, (own or {}).get(name, settings))
+
+
+def object_names(given: Sequence[Any]) -> dict[str, Any]:
+    """Models and callables by the names of their entries: those of the class or the callable, numbered."""
+    from tclint.tracing.worker.in_process import name_of
 
     named: dict[str, Any] = {}
     for one in given:
         name = name_of(one)
         same = sum(other == name or other.startswith(f"{name} (") for other in named)
         named[f"{name} ({same + 1})" if same else name] = one
-    for name, one in named.items():
-        if on_progress:
-            on_progress(f"tracing {name}")
-        yield from trace_object(name, one, settings)
+    return named
 
 
 def trace_targets(
-    targets: Sequence[str], settings: Settings, *, on_progress: Callable[[str], None] | None = None
+    targets: Sequence[str],
+    settings: Settings,
+    *,
+    own: Mapping[str, Settings] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Iterator[TraceResult]:
     """Build and trace each target in a process of its own, several at a time.
 
@@ -69,6 +85,7 @@ def trace_targets(
         targets: 'path/file.py:callable', 'package.module:callable', 'timm:resnet50' or 'hf:gpt2'.
         settings: uses inputs, input_sets, arguments, batch, mode, network, timeout_s,
             memory_limit_mib and jobs.
+        own: by target, settings whose batch counts instead.
         on_progress: called with one line when a target starts.
 
     Yields:
@@ -77,4 +94,4 @@ def trace_targets(
     Raises:
         UsageError: a spec in `settings.inputs` is malformed; nothing was started.
     """
-    return _trace_targets(targets, settings, on_progress)
+    return _trace_targets(targets, settings, on_progress, own or {})

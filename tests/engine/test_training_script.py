@@ -8,7 +8,7 @@ import pytest
 
 from tclint import check
 from tclint.config.settings import Settings
-from tclint.engine.script.settings import join
+from tclint.engine.script.join import join
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -26,7 +26,8 @@ def joined(tmp_path: Path, body: str, settings: Settings | None = None) -> tuple
     model.write_text("import torch\n\ndef build_model():\n    return torch.nn.Linear(8, 8)\n")
     script = tmp_path / "train.py"
     script.write_text(HEAD + body)
-    found, notes = join([str(script)], [f"{model}:build_model"], settings or Settings())
+    target = f"{model}:build_model"
+    found, notes = join([str(script)], [target], settings or Settings())[target]
     lines = (HEAD + body).splitlines()
     return found, [f"{note.what} | {lines[note.site.line - 1].strip()}" for note in notes if note.site]
 
@@ -319,14 +320,6 @@ def test_validation_loaders_do_not_count(tmp_path: Path) -> None:
         "    val_loader = DataLoader(dataset, batch_size=256)\n    for x, y in loader:",
     )
     assert joined(tmp_path, body)[0].batch == 64
-
-
-def test_two_scripts_that_disagree_change_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(HEAD + script(batch="32"))
-    (tmp_path / "b.py").write_text(HEAD + script(batch="64"))
-    settings, notes = join([str(tmp_path)], ["missing.module:build"], Settings())
-    assert settings.batch is None
-    assert any("batch as the inputs have it" in note.what for note in notes)
 
 
 def test_the_report_shows_the_scripts_scenario() -> None:

@@ -10,13 +10,10 @@ script is left as it was set.
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from tclint.config.settings import Settings
-from tclint.engine.script.frameworks import MARKERS, framework_settings
+from tclint.engine.script.frameworks import framework_settings
 from tclint.engine.script.loop import batch, optimizer
 from tclint.engine.script.precision import precision_of_autocast, precision_without_autocast, tf32_switches
 from tclint.engine.script.reading import (
@@ -29,81 +26,9 @@ from tclint.engine.script.reading import (
     runs_always,
     stated_at,
 )
-from tclint.graph.ops.graph import Assumption
-from tclint.graph.ops.spec import Site
 from tclint.source.context import SourceContext
 from tclint.source.names.resolve import Symbol
-from tclint.source.syntax.discovery import discover
-from tclint.source.syntax.parse import NotPython, decode, parse
-from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 from tclint.source.syntax.tables import dotted, method_of
-
-MOST_SCRIPTS = 20
-"""More files with a training loop than this are a library of examples, none of which is the model's."""
-
-
-def join(
-    paths: Sequence[str], targets: Sequence[str], settings: Settings
-) -> tuple[Settings, tuple[Assumption, ...]]:
-    """The settings with what the scripts say, and one assumption for each thing taken from them.
-
-    Args:
-        paths: existing files and folders of the source pass.
-        targets: the models; their own files may hold the autocast region, so that its absence elsewhere
-            means nothing.
-        settings: what the user set; `settings.explicit` names what no script overrides.
-    """
-    scripts = [context for path in discover(paths, settings)[0] if (context := _script(path)) is not None]
-    if len(scripts) > MOST_SCRIPTS:
-        return settings, ()
-    by_setting: dict[str, list[Evidence]] = {}
-    for context in scripts:
-        for stated in statements(context, autocast_elsewhere=_mentions_autocast(targets)):
-            by_setting.setdefault(stated.setting, []).append(stated)
-    changes: dict[str, Any] = {}
-    notes: list[Assumption] = []
-    for name, same in by_setting.items():
-        first = same[0]
-        node_id = Site(first.path, first.line)
-        if len({stated.value for stated in same}) > 1:
-            words = " and ".join(dict.fromkeys(stated.words for stated in same))
-            notes.append(Assumption(f"{_kept(name, settings)}: the scripts say {words}", node_id))
-        elif _is_explicit(name, settings):
-            if getattr(settings, name) != first.value:
-                notes.append(
-                    Assumption(f"{_kept(name, settings)} as set; the script says {first.words}", node_id)
-                )
-        else:
-            changes[name] = first.value
-            notes.append(
-                Assumption(f"{_LABELS.get(name, name)} {_shown(first.value)}: {first.words}", node_id)
-            )
-    if missing := _missing(scripts, set(by_setting), settings):
-        notes.append(missing)
-    return replace(settings, **changes), tuple(notes)
-
-
-_LOOKED_FOR = {
-    "precision": "precision",
-    "batch": "batch",
-    "optimizer": "optimizer",
-    "compiled": "torch.compile",
-    "layout": "channels_last",
-}
-"""What is looked for in every script, and what the report calls it."""
-
-
-def _missing(scripts: Sequence[SourceContext], found: set[str], settings: Settings) -> Assumption | None:
-    """What no script says in a way that reading can decide."""
-    if not scripts:
-        return None
-    missing = [
-        words for name, words in _LOOKED_FOR.items() if name not in found and not _is_explicit(name, settings)
-    ]
-    names = ", ".join(os.path.basename(context.path) for context in scripts[:3])
-    if not missing:
-        return None
-    return Assumption(f"not found by reading {names}: {', '.join(missing)}", Site(scripts[0].path, 1))
 
 
 def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> Iterator[Evidence]:
@@ -126,57 +51,6 @@ def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> I
         autocast = precision_without_autocast(context, autocast)
     if autocast is not None:
         yield autocast
-
-
-_LABELS = {
-    "compiled": "compiled:",
-    "layout": "memory format",
-    "find_unused_parameters": "gradients sent in order of registration:",
-}
-"""What a sentence calls a setting, where that is not the field's name."""
-
-
-def _shown(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-
-
-def _kept(name: str, settings: Settings) -> str:
-    value = getattr(settings, name)
-    return f"{_LABELS.get(name, name)} {'as the inputs have it' if value is None else _shown(value)}"
-
-
-def _is_explicit(name: str, settings: Settings) -> bool:
-    return name in settings.explicit or getattr(settings, name) != getattr(Settings(), name)
-
-
-# --- finding scripts
-
-
-def _script(path: str) -> SourceContext | None:
-    """The file, if it has a training loop."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_SOURCE_BYTES + 1)
-        if len(data) > MAX_SOURCE_BYTES or not any(mark in data for mark in (b"backward(", *MARKERS)):
-            return None
-        return SourceContext.of(path, parse(decode(data)), Settings())
-    except (OSError, NotPython):
-        # The source pass reports what cannot be read; it is not this one's business to fail.
-        return None
-
-
-def _mentions_autocast(targets: Sequence[str]) -> bool:
-    for target in targets:
-        path = target.rsplit(":", 1)[0]
-        if not os.path.isfile(path):
-            return True  # a module by its import name: its file is not known here
-        try:
-            with open(path, "rb") as file:
-                if b"autocast" in file.read():
-                    return True
-        except OSError:
-            return True
-    return False
 
 
 # --- what is said

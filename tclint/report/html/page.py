@@ -59,7 +59,7 @@ def render(report: Report) -> str:
     before, after = _page(report)
     room = SIZE_LIMIT_BYTES - len(before.encode("utf-8")) - len(after.encode("utf-8"))
     steps = [
-        (entry.target, profiles(entry, report.settings))
+        (entry.target, profiles(entry, entry.settings or report.settings))
         for entry in report.entries[:ENTRIES_AT_MOST]
         if entry.graph is not None
     ]

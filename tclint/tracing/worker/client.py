@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,7 +52,10 @@ class TraceResult:
 
 
 def trace_targets(
-    targets: Sequence[str], settings: Settings, on_progress: Callable[[str], None] | None = None
+    targets: Sequence[str],
+    settings: Settings,
+    on_progress: Callable[[str], None] | None,
+    own: Mapping[str, Settings],
 ) -> Iterator[TraceResult]:
     """See `tclint.tracing.trace_targets`."""
     check_inputs(settings)
@@ -76,7 +79,7 @@ def trace_targets(
                 "inputs": list(settings.inputs),
                 "input_sets": list(settings.input_sets),
                 "arguments": list(settings.arguments),
-                "batch": settings.batch,
+                "batch": own.get(target, settings).batch,
                 "evaluate": settings.mode == "infer",
                 "phase": [settings.phase, settings.phase_tokens] if settings.phase != "none" else None,
                 "network": settings.network,

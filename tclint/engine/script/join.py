@@ -1,0 +1,191 @@
+"""Gives every model of a run the settings of the scripts that build it.
+
+`tclint model.py:build_model train.py` prices the step that train.py runs. Flags and configuration win over
+the script; where scripts that build the same model disagree, the setting stays as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from tclint.config.settings import Settings
+from tclint.core.text import listed
+from tclint.engine.script.frameworks import MARKERS
+from tclint.engine.script.models import Model, Reached
+from tclint.engine.script.reading import Evidence
+from tclint.engine.script.settings import statements
+from tclint.graph.ops.graph import Assumption
+from tclint.graph.ops.spec import Site
+from tclint.source.context import SourceContext
+from tclint.source.syntax.discovery import discover
+from tclint.source.syntax.parse import NotPython, decode, parse
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
+
+MOST_SCRIPTS = 20
+"""More files with a training loop than this are a library of examples, none of which is the model's."""
+
+
+Joined: TypeAlias = tuple[Settings, tuple[Assumption, ...]]
+"""The settings of one model, and an assumption for each that a script says something about."""
+
+
+def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> dict[str, Joined]:
+    """By target: the settings with what the scripts say that build it.
+
+    Args:
+        paths: existing files and folders of the source pass.
+        targets: the models; their own files may hold the autocast region, so that its absence elsewhere
+            means nothing.
+        settings: what the user set; `settings.explicit` names what no script overrides.
+    """
+    scripts = [context for path in discover(paths, settings)[0] if (context := _script(path)) is not None]
+    if not scripts or len(scripts) > MOST_SCRIPTS:
+        return dict.fromkeys(targets, (settings, ()))
+    own, unclear = _scripts_of(scripts, targets, settings, {os.path.abspath(path) for path in paths})
+    elsewhere = _mentions_autocast(targets)
+    said = {
+        context.path: list(statements(context, autocast_elsewhere=elsewhere))
+        for context in scripts
+        if any(context in found for found in own.values())
+    }
+    joined = {}
+    for target in targets:
+        found = [one for context in own[target] for one in said[context.path]]
+        settled, notes = _settled(found, settings)
+        missing = _missing(own[target], {one.setting for one in found}, settings)
+        joined[target] = settled, (*notes, *([missing] if missing else []), *unclear[target])
+    return joined
+
+
+def _scripts_of(
+    scripts: Sequence[SourceContext], targets: Sequence[str], settings: Settings, named: set[str]
+) -> tuple[dict[str, list[SourceContext]], dict[str, list[Assumption]]]:
+    """By target: the scripts that build it, and what to say about others.
+
+    A script that shows no model is taken at the user's word where it is named beside a single one.
+    """
+    own: dict[str, list[SourceContext]] = {target: [] for target in targets}
+    notes: dict[str, list[Assumption]] = {target: [] for target in targets}
+    models = {target: Model(target, settings) for target in targets}
+    unclear = []
+    for script in scripts:
+        reached = Reached(script)
+        built = [target for target in targets if reached.builds(models[target])]
+        if not built and not reached.models and len(targets) == 1 and script.path in named:
+            built = list(targets)
+        for target in built:
+            own[target].append(script)
+        if built:
+            continue
+        if not reached.models:
+            unclear.append(os.path.basename(script.path))
+        elif script.path in named:
+            name = os.path.basename(script.path)
+            what = f"{name} builds {listed(reached.models, 3)}, not this model: what it sets is not used"
+            for target in targets:
+                notes[target].append(Assumption(what, Site(script.path, 1)))
+    if unclear:
+        what = f"nothing of {listed(unclear, 3)} is used: which model is trained there is not seen"
+        for target in targets:
+            if not own[target]:
+                notes[target].append(Assumption(what))
+    return own, notes
+
+
+def _settled(said: Sequence[Evidence], settings: Settings) -> Joined:
+    by_setting: dict[str, list[Evidence]] = {}
+    for stated in said:
+        by_setting.setdefault(stated.setting, []).append(stated)
+    changes: dict[str, Any] = {}
+    notes: list[Assumption] = []
+    for name, same in by_setting.items():
+        first = same[0]
+        node_id = Site(first.path, first.line)
+        if len({stated.value for stated in same}) > 1:
+            words = " and ".join(dict.fromkeys(stated.words for stated in same))
+            notes.append(Assumption(f"{_kept(name, settings)}: the scripts say {words}", node_id))
+        elif _is_explicit(name, settings):
+            if getattr(settings, name) != first.value:
+                notes.append(
+                    Assumption(f"{_kept(name, settings)} as set; the script says {first.words}", node_id)
+                )
+        else:
+            changes[name] = first.value
+            notes.append(
+                Assumption(f"{_LABELS.get(name, name)} {_shown(first.value)}: {first.words}", node_id)
+            )
+    return replace(settings, **changes), tuple(notes)
+
+
+_LOOKED_FOR = {
+    "precision": "precision",
+    "batch": "batch",
+    "optimizer": "optimizer",
+    "compiled": "torch.compile",
+    "layout": "channels_last",
+}
+"""What is looked for in every script, and what the report calls it."""
+
+
+def _missing(scripts: Sequence[SourceContext], found: set[str], settings: Settings) -> Assumption | None:
+    """What no script says in a way that reading can decide."""
+    if not scripts:
+        return None
+    missing = [
+        words for name, words in _LOOKED_FOR.items() if name not in found and not _is_explicit(name, settings)
+    ]
+    names = ", ".join(os.path.basename(context.path) for context in scripts[:3])
+    if not missing:
+        return None
+    return Assumption(f"not found by reading {names}: {', '.join(missing)}", Site(scripts[0].path, 1))
+
+
+_LABELS = {
+    "compiled": "compiled:",
+    "layout": "memory format",
+    "find_unused_parameters": "gradients sent in order of registration:",
+}
+"""What a sentence calls a setting, where that is not the field's name."""
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _kept(name: str, settings: Settings) -> str:
+    value = getattr(settings, name)
+    return f"{_LABELS.get(name, name)} {'as the inputs have it' if value is None else _shown(value)}"
+
+
+def _is_explicit(name: str, settings: Settings) -> bool:
+    return name in settings.explicit or getattr(settings, name) != getattr(Settings(), name)
+
+
+def _script(path: str) -> SourceContext | None:
+    """The file, if it has a training loop."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_SOURCE_BYTES + 1)
+        if len(data) > MAX_SOURCE_BYTES or not any(mark in data for mark in (b"backward(", *MARKERS)):
+            return None
+        return SourceContext.of(path, parse(decode(data)), Settings())
+    except (OSError, NotPython):
+        # The source pass reports what cannot be read; it is not this one's business to fail.
+        return None
+
+
+def _mentions_autocast(targets: Sequence[str]) -> bool:
+    for target in targets:
+        path = target.rsplit(":", 1)[0]
+        if not os.path.isfile(path):
+            return True  # a module by its import name: its file is not known here
+        try:
+            with open(path, "rb") as file:
+                if b"autocast" in file.read():
+                    return True
+        except OSError:
+            return True
+    return False
