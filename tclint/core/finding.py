@@ -116,12 +116,19 @@ class Finding:
     fix: Fix | None = None
     target: str | None = None
     """The entry (as typed) whose trace showed it; None for source findings."""
+    also_targets: tuple[str, ...] = ()
+    """The other entries that show the same, in a Report."""
     identity: str = ""
     """What tells this finding from others of its rule in its file without line numbers; defaults to the
     module path, else the message."""
     change: object = field(default=None, compare=False, repr=False)
     """What the fix does to the traced model (a tclint.analysis.change.Change), to price several together;
     None in a Report, and where the gain is not that of the same model and batch."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every entry that it speaks of; empty for source findings."""
+        return (self.target, *self.also_targets) if self.target is not None else ()
 
     @property
     def fingerprint(self) -> str:

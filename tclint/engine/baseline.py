@@ -20,6 +20,7 @@ from tclint.core.files import write_atomically
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, NEVER_ACCEPTED
 from tclint.core.text import printable
+from tclint.engine.same_findings import each_target
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -148,7 +149,7 @@ class Baseline:
         """
         looked_at = self._coverage(report, check_scenario=False)
         counts = {known: count for known, count in self.counts.items() if not looked_at(known)}
-        accepted = (finding for finding in report.findings if finding.code not in NEVER_ACCEPTED)
+        accepted = (finding for finding in each_target(report.findings) if finding.code not in NEVER_ACCEPTED)
         for known, count in Counter(self.known(finding) for finding in accepted).items():
             counts[known] = count
         left = {known.target for known in counts}

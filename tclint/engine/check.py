@@ -22,6 +22,7 @@ from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import mark_worst_case, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Metrics, Report
 from tclint.engine.rule_registry import Selection
+from tclint.engine.same_findings import joined
 from tclint.engine.suppressions import apply_suppressions
 from tclint.source.source_rule import SourceRule
 
@@ -118,9 +119,9 @@ def check(
             with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
             for index, entry in enumerate(mark_worst_case(entries))
         ),
-        findings=tuple(_relative(finding) for finding in rank(worst_of_sets(listed, entries))),
+        findings=tuple(_relative(finding) for finding in rank(joined(worst_of_sets(listed, entries)))),
         below_min_gain=tuple(
-            _relative(finding) for finding in rank(worst_of_sets(below, entries, besides=listed))
+            _relative(finding) for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
         ),
         suppressed=tuple(_relative(finding) for finding in suppressed),
         skipped=source.skipped,
@@ -231,10 +232,10 @@ def _joined(
     from tclint.engine.script.join import join
 
     written = {model: model for model in models} | {name: _written_at(one) for name, one in named.items()}
-    joined = join(paths, list(dict.fromkeys(written.values())), settings)
+    found = join(paths, list(dict.fromkeys(written.values())), settings)
     return (
-        {name: joined[target][0] for name, target in written.items()},
-        {name: joined[target][1] for name, target in written.items()},
+        {name: found[target][0] for name, target in written.items()},
+        {name: found[target][1] for name, target in written.items()},
     )
 
 

@@ -86,21 +86,22 @@ def merged(reports: list[Report], settings: Settings) -> Report:
     """One report of several that were made from different targets; ranked afresh, entries as declared."""
     from tclint.engine.check import rank
     from tclint.engine.report import Report
+    from tclint.engine.same_findings import joined
 
     order = {target_of(model): index for index, model in reversed(list(enumerate(settings.models)))}
 
     def position(target: str) -> int:
         return order.get(target.partition(" [")[0], len(order))
 
-    joined = {name: tuple(item for report in reports for item in getattr(report, name)) for name in _LISTS}
+    lists = {name: tuple(item for report in reports for item in getattr(report, name)) for name in _LISTS}
     for name in ("entries", "errors"):
-        joined[name] = tuple(sorted(joined[name], key=lambda item: position(item.target)))
+        lists[name] = tuple(sorted(lists[name], key=lambda item: position(item.target)))
     for name in ("findings", "below_min_gain"):
-        joined[name] = tuple(rank(joined[name]))
+        lists[name] = tuple(rank(joined(lists[name])))
     gpus = dict.fromkeys(gpu for report in reports for gpu in report.settings.gpus)
     return Report(
         settings=replace(settings, gpus=tuple(gpus)),
         source_files=sum(report.source_files for report in reports),
         digests={path: digest for report in reports for path, digest in report.digests.items()},
-        **joined,
+        **lists,
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Effect, Finding
+from tclint.core.text import listed
 from tclint.core.units import percent_text, plural, time_text, uncertainty_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def gain_text(effect: Effect) -> str:
     """The largest gain, short: '10 %' or 'unknown'."""
     best = effect.best_gain_percent
     return "unknown" if best is None else percent_text(best)
+
+
+def models_text(finding: Finding, most: int = 3) -> str:
+    """'net.py:build', 'a.py:A, b.py:B, c.py:C and 4 more'; '' for a finding that speaks of no model."""
+    return listed(finding.targets, most)
 
 
 def finding_text(finding: Finding) -> str:

@@ -96,7 +96,7 @@ def test_whole_report(report: Report) -> None:
         "endLine": "7",
         "col": "24",
         "endColumn": "57",
-        "title": "DIM003 vocab-misaligned in lm_head",
+        "title": "DIM003 vocab-misaligned in lm_head of model.py:LanguageModel",
     }
     assert "Fix: Pad the vocabulary to 50304" in annotations[2].message
     assert "a100-sxm4-80gb 4.21 ms (10 % of the step, +-8 %)" in annotations[2].message

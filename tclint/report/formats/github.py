@@ -15,7 +15,7 @@ from tclint.core.finding import LEVEL_ORDER, Finding, Level, Location
 from tclint.core.text import printable
 from tclint.core.units import plural
 from tclint.report.paths import RepositoryPaths
-from tclint.report.words import counts_text, finding_text
+from tclint.report.words import counts_text, finding_text, models_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -68,6 +68,8 @@ def _annotation(finding: Finding, paths: RepositoryPaths) -> str:
     title = f"{finding.code} {finding.name}"
     if finding.location.module_path:
         title += f" in {finding.location.module_path}"
+    if finding.targets:
+        title += f" of {models_text(finding)}"
     path = paths.relative(finding.location.path)
     if path is None:
         # GitHub can show no line of a file that is not in the repository.

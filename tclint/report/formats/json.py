@@ -170,6 +170,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "message": finding.message,
         "target": finding.target,
+        "targets": list(finding.targets),
         "location": asdict(finding.location),
         "related": [asdict(related) for related in finding.related],
         "effect": _effect(finding.effect),

@@ -12,7 +12,7 @@ from tclint.core.text import printable
 from tclint.core.units import flops_text, percent_text, plural, significant, time_text
 from tclint.report.markup import code, prose, row, shortened, table, text
 from tclint.report.step_text import gap_text
-from tclint.report.words import counts_text, doubts, gain_text, not_listed
+from tclint.report.words import counts_text, doubts, gain_text, models_text, not_listed
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -123,6 +123,8 @@ def _cells(finding: Finding) -> list[str]:
     where = _name(f"{finding.location.path}:{finding.location.line}")
     if finding.location.module_path:
         where += f"<br>{_name(finding.location.module_path)}"
+    if finding.targets:
+        where += f"<br>in {_name(models_text(finding))}"
     message = _message(finding.message)
     if finding.fix is not None:
         message += f"<br>Fix: {_message(finding.fix.advice)}"

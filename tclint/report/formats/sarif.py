@@ -171,7 +171,7 @@ class _Log:
             "ruleIndex": self.rule_index[finding.code],
             "level": LEVELS[finding.level],
             "message": {"text": _message(" ".join(sentences))},
-            "locations": [self._location(finding.location)],
+            "locations": [self._location(finding.location, finding.targets)],
             "partialFingerprints": {
                 "primaryLocationLineHash": self._line_hash(finding),
                 "tclint/v1": finding.fingerprint,
@@ -194,16 +194,19 @@ class _Log:
             ]
         return result
 
-    def _location(self, location: Location) -> dict[str, Any]:
+    def _location(self, location: Location, targets: Sequence[str] = ()) -> dict[str, Any]:
         found: dict[str, Any] = {
             "physicalLocation": {
                 "artifactLocation": self._artifact(location.path),
                 "region": self._region(location),
             }
         }
-        if location.module_path:
-            name = printable(location.module_path)
-            found["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "member"}]
+        names = [(location.module_path, "member")] if location.module_path else []
+        names += [(target, "module") for target in targets[:MAX_LOCATIONS]]
+        if names:
+            found["logicalLocations"] = [
+                {"fullyQualifiedName": printable(name), "kind": kind} for name, kind in names
+            ]
         return found
 
     def _artifact(self, path: str) -> dict[str, Any]:

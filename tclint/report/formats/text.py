@@ -12,7 +12,7 @@ import click
 from tclint.config.precisions import precision_title
 from tclint.core.finding import Effect, Finding, GpuEffect, Level, Location
 from tclint.core.terminal import hyperlink
-from tclint.core.text import printable, wrapped
+from tclint.core.text import columns, printable, wrapped
 from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.engine.check import relative_path
 from tclint.report.excerpt import SourceLines, excerpt
@@ -20,7 +20,7 @@ from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
 from tclint.report.table import table
-from tclint.report.words import doubts
+from tclint.report.words import doubts, models_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -89,7 +89,13 @@ class _Renderer:
         module_path = finding.location.module_path
         layer = f" ({printable(module_path)})" if module_path else ""
         shown = self._linked(self._paint(place, bold=True), finding.location)
-        yield f"{shown}: {level} {rule}{layer}"
+        models = models_text(finding, len(finding.targets) if self.style.verbosity > 0 else 3)
+        models = f" in {printable(models)}" if models else ""
+        head = f"{place}: {finding.level} {finding.code} {finding.name}{layer}{models}"
+        on_one_line = columns(head) <= self.style.width
+        yield f"{shown}: {level} {rule}{layer}{models if on_one_line else ''}"
+        if models and not on_one_line:
+            yield from self._wrapped(models.strip(), "  ", "    ")
         yield from self._wrapped(finding.message, "  ")
         for line in excerpt(finding.location, source, self.style.width - 4):
             yield f"    {line}"
@@ -102,9 +108,8 @@ class _Renderer:
             note = f" ({finding.fix.safety})" if finding.fix.edits else ""
             yield from self._wrapped(f"fix{note}: {finding.fix.advice}", "  ", "    ")
         if self.style.verbosity > 0:
-            target = f", {finding.target}" if finding.target else ""
             yield from self._wrapped(
-                f"confidence {finding.confidence}, fingerprint {finding.fingerprint}{target}", "  "
+                f"confidence {finding.confidence}, fingerprint {finding.fingerprint}", "  "
             )
 
     def _effect(self, effect: Effect) -> Iterator[str]:

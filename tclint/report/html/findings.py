@@ -46,7 +46,7 @@ def _finding(
         "message": texts.of(shortened(finding.message, MESSAGE_CHARACTERS)),
         "place": texts.of(_place(location)),
         "layer": texts.of(location.module_path or ""),
-        "target": texts.of(finding.target or ""),
+        "target": texts.of(", ".join(finding.targets)),
         "gain": texts.of("" if best is None or not math.isfinite(best) else percent_text(best)),
         "effect": _effect(finding.effect, entry, texts),
         "fingerprint": finding.fingerprint,

@@ -116,6 +116,8 @@ def runs_of(
 ) -> Iterator[Run]:
     """Trace a built model on each of its sets of inputs; see `trace_target`."""
     text = loaded.target.text
+    # Nobody wrote a line that builds a library's model: what concerns all of it is said of its class.
+    root_site = loaded.site or (site_of(type(model)) if loaded.target.library else None)
     metadata: dict[str, Any] = {"target": text, "build_s": seconds["build"]}
     if options.arguments:
         metadata["arguments"] = {spec.name: spec.text for spec in options.arguments}
@@ -132,7 +134,7 @@ def runs_of(
             own_metadata["cache"] = caches[0]
         try:
             with _timed(own_seconds, "trace"):
-                graph = trace_or_explain(model, inputs, sites, loaded.site, own_metadata, text, option)
+                graph = trace_or_explain(model, inputs, sites, root_site, own_metadata, text, option)
         except TargetError as error:
             if len(sets) == 1:
                 raise

@@ -120,7 +120,6 @@
       body.append(make("p", { class: "facts" }, make("span", { class: "where" }, text(place)), ": ", prose(text(message))));
     }
     const facts = [["confidence", finding.confidence], ["fingerprint", finding.fingerprint]];
-    if (text(finding.target)) facts.push(["model", text(finding.target)]);
     for (const [name, value] of finding.evidence || []) facts.push([text(name), text(value)]);
     const list = make("dl");
     for (const [name, value] of facts) list.append(make("dt", {}, name), make("dd", {}, value));
@@ -136,7 +135,8 @@
       make("span", {}, `${rank}. ${text(finding.code)} ${text(finding.name)}`),
       make("span", { class: "gain" }, gain ? `gain ${gain}` : ""),
       make("span", { class: "message" }, prose(text(finding.message))),
-      make("span", { class: "where" }, text(finding.place) + (layer ? ` (${layer})` : "")));
+      make("span", { class: "where" }, text(finding.place) + (layer ? ` (${layer})` : "")
+        + (text(finding.target) ? ` in ${text(finding.target)}` : "")));
     const element = make("details", { class: `finding ${finding.level}` }, make("summary", {}, head));
     // Of 5,000 findings few are opened: their details are made when they are.
     const fill = () => { if (!element.querySelector(".body")) element.append(details(finding)); };
