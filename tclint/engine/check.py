@@ -19,7 +19,7 @@ from tclint.core.rule import Rule
 from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import mark_worst_case, worst_of_sets
-from tclint.engine.report import Entry, EntryError, Metrics, Report
+from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
 from tclint.engine.suppressions import apply_suppressions
 from tclint.source.source_rule import SourceRule
@@ -61,6 +61,7 @@ def check(
 
     Raises:
         UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
+        Interrupted: a KeyboardInterrupt came after a model was finished; it holds a report of what is.
     """
     settings = settings or Settings()
     baseline = Baseline.load(settings.baseline) if settings.baseline else None
@@ -82,19 +83,26 @@ def check(
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
     if models or objects:
         from tclint.engine.model_pass import check_graph, with_fixes_made
-    for result in _trace(models, objects, settings, on_progress, cache):
-        if result.graph is None:
-            errors.append(_entry_error(result))
-            continue
-        entry, found, context = check_graph(result, graph_rules, settings)
-        entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
-        findings.extend(found)
-        changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
-        if changes:
-            contexts[len(entries) - 1] = context, changes
+    source = _Sources([], (), (), 0)
+    interrupt: KeyboardInterrupt | None = None
+    try:
+        for result in _trace(models, objects, settings, on_progress, cache):
+            if result.graph is None:
+                errors.append(_entry_error(result))
+                continue
+            entry, found, context = check_graph(result, graph_rules, settings)
+            entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
+            findings.extend(found)
+            changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
+            if changes:
+                contexts[len(entries) - 1] = context, changes
+        errors += unreadable
+        source = _check_sources(paths, rules, settings, on_progress, errors, contents)
+    except KeyboardInterrupt as error:
+        if not entries:
+            raise
+        interrupt = error
 
-    errors += unreadable
-    source = _check_sources(paths, rules, settings, on_progress, errors, contents)
     findings.extend(_without_priced(source.findings, findings, rules))
     findings = [finding for finding in findings if selection.allows(finding)]
 
@@ -108,7 +116,7 @@ def check(
     )
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
-    return Report(
+    report = Report(
         settings=settings,
         entries=tuple(
             with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
@@ -126,6 +134,9 @@ def check(
         paths=source.paths,
         digests=source.digests,
     )
+    if interrupt is not None:
+        raise Interrupted(report) from interrupt
+    return report
 
 
 def _without_priced(

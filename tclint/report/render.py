@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, str] = {
     "text": "tclint.report.formats.text",
+    "concise": "tclint.report.formats.concise",
     "json": "tclint.report.formats.json",
     "jsonl": "tclint.report.formats.jsonlines",
     "github": "tclint.report.formats.github",
@@ -23,6 +24,9 @@ FORMATS: dict[str, str] = {
     "html": "tclint.report.html.page",
 }
 """Module of every format by the name that `--format` and `--output` take."""
+
+FOR_PEOPLE = ("text", "concise")
+"""Formats that are read as they scroll by: a part of one is worth having."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def trace_objects(
     Raises:
         UsageError: a spec in `settings.inputs` is malformed; nothing was traced.
     """
-    from tclint.tracing.worker.client import check_inputs
+    from tclint.tracing.worker.client import check_inputs, progress
 
     check_inputs(settings)
     from tclint.tracing.worker.in_process import name_of, trace_object
@@ -50,9 +50,9 @@ def trace_objects(
         name = name_of(one)
         same = sum(other == name or other.startswith(f"{name} (") for other in named)
         named[f"{name} ({same + 1})" if same else name] = one
-    for name, one in named.items():
+    for number, (name, one) in enumerate(named.items(), start=1):
         if on_progress:
-            on_progress(f"tracing {name}")
+            on_progress(f"tracing {name}{progress(number, len(named))}")
         yield from trace_object(name, one, settings)
 
 
