@@ -21,6 +21,7 @@ from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import mark_worst_case, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
+from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
 from tclint.source.source_rule import SourceRule
 
@@ -116,21 +117,22 @@ def check(
     )
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
+    spans = Spans()
     report = Report(
         settings=settings,
         entries=tuple(
             with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
             for index, entry in enumerate(mark_worst_case(entries))
         ),
-        findings=tuple(_relative(finding) for finding in rank(worst_of_sets(listed, entries))),
+        findings=tuple(_shown(finding, spans) for finding in rank(worst_of_sets(listed, entries))),
         below_min_gain=tuple(
-            _relative(finding) for finding in rank(worst_of_sets(below, entries, besides=listed))
+            _shown(finding, spans) for finding in rank(worst_of_sets(below, entries, besides=listed))
         ),
-        suppressed=tuple(_relative(finding) for finding in suppressed),
+        suppressed=tuple(_shown(finding, spans) for finding in suppressed),
         skipped=source.skipped,
         errors=tuple(errors),
         source_files=source.files,
-        baselined=tuple(_relative(finding) for finding in known),
+        baselined=tuple(_shown(finding, spans) for finding in known),
         paths=source.paths,
         digests=source.digests,
     )
@@ -292,7 +294,11 @@ def relative_path(path: str) -> str:
         return path.replace(os.sep, "/")
 
 
-def _relative(finding: Finding) -> Finding:
+def _shown(finding: Finding, spans: Spans) -> Finding:
+    """As a report holds it: with columns, paths from the working directory, and without the graph."""
+    if finding.target is not None:
+        finding = spans.with_columns(finding)
+
     def at(location: Location) -> Location:
         return replace(location, path=relative_path(location.path))
 
@@ -301,5 +307,4 @@ def _relative(finding: Finding) -> Finding:
     if fix is not None and fix.edits:
         edits = tuple(replace(edit, path=relative_path(edit.path)) for edit in fix.edits)
         fix = replace(fix, edits=edits)
-    # A change holds the graph; a report is plain data.
     return replace(finding, location=at(finding.location), related=related, fix=fix, change=None)
