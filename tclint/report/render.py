@@ -20,6 +20,8 @@ FORMATS: dict[str, str] = {
     "github": "tclint.report.formats.github",
     "markdown": "tclint.report.formats.markdown",
     "sarif": "tclint.report.formats.sarif",
+    "gitlab": "tclint.report.formats.gitlab",
+    "junit": "tclint.report.formats.junit",
     "openmetrics": "tclint.report.formats.openmetrics",
     "html": "tclint.report.html.page",
 }
