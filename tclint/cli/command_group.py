@@ -15,6 +15,7 @@ from tclint.core.errors import TclintError, UsageError, closest
 from tclint.core.target import is_model_target
 from tclint.core.terminal import is_terminal
 from tclint.core.text import printable
+from tclint.core.units import plural
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -50,10 +51,11 @@ class DefaultCommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             if is_terminal(sys.stderr):  # it stands behind ^C
                 sys.stderr.write("\n")
-            say("interrupted")
+            finished = getattr(getattr(interrupt, "report", None), "entries", ())
+            say(f"interrupted after {plural(len(finished), 'model')}" if finished else "interrupted")
             ctx.exit(EXIT_INTERRUPTED)
 
     def main(

@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -34,7 +33,7 @@ from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
 from tclint.core.version import __version__
-from tclint.report.render import FORMATS, Style, check_format, render
+from tclint.report.render import FOR_PEOPLE, FORMATS, Style, check_format, render
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -141,27 +140,41 @@ def check(
         say(f"settings of {config_file}")
 
     from tclint.engine.check import check as run
+    from tclint.engine.report import Interrupted
 
-    with contextlib.nullcontext() if quiet else ProgressLine() as progress:
-        if declared:
-            report = cli_models.check_declared(
-                settings,
-                config_file,
-                flags,
-                progress,
-                targets=targets,
-                use_cache=settings.cache,
-                verbose=bool(verbose),
-            )
-        else:
-            report = run(targets, settings, on_progress=progress)
+    verbosity = -1 if quiet else min(verbose, 1)
+    style = Style(
+        statistics=statistics,
+        verbosity=verbosity,
+        colour=wants_colour(sys.stdout, no_color),
+        links=wants_links(sys.stdout, no_color),
+        width=report_width(sys.stdout),
+    )
+    try:
+        with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+            if declared:
+                report = cli_models.check_declared(
+                    settings,
+                    config_file,
+                    flags,
+                    progress,
+                    targets=targets,
+                    use_cache=settings.cache,
+                    verbose=bool(verbose),
+                )
+            else:
+                report = run(targets, settings, on_progress=progress)
+    except Interrupted as interrupted:
+        # A program that reads a report would take this one for the whole.
+        if format_name in FOR_PEOPLE:
+            write_stdout(render(interrupted.report, format_name, style))
+        raise
 
     fixed = None
     if fix_them or diff:
         fixed = cli_fix.fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
         report = fixed.report
     cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
-    verbosity = -1 if quiet else min(verbose, 1)
     plain = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
         write_atomically(file, render(report, name, plain))
@@ -172,12 +185,6 @@ def check(
     if fixed is not None and diff:
         unread = cli_fix.say_unreadable(report)
         return 2 if report.errors or unread else fixed.exit_code(diff=True)
-    style = replace(
-        plain,
-        colour=wants_colour(sys.stdout, no_color),
-        links=wants_links(sys.stdout, no_color),
-        width=report_width(sys.stdout),
-    )
     write_stdout(render(report, format_name, style))
     if format_name == "text" and not (quiet or declared):
         cli_models.mention_models(targets)

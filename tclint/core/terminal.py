@@ -11,14 +11,21 @@ from tclint.core.errors import UsageError
 from tclint.core.text import printable
 
 WIDTH = 80
-"""Columns of a report for people, unless the terminal is narrower."""
+"""Columns of a report for people that goes to a file or a pipe."""
+MAX_WIDTH = 120
+"""Columns of one on a wider terminal: longer lines are hard to read."""
 
 
 def wants_colour(stream: TextIO, no_color: bool = False) -> bool:
-    """True where colours help: on a terminal, unless NO_COLOR, TERM=dumb or the user says otherwise."""
-    if no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    """True where colours help: on a terminal, unless TERM=dumb.
+
+    The option counts before NO_COLOR, and that before FORCE_COLOR (anything but 0).
+    """
+    if no_color or os.environ.get("NO_COLOR"):
         return False
-    return is_terminal(stream)
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return os.environ.get("TERM") != "dumb" and is_terminal(stream)
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -38,7 +45,7 @@ def wants_links(stream: TextIO, no_color: bool = False) -> bool:
     forced = os.environ.get("FORCE_HYPERLINK")
     if forced is not None:
         return forced not in ("", "0")
-    if not wants_colour(stream, no_color) or os.environ.get("CI"):
+    if not (wants_colour(stream, no_color) and is_terminal(stream)) or os.environ.get("CI"):
         return False
     kind = os.environ.get("TERM", "")
     if kind.startswith(("screen", "tmux")) or os.environ.get("TMUX"):
@@ -68,8 +75,8 @@ def hyperlink(text: str, path: str, line: int) -> str:
 
 
 def report_width(stream: TextIO) -> int:
-    """The usual width, or what a narrower terminal has, but never below 40 columns."""
-    return max(40, min(WIDTH, terminal_width(stream))) if is_terminal(stream) else WIDTH
+    """What the terminal has, between 40 and MAX_WIDTH columns; WIDTH where there is none."""
+    return max(40, min(MAX_WIDTH, terminal_width(stream))) if is_terminal(stream) else WIDTH
 
 
 def write_stdout(text: str) -> bool:

@@ -20,9 +20,10 @@ from tclint.core.rule import Rule
 from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import mark_worst_case, worst_of_sets
-from tclint.engine.report import Entry, EntryError, Metrics, Report
+from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
 from tclint.engine.same_findings import joined
+from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
 from tclint.source.source_rule import SourceRule
 
@@ -63,6 +64,7 @@ def check(
 
     Raises:
         UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
+        Interrupted: a KeyboardInterrupt came after a model was finished; it holds a report of what is.
     """
     settings = (settings or Settings()).in_phase()
     baseline = Baseline.load(settings.baseline) if settings.baseline else None
@@ -87,19 +89,26 @@ def check(
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
     if models or objects:
         from tclint.engine.model_pass import check_graph, with_fixes_made
-    for result in _trace(models, named, settings, own, on_progress, cache):
-        if result.graph is None:
-            errors.append(_entry_error(result))
-            continue
-        entry, found, context = check_graph(result, graph_rules, own.get(result.target, settings))
-        entries.append(replace(entry, assumptions=(*stated.get(result.target, ()), *entry.assumptions)))
-        findings.extend(found)
-        changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
-        if changes:
-            contexts[len(entries) - 1] = context, changes
+    source = _Sources([], (), (), 0)
+    interrupt: KeyboardInterrupt | None = None
+    try:
+        for result in _trace(models, named, settings, own, on_progress, cache):
+            if result.graph is None:
+                errors.append(_entry_error(result))
+                continue
+            entry, found, context = check_graph(result, graph_rules, own.get(result.target, settings))
+            entries.append(replace(entry, assumptions=(*stated.get(result.target, ()), *entry.assumptions)))
+            findings.extend(found)
+            changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
+            if changes:
+                contexts[len(entries) - 1] = context, changes
+        errors += unreadable
+        source = _check_sources(paths, rules, settings, on_progress, errors, contents)
+    except KeyboardInterrupt as error:
+        if not entries:
+            raise
+        interrupt = error
 
-    errors += unreadable
-    source = _check_sources(paths, rules, settings, on_progress, errors, contents)
     findings.extend(_without_priced(source.findings, findings, rules))
     findings = [finding for finding in findings if selection.allows(finding)]
 
@@ -113,24 +122,28 @@ def check(
     )
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
-    return Report(
+    spans = Spans()
+    report = Report(
         settings=settings,
         entries=tuple(
             with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
             for index, entry in enumerate(mark_worst_case(entries))
         ),
-        findings=tuple(_relative(finding) for finding in rank(joined(worst_of_sets(listed, entries)))),
+        findings=tuple(_shown(finding, spans) for finding in rank(joined(worst_of_sets(listed, entries)))),
         below_min_gain=tuple(
-            _relative(finding) for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
+            _shown(finding, spans) for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
         ),
-        suppressed=tuple(_relative(finding) for finding in suppressed),
+        suppressed=tuple(_shown(finding, spans) for finding in suppressed),
         skipped=source.skipped,
         errors=tuple(errors),
         source_files=source.files,
-        baselined=tuple(_relative(finding) for finding in known),
+        baselined=tuple(_shown(finding, spans) for finding in known),
         paths=source.paths,
         digests=source.digests,
     )
+    if interrupt is not None:
+        raise Interrupted(report) from interrupt
+    return report
 
 
 def _without_priced(
@@ -307,7 +320,11 @@ def relative_path(path: str) -> str:
         return path.replace(os.sep, "/")
 
 
-def _relative(finding: Finding) -> Finding:
+def _shown(finding: Finding, spans: Spans) -> Finding:
+    """As a report holds it: with columns, paths from the working directory, and without the graph."""
+    if finding.target is not None:
+        finding = spans.with_columns(finding)
+
     def at(location: Location) -> Location:
         return replace(location, path=relative_path(location.path))
 
@@ -316,5 +333,4 @@ def _relative(finding: Finding) -> Finding:
     if fix is not None and fix.edits:
         edits = tuple(replace(edit, path=relative_path(edit.path)) for edit in fix.edits)
         fix = replace(fix, edits=edits)
-    # A change holds the graph; a report is plain data.
     return replace(finding, location=at(finding.location), related=related, fix=fix, change=None)

@@ -55,8 +55,10 @@ def check_declared(
 
     Raises:
         UsageError: a model is given twice with different settings, or a setting is wrong.
+        Interrupted: see `check`.
     """
     from tclint.engine.check import check
+    from tclint.engine.report import Interrupted
 
     groups: dict[Settings, list[str]] = {}
     owners: dict[str, Settings] = {}
@@ -73,9 +75,17 @@ def check_declared(
         if target not in groups.setdefault(own, []):
             groups[own].append(target)
     paths = [target for target in more if not is_model_target(target)]
-    reports = [check(targets, own, on_progress, cache=cache) for own, targets in groups.items()]
-    if paths:
-        reports.append(check(paths, settings, on_progress))
+    reports: list[Report] = []
+    try:
+        for own, targets in groups.items():
+            reports.append(check(targets, own, on_progress, cache=cache))
+        if paths:
+            reports.append(check(paths, settings, on_progress))
+    except KeyboardInterrupt as error:
+        reports += [error.report] if isinstance(error, Interrupted) else []
+        if not reports:
+            raise
+        raise Interrupted(merged(reports, settings)) from error
     return merged(reports, settings) if reports else check((), settings)
 
 

@@ -107,6 +107,14 @@ class EntryError:
     captured_output: str = ""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C after some targets were finished; `report` is of those."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a run found; paths are relative to the working directory, POSIX."""

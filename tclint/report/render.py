@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, str] = {
     "text": "tclint.report.formats.text",
+    "concise": "tclint.report.formats.concise",
     "json": "tclint.report.formats.json",
     "jsonl": "tclint.report.formats.jsonlines",
     "github": "tclint.report.formats.github",
     "markdown": "tclint.report.formats.markdown",
     "sarif": "tclint.report.formats.sarif",
+    "gitlab": "tclint.report.formats.gitlab",
+    "junit": "tclint.report.formats.junit",
     "openmetrics": "tclint.report.formats.openmetrics",
     "html": "tclint.report.html.page",
 }
 """Module of every format by the name that `--format` and `--output` take."""
+
+FOR_PEOPLE = ("text", "concise")
+"""Formats that are read as they scroll by: a part of one is worth having."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tclint.core.finding import LEVEL_ORDER, Effect, Finding
+from tclint.core.finding import LEVEL_ORDER, Effect, Finding, GpuEffect, Location
 from tclint.core.text import listed
 from tclint.core.units import percent_text, plural, time_text, uncertainty_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
+
+
+def place_text(location: Location) -> str:
+    """'model.py:7:24'."""
+    return f"{location.path}:{location.line}:{location.column}"
+
+
+def best_effect(effect: Effect) -> tuple[str, GpuEffect] | None:
+    """The GPU where the fix gains the largest share of the step, and the effect there; None where unknown."""
+    if effect.unknown is not None:
+        return None
+    # NaN is last: it compares with nothing.
+    return max(
+        effect.per_gpu.items(),
+        key=lambda item: (item[1].gain_percent == item[1].gain_percent, item[1].gain_percent),
+        default=None,
+    )
 
 
 def effect_text(effect: Effect) -> str:

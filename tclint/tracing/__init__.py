@@ -45,14 +45,14 @@ def trace_objects(
     Raises:
         UsageError: a spec in `settings.inputs` is malformed; nothing was traced.
     """
-    from tclint.tracing.worker.client import check_inputs
+    from tclint.tracing.worker.client import check_inputs, progress
 
     check_inputs(settings)
     from tclint.tracing.worker.in_process import trace_object
 
-    for name, one in given.items():
+    for number, (name, one) in enumerate(given.items(), start=1):
         if on_progress:
-            on_progress(f"tracing {name}")
+            on_progress(f"tracing {name}{progress(number, len(given))}")
         yield from trace_object(name, one, (own or {}).get(name, settings))
 
 

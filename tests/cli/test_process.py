@@ -65,10 +65,55 @@ def test_interrupt_signal() -> None:
     assert (process.returncode, said) == (130, "interrupted\n")
 
 
+INTERRUPTED = """
+import sys, tclint.tracing, tclint.cli.main
+trace = tclint.tracing.trace_targets
+def trace_one(*arguments, **options):
+    yield next(trace(*arguments, **options))
+    raise KeyboardInterrupt
+tclint.tracing.trace_targets = trace_one
+tclint.cli.main.cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["net.py:first", "net.py:second", "net.py"], "net.py:first: Linear"),
+        (["--models", "net.py"], "net.py:first: Linear"),
+        (["net.py:first", "net.py:second", "--format", "json"], ""),
+    ],
+)
+def test_interrupted_tclint_prints_the_models_that_are_finished(
+    tmp_path: Path, arguments: list[str], printed: str
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\ndef first():\n    return nn.Linear(30, 30)\n\nsecond = first\n"
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.tclint]\ncache = false\ninput = ['8,30']\nmodels = ['net.py:first', 'net.py:second']\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (130, "interrupted after 1 model\n")
+    assert printed in process.stdout
+    assert bool(process.stdout) is bool(printed)
+    assert "second" not in process.stdout
+
+
 def on_terminal(arguments: list[str], **environment: str) -> str:
     """What the command prints on a terminal of its own."""
     leader, follower = pty.openpty()
-    inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "TERM")
+    }
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         stdin=follower,
@@ -96,8 +141,12 @@ def test_colours_on_a_terminal_only(tmp_path: Path) -> None:
     assert "\x1b[1mDIM003" in on_terminal(["explain", "DIM003"])
     assert "\x1b" not in on_terminal(["explain", "DIM003"], NO_COLOR="1")
     assert "\x1b" not in on_terminal(["explain", "DIM003"], TERM="dumb")
-    piped = subprocess.run([*COMMAND, "explain", "DIM003"], capture_output=True, check=True)
-    assert b"\x1b" not in piped.stdout
+    unforced = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+    for environment, coloured in ((unforced, False), ({**unforced, "FORCE_COLOR": "1"}, True)):
+        piped = subprocess.run(
+            [*COMMAND, "explain", "DIM003"], capture_output=True, check=True, env=environment
+        )
+        assert (b"\x1b" in piped.stdout) is coloured
 
 
 def test_ascii_locale_prints_escapes_not_a_traceback(tmp_path: Path) -> None:

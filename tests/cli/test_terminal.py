@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
-from tclint.core.terminal import hyperlink, report_width, wants_links
+from tclint.core.terminal import hyperlink, report_width, wants_colour, wants_links
 from tclint.core.text import columns, printable
 
 
@@ -153,12 +153,14 @@ class Terminal(io.StringIO):
         ({"TERM_PROGRAM": "vscode", "CI": "true"}, False),
         ({"TERM_PROGRAM": "vscode", "FORCE_HYPERLINK": "0"}, False),
         ({"FORCE_HYPERLINK": "1"}, True),
+        ({"TERM_PROGRAM": "vscode", "FORCE_COLOR": "1"}, True),
     ],
 )
 def test_links_only_where_a_terminal_is_known_to_have_them(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], links: bool
 ) -> None:
-    for name in ("CI", "NO_COLOR", "TERM_PROGRAM", "VTE_VERSION", "TMUX", "WT_SESSION", "FORCE_HYPERLINK"):
+    names = ("CI", "NO_COLOR", "TERM_PROGRAM", "VTE_VERSION", "TMUX", "WT_SESSION", "FORCE_HYPERLINK")
+    for name in (*names, "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     for name, value in variables.items():
@@ -172,6 +174,37 @@ def test_a_link_holds_nothing_that_could_end_it(path: str) -> None:
     link = hyperlink("text", path, 3)
     assert link.isascii()
     assert link.count("\x1b") in (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("variables", "no_color", "colour"),
+    [
+        ({}, False, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, False, True),
+        ({"FORCE_COLOR": "0"}, False, False),
+        ({"FORCE_COLOR": ""}, False, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ({"FORCE_COLOR": "1"}, True, False),
+    ],
+)
+def test_force_color_speaks_for_pipes(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], no_color: bool, colour: bool
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert wants_colour(io.StringIO(), no_color) is colour
+
+
+@pytest.mark.parametrize(("columns", "width"), [(20, 40), (72, 72), (100, 100), (300, 120)])
+def test_wide_terminals_are_used_up_to_120_columns(
+    monkeypatch: pytest.MonkeyPatch, columns: int, width: int
+) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(Terminal, "fileno", lambda _: 1)
+    assert report_width(Terminal()) == width
 
 
 def test_width_without_a_terminal_is_the_usual_one() -> None:

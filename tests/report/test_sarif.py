@@ -17,7 +17,7 @@ from official_schemas import published_schema
 from sample_report import BACKWARD, ENTRY, STEM, VOCABULARY
 
 from tclint.config.settings import Settings
-from tclint.core.finding import Location, Related
+from tclint.core.finding import Edit, Fix, Location, Related
 from tclint.core.rule import CRASH_CODE, CRASH_NAME
 from tclint.engine.report import Report
 from tclint.report.formats.sarif import MAX_RESULTS, MAX_RUNS
@@ -119,12 +119,31 @@ def test_the_end_of_the_line_where_a_finding_names_none(report: Report, log: Any
     assert region == {"startLine": 8, "startColumn": 1, "endLine": 8, "endColumn": len(line) + 1}
 
 
-def test_every_rule_is_documented_whatever_was_found(log: Any) -> None:
-    rules = log(Report(settings=Settings()))["runs"][0]["tool"]["driver"]["rules"]
-    assert {"DIM003", "AMP006"} <= {rule["id"] for rule in rules}
-    page = next(rule for rule in rules if rule["id"] == "DIM003")["help"]["markdown"]
+def test_only_rules_that_found_something_are_described(report: Report, log: Any) -> None:
+    described = [[rule["id"] for rule in run["tool"]["driver"]["rules"]] for run in log(report)["runs"]]
+    assert described == [["DIM002", "DIM003"], ["AMP006"]]
+    page = log(report)["runs"][0]["tool"]["driver"]["rules"][1]["help"]["markdown"]
     assert "## What it does" in page
     assert "```python" in page
+    assert log(Report(settings=Settings()))["runs"][0]["tool"]["driver"]["rules"] == []
+
+
+def test_edits_are_fixes(report: Report, log: Any) -> None:
+    edit = Edit("train.py", (3, 1), (3, 5), "")
+    fixed = replace(BACKWARD, fix=Fix("Move it.", "unsafe", (edit,)))
+    (result,) = results_of(log(replace(report, findings=(fixed,))))["tclint/sources/"]
+    (fix,) = result["fixes"]
+    (change,) = fix["artifactChanges"]
+    assert fix["description"]["text"] == "Move it. (unsafe)"
+    assert change["artifactLocation"] == {"uri": "train.py", "uriBaseId": "%SRCROOT%"}
+    assert change["replacements"] == [
+        {
+            "deletedRegion": {"startLine": 3, "startColumn": 1, "endLine": 3, "endColumn": 5},
+            "insertedContent": {"text": ""},
+        }
+    ]
+    advice = replace(BACKWARD, fix=Fix("Move it."))
+    assert "fixes" not in results_of(log(replace(report, findings=(advice,))))["tclint/sources/"][0]
 
 
 def test_findings_of_unknown_rules_are_described_too(log: Any) -> None:

@@ -71,10 +71,61 @@ def test_unpriced_findings_are_counted_beside_priced_ones(report: Report) -> Non
 
 
 def test_inherited_constants_are_marked_only_where_inherited(report: Report) -> None:
-    lines = render(report, "text", Style(verbosity=-1)).splitlines()
-    marked = [line for line in lines if "inherited constants" in line]
+    lines = render(report, "text", Style(verbosity=1)).splitlines()
+    marked = [line for line in lines if ", inherited constants" in line]
     assert marked
     assert all("v100-sxm2-16gb" in line for line in marked)
+
+
+def test_the_gpu_where_the_fix_gains_most_is_told(report: Report) -> None:
+    effects = {"t4": gpu_effect(100.0, 2000.0), "v100": gpu_effect(300.0, 2000.0, calibrated=False)}
+    odd = replace(STEM, effect=Effect(per_gpu=effects))
+    text = render(replace(report, findings=(odd,)), "text")
+    assert (
+        "  costs 600 us, fix gains 300 us, 15 % of the step (+-8 %), on v100, inherited constants\n"
+        in render(replace(report, findings=(odd,)), "text", Style(width=100))
+    )
+    assert " t4" not in text
+    verbose = render(replace(report, findings=(odd,)), "text", Style(verbosity=1))
+    assert re.search(r"^  t4 +200 us +100 us +5.0 % +\+-8 %$", verbose, re.MULTILINE)
+
+
+def many_models(report: Report) -> Report:
+    """Four models; the second has the findings on models."""
+    entries = tuple(replace(ENTRY, target=f"m.py:net{number}") for number in range(4))
+    mine = tuple(replace(finding, target="m.py:net1") for finding in (VOCABULARY, STEM))
+    return replace(report, entries=entries, findings=(BACKWARD, *mine))
+
+
+def test_many_models_are_a_table(report: Report) -> None:
+    text = render(many_models(report), "text")
+    check_golden("report_many_models.txt", text)
+    assert "AMP006" in text
+    assert "DIM003" not in text
+    three = replace(many_models(report), entries=many_models(report).entries[:3])
+    assert "DIM003" in render(three, "text")
+
+
+@pytest.mark.parametrize("verbosity", [-1, 1])
+def test_asked_for_details_many_models_have_them(report: Report, verbosity: int) -> None:
+    text = render(many_models(report), "text", Style(verbosity=verbosity))
+    assert "DIM003" in text
+    assert "best gain" not in text
+
+
+def test_errors_on_one_of_many_models_are_told_in_full(report: Report) -> None:
+    failing = replace(VOCABULARY, level="error", target="m.py:net1")
+    assert "DIM003" in render(replace(many_models(report), findings=(failing,)), "text")
+
+
+def test_concise_is_a_line_a_finding(report: Report) -> None:
+    assert render(report, "concise").splitlines() == [
+        "train.py:3:5: AMP006 backward() runs inside autocast.",
+        "model.py:7:24: DIM003 The vocabulary of 50257 is not a multiple of 8, so fp16 loads of lm_head are "
+        "narrow. (lm_head) [10 % on a100-sxm4-80gb]",
+        "model.py:8:1: DIM002 30 output channels are not a multiple of 8. (stem) [1.2 % on a100-sxm4-80gb]",
+    ]
+    assert render(replace(report, findings=()), "concise") == ""
 
 
 def test_long_lists_are_cut_and_counted(report: Report) -> None:

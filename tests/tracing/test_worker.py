@@ -252,6 +252,17 @@ def test_malformed_input_option(folder: Path) -> None:
         trace_targets(["examples.py:Net"], replace(SETTINGS, inputs=("2x4",)))
 
 
+def test_progress_counts_the_targets(folder: Path) -> None:
+    said: list[str] = []
+    list(trace_targets(["examples.py:Net", "sized.py:Net"], Settings(jobs=1), on_progress=said.append))
+    list(trace_targets(["examples.py:Net"], Settings(), on_progress=said.append))
+    assert said == [
+        "tracing examples.py:Net (1 of 2)",
+        "tracing sized.py:Net (2 of 2)",
+        "tracing examples.py:Net",
+    ]
+
+
 def test_without_fork(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "fork")
     good, hard = trace_targets(["model.py:good", "model.py:exits_hard"], SETTINGS)

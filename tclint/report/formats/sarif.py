@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.errors import TclintError
-from tclint.core.finding import Confidence, Finding, Level, Location
+from tclint.core.finding import Confidence, Finding, Fix, Level, Location
 from tclint.core.text import printable
 from tclint.core.version import __version__
 from tclint.engine.provenance import git_state, tool_hash
@@ -71,7 +71,8 @@ class _Log:
         except TclintError:
             # The report is older than a rule module that cannot be imported any more.
             self.rules = rule_texts((), self.report.findings)
-        self.rule_index = {rule.code: index for index, rule in enumerate(self.rules)}
+        used = {finding.code for finding in self.report.findings}
+        self.rules = [rule for rule in self.rules if rule.code in used]
 
     def document(self) -> dict[str, Any]:
         git = git_state(Path(self.paths.folder))
@@ -117,9 +118,12 @@ class _Log:
         errors: Sequence[EntryError],
         git: dict[str, Any],
     ) -> dict[str, Any]:
+        codes = {finding.code for finding in findings[:MAX_RESULTS]}
+        rules = [rule for rule in self.rules if rule.code in codes]
+        rule_index = {rule.code: index for index, rule in enumerate(rules)}
         results = []
         for finding in findings[:MAX_RESULTS]:
-            result = self._result(finding)
+            result = self._result(finding, rule_index[finding.code])
             self.size_bytes += len(json.dumps(clean(result)))
             if self.size_bytes > MAX_BYTES:
                 break
@@ -134,7 +138,7 @@ class _Log:
                 _notification("warning", f"{left_out} findings of lower rank are left out: GitHub's limits.")
             )
         run: dict[str, Any] = {
-            "tool": {"driver": self._driver()},
+            "tool": {"driver": _driver(rules)},
             # Everything up to the last slash is GitHub's category; nothing follows it.
             "automationDetails": {"id": f"tclint/{printable(category)}/"},
             "columnKind": "unicodeCodePoints",
@@ -152,23 +156,13 @@ class _Log:
             run["properties"] = {**run.get("properties", {}), "commit": git["commit"]}
         return run
 
-    def _driver(self) -> dict[str, Any]:
-        return {
-            "name": "tclint",
-            "fullName": "tclint: where PyTorch code wastes Tensor Cores",
-            "version": __version__,
-            "semanticVersion": __version__,
-            "rules": [_descriptor(rule) for rule in self.rules],
-            "properties": {"hash": tool_hash()},
-        }
-
-    def _result(self, finding: Finding) -> dict[str, Any]:
+    def _result(self, finding: Finding, rule_index: int) -> dict[str, Any]:
         sentences = [finding.message, effect_text(finding.effect)]
         if finding.fix is not None:
             sentences.append(f"Fix: {finding.fix.advice}")
         result: dict[str, Any] = {
             "ruleId": finding.code,
-            "ruleIndex": self.rule_index[finding.code],
+            "ruleIndex": rule_index,
             "level": LEVELS[finding.level],
             "message": {"text": _message(" ".join(sentences))},
             "locations": [self._location(finding.location, finding.targets)],
@@ -182,6 +176,8 @@ class _Log:
                 "evidence": _evidence(finding),
             },
         }
+        if finding.fix is not None and finding.fix.edits:
+            result["fixes"] = [self._fix(finding.fix)]
         related = finding.related[:MAX_LOCATIONS]
         if related:
             result["relatedLocations"] = [
@@ -193,6 +189,26 @@ class _Log:
                 for number, item in enumerate(related, start=1)
             ]
         return result
+
+    def _fix(self, fix: Fix) -> dict[str, Any]:
+        changes: dict[str, list[dict[str, Any]]] = {}
+        for edit in fix.edits:
+            region = {
+                "startLine": edit.start[0],
+                "startColumn": edit.start[1],
+                "endLine": edit.end[0],
+                "endColumn": edit.end[1],
+            }
+            changes.setdefault(edit.path, []).append(
+                {"deletedRegion": region, "insertedContent": {"text": edit.replacement}}
+            )
+        return {
+            "description": {"text": _message(f"{fix.advice} ({fix.safety})")},
+            "artifactChanges": [
+                {"artifactLocation": self._artifact(path), "replacements": replacements}
+                for path, replacements in changes.items()
+            ],
+        }
 
     def _location(self, location: Location, targets: Sequence[str] = ()) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -261,6 +277,17 @@ def _evidence(finding: Finding) -> dict[str, Any]:
 
 def _notification(level: str, text: str) -> dict[str, Any]:
     return {"level": level, "message": {"text": _message(text)}}
+
+
+def _driver(rules: Sequence[RuleText]) -> dict[str, Any]:
+    return {
+        "name": "tclint",
+        "fullName": "tclint: where PyTorch code wastes Tensor Cores",
+        "version": __version__,
+        "semanticVersion": __version__,
+        "rules": [_descriptor(rule) for rule in rules],
+        "properties": {"hash": tool_hash()},
+    }
 
 
 def _descriptor(rule: RuleText) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The report for people: findings file by file, then what was priced, assumed and left out."""
+"""The report for people: findings file by file, then what was priced, assumed and left out.
+
+Of more than a few models it is a table; -v tells of each.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ from tclint.core.units import count, flops_text, percent_text, plural, time_text
 from tclint.engine.check import relative_path
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.formats.json import LEVELS, statistics
+from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
 from tclint.report.table import table
-from tclint.report.words import doubts, models_text
+from tclint.report.words import best_effect, doubts, models_text, place_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -30,9 +34,13 @@ LISTED_AT_MOST = 5
 
 _COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "info": "cyan"}
 
+KERNEL_TIME = "Times are predicted kernel time of one step: no launch gaps, data loading or communication."
+EXPLAINED = "-v explains the columns."
+IN_TABLE = "-v tells of each model and its findings, --format concise gives a line to each finding."
+
 LEGEND = (
-    "Times are predicted kernel time of one step: no launch gaps, data loading or communication. "
-    "+-: mean error of such predictions on measured shapes that the calibration did not see. "
+    f"{KERNEL_TIME} "
+    "+-: mean deviation of such predictions on measured shapes that the calibration did not see. "
     "ready: share of the step in operators that run efficiently on Tensor Cores. "
     "on TC: share in kernels that use them at all. "
     "ceiling: largest speed-up if only the work on Tensor Cores got faster."
@@ -54,14 +62,19 @@ class _Renderer:
         for doubt in doubts(self.report):
             yield from self._wrapped(doubt, "", "  ")
             yield ""
-        yield from self._findings()
-        if self.style.verbosity >= 0:
+        as_table = len(self.report.entries) > FEW_MODELS and self.style.verbosity == 0
+        yield from self._findings(of_models=not as_table)
+        if as_table:
+            yield from overview(self.report)
+            yield ""
+        elif self.style.verbosity >= 0:
             for entry in self.report.entries:
                 yield from self._entry(entry)
                 yield ""
-            if self.report.entries:
-                yield from self._wrapped(LEGEND, "")
-                yield ""
+        if self.report.entries and self.style.verbosity >= 0:
+            brief = f"{KERNEL_TIME} {IN_TABLE if as_table else EXPLAINED}"
+            yield from self._wrapped(LEGEND if self.style.verbosity > 0 else brief, "")
+            yield ""
         yield from self._errors()
         if self.style.verbosity >= 0:
             yield from self._skipped()
@@ -76,14 +89,19 @@ class _Renderer:
 
     # --- findings
 
-    def _findings(self) -> Iterator[str]:
+    def _findings(self, *, of_models: bool) -> Iterator[str]:
         source = SourceLines()
-        for finding in grouped_by_file(self.report.findings):
+        # A problem that must be solved is told in full however many models there are.
+        for finding in grouped_by_file(
+            finding
+            for finding in self.report.findings
+            if of_models or finding.target is None or finding.level == "error"
+        ):
             yield from self._finding(finding, source)
             yield ""
 
     def _finding(self, finding: Finding, source: SourceLines) -> Iterator[str]:
-        place = _place(finding.location)
+        place = printable(place_text(finding.location))
         level = self._paint(finding.level, fg=_COLOURS[finding.level], bold=True)
         rule = f"{self._paint(finding.code, bold=True)} {finding.name}"
         module_path = finding.location.module_path
@@ -101,7 +119,7 @@ class _Renderer:
             yield f"    {line}"
         yield from self._effect(finding.effect)
         yield from self._some(
-            [f"see {_place(related.location)}: {related.message}" for related in finding.related],
+            [f"see {place_text(related.location)}: {related.message}" for related in finding.related],
             "related place",
         )
         if finding.fix is not None:
@@ -119,16 +137,19 @@ class _Renderer:
                     f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    "
                 )
             return
-        header, *rows = table(
-            ("predicted per step", "costs", "fix gains", "of step", "error"),
-            [(gpu, *_priced(priced)) for gpu, priced in effect.per_gpu.items()],
-        )
-        yield header
-        for row, priced in zip(rows, effect.per_gpu.values(), strict=True):
-            notes = ("" if priced.calibrated else ", inherited constants") + (
-                ", gain within the error" if priced.is_within_error else ""
+        if self.style.verbosity > 0:
+            yield from _effect_table(effect)
+            return
+        best = best_effect(effect)
+        if best is not None:
+            gpu, priced = best
+            costs, gains, share, uncertainty = _priced(priced)
+            yield from self._wrapped(
+                f"costs {costs}, fix gains {gains}, {share} of the step ({uncertainty}), on {gpu}"
+                f"{_notes(priced)}",
+                "  ",
+                "    ",
             )
-            yield row + notes
 
     # --- entries
 
@@ -217,7 +238,7 @@ class _Renderer:
 
     def _counted(self, why: str, findings: Iterable[Finding]) -> Iterator[str]:
         for finding in findings:
-            text = f"{why}: {_place(finding.location)}: {finding.code} {finding.name}: {finding.message}"
+            text = f"{why}: {place_text(finding.location)}: {finding.code} {finding.name}: {finding.message}"
             yield from self._wrapped(text, "", "  ")
 
     def _statistics(self) -> Iterator[str]:
@@ -295,10 +316,6 @@ def grouped_by_file(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for found in by_file.values() for finding in found]
 
 
-def _place(location: Location) -> str:
-    return f"{printable(location.path)}:{location.line}:{location.column}"
-
-
 def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
     return (
         time_text(priced.cost_us),
@@ -306,6 +323,22 @@ def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
         percent_text(priced.gain_percent),
         uncertainty_text(priced.uncertainty_percent),
     )
+
+
+def _notes(priced: GpuEffect) -> str:
+    return ("" if priced.calibrated else ", inherited constants") + (
+        ", gain within the uncertainty" if priced.is_within_error else ""
+    )
+
+
+def _effect_table(effect: Effect) -> Iterator[str]:
+    header, *rows = table(
+        ("predicted per step", "costs", "fix gains", "of step", "+-"),
+        [(gpu, *_priced(priced)) for gpu, priced in effect.per_gpu.items()],
+    )
+    yield header
+    for row, priced in zip(rows, effect.per_gpu.values(), strict=True):
+        yield row + _notes(priced)
 
 
 def _ceiling(speed_up: float) -> str:

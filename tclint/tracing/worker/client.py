@@ -100,14 +100,16 @@ def _in_order(
     folder: str,
     on_progress: Callable[[str], None] | None,
 ) -> Iterator[TraceResult]:
+    started = 0
     try:
         outcomes = runner.outcomes()
         for index in range(len(targets)):
             while index not in results:
                 outcome = next(outcomes)
                 if outcome.started is not None:
+                    started += 1
                     if on_progress:
-                        on_progress(f"tracing {targets[outcome.started]}")
+                        on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
                     continue
                 found = _results(targets[outcome.id], outcome, folder, runner.limits)
                 if runner.torch_s is not None:
@@ -118,6 +120,11 @@ def _in_order(
     finally:
         runner.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def progress(number: int, of: int) -> str:
+    """' (2 of 60)'; '' where there is one."""
+    return f" ({number} of {of})" if of > 1 else ""
 
 
 def check_inputs(settings: Settings) -> None:
