@@ -122,8 +122,9 @@ def test_concise_is_a_line_a_finding(report: Report) -> None:
     assert render(report, "concise").splitlines() == [
         "train.py:3:5: AMP006 backward() runs inside autocast.",
         "model.py:7:24: DIM003 The vocabulary of 50257 is not a multiple of 8, so fp16 loads of lm_head are "
-        "narrow. (lm_head) [10 % on a100-sxm4-80gb]",
-        "model.py:8:1: DIM002 30 output channels are not a multiple of 8. (stem) [1.2 % on a100-sxm4-80gb]",
+        "narrow. (lm_head, model.py:LanguageModel) [10 % on a100-sxm4-80gb]",
+        "model.py:8:1: DIM002 30 output channels are not a multiple of 8. (stem, model.py:LanguageModel) "
+        "[1.2 % on a100-sxm4-80gb]",
     ]
     assert render(replace(report, findings=()), "concise") == ""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tclint.core.text import printable
 from tclint.core.units import percent_text
-from tclint.report.words import best_effect, place_text
+from tclint.report.words import best_effect, models_text, place_text
 
 if TYPE_CHECKING:
     from tclint.core.finding import Finding
@@ -19,9 +19,9 @@ def render(report: Report) -> str:
 
 
 def line(finding: Finding) -> str:
-    """'model.py:7:24: DIM003 The vocabulary of 50257 ... (lm_head) [10 % on a100-sxm4-80gb]'."""
-    module_path = finding.location.module_path
-    layer = f" ({module_path})" if module_path else ""
+    """'model.py:7:24: DIM003 The vocabulary of 50257 ... (lm_head, model.py:GPT) [10 % on a100-sxm4-80gb]'."""
+    where = ", ".join(filter(None, (finding.location.module_path, models_text(finding))))
+    layer = f" ({where})" if where else ""
     best = best_effect(finding.effect)
     gain = f" [{percent_text(best[1].gain_percent)} on {best[0]}]" if best else ""
     message = " ".join(finding.message.split())
