@@ -414,7 +414,7 @@ def test_gpus(run: Run) -> None:
             assert calibration["held_out_mean_percent"] >= 0
     details = run("gpus", "-v").stdout
     assert "also called a100" in details
-    assert max(map(len, details.splitlines())) <= 80
+    assert max(map(len, details.splitlines())) <= 96
 
 
 def test_gpu_rows_show_held_out_errors(run: Run) -> None:

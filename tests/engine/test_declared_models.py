@@ -94,9 +94,9 @@ def test_only_models_whose_files_changed_are_traced_again(
     traced: list[str] = []
     trace = trace_cache.trace_targets
 
-    def spy(targets, settings, on_progress=None):  # type: ignore[no-untyped-def]
+    def spy(targets, settings, own=None, on_progress=None):  # type: ignore[no-untyped-def]
         traced.extend(targets)
-        return trace(targets, settings, on_progress=on_progress)
+        return trace(targets, settings, own=own, on_progress=on_progress)
 
     monkeypatch.setattr(trace_cache, "trace_targets", spy)
     again, said = _check(project)

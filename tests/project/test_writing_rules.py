@@ -51,7 +51,7 @@ def test_every_python_block_is_a_file() -> None:
                 "2 passed",
                 "The cache of the GPU's allocator is emptied in a loop.",
                 "invalid_every_batch.py:7:5: warning OUR002",
-                "see examples/OUR001/invalid_width_of_1001.py:14:1: the layer runs here",
+                "see examples/OUR001/invalid_width_of_1001.py:14:16: the layer runs here",
             ),
             strict=True,
         )

@@ -347,6 +347,7 @@ def test_depthwise_convolutions_and_activations_are_one_note_each() -> None:
     layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, 2, 1)]
     layers += [nn.Conv2d(32, 32, 3, 1, 1, groups=32), nn.Conv2d(32, 32, 1), nn.LeakyReLU()]
     layers += [nn.Conv2d(32, 32, 5, 1, 2, groups=32), nn.Conv2d(32, 32, 1), nn.Hardswish()]
+    layers += [nn.Conv2d(32, 32, 1), nn.LeakyReLU(), nn.Conv2d(32, 32, 1), nn.Hardswish()]
     context = context_of(tclint.trace(lambda: nn.Sequential(*layers), empty(32, 3, 224, 224)), gpus=("a100",))
     [depthwise] = DepthwiseConv().check(context)
     assert depthwise.evidence["layers"] == 2

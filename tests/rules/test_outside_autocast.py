@@ -34,5 +34,5 @@ def test_the_predicted_step_is_that_of_the_cast_model() -> None:
     [finding] = findings_that_count(rule, left_out)  # type: ignore[arg-type]
     [effect] = finding.effect.per_gpu.values()
     before, after = (one.estimate(one.scenarios[0]).step_time_us for one in (left_out, cast))
-    assert before - effect.gain_us == pytest.approx(after, rel=0.03)
+    assert before - effect.gain_us == pytest.approx(after, rel=0.05)
     assert effect.gain_us > 0.6 * before
