@@ -19,7 +19,7 @@ def render(report: Report) -> str:
 
 
 def line(finding: Finding) -> str:
-    """'model.py:7:24: DIM003 The vocabulary of 50257 ... (lm_head, model.py:GPT) [10 % on a100-sxm4-80gb]'."""
+    """'model.py:7:24: DIM003 The vocabulary of 50257 ... (head, model.py:GPT) [10 % on a100-sxm4-80gb]'."""
     where = ", ".join(filter(None, (finding.location.module_path, models_text(finding))))
     layer = f" ({where})" if where else ""
     best = best_effect(finding.effect)
