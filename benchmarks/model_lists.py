@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tclint.config.settings import Settings
-from tclint.engine.model_list import list_models
+from tclint.engine.model_listing.candidates import list_models
 from tclint.source.syntax.discovery import discover
 
 if sys.version_info >= (3, 11):

@@ -95,8 +95,8 @@ def find_inputs(build_model: Callable[[], Any]) -> dict[str, Any]:
     Raises:
         Exception: of the first attempt, where there are none.
     """
-    from tclint.tracing.inputs.inference import infer_inputs
-    from tclint.tracing.inputs.search import InputSearch
+    from tclint.tracing.inputs.guesses.inference import infer_inputs
+    from tclint.tracing.inputs.repair.search import InputSearch
     from tclint.tracing.session.build import on_meta
     from tclint.tracing.session.trace import argument_names, trace_model
     from tclint.tracing.values.sites import SiteFinder

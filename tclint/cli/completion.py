@@ -50,7 +50,7 @@ def targets(context: click.Context, parameter: click.Parameter, incomplete: str)
     path, colon, _ = incomplete.rpartition(":")
     if not colon or not os.path.isfile(path):
         return files(context, parameter, incomplete)
-    from tclint.engine.model_list import list_models
+    from tclint.engine.model_listing.candidates import list_models
 
     found, _ = list_models([path])
     return _matching(((f"{path}:{candidate.name}", candidate.kind) for candidate in found), incomplete)

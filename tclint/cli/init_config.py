@@ -15,7 +15,7 @@ from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.core.text import printable, wrapped
 from tclint.core.toml import parse_toml
-from tclint.engine.model_list import Candidate, list_models
+from tclint.engine.model_listing.candidates import Candidate, list_models
 from tclint.source.syntax.discovery import discover
 
 DECLARED_AT_MOST = 10

@@ -34,7 +34,7 @@ def models(paths: tuple[str, ...], as_json: bool) -> int:
     import dataclasses
     import json
 
-    from tclint.engine.model_list import list_models
+    from tclint.engine.model_listing.candidates import list_models
     from tclint.source.syntax.discovery import discover
 
     files, _ = discover(paths, Settings())
@@ -91,7 +91,7 @@ def mention_models(targets: Sequence[str]) -> None:
     """Say of a single file that was only read how its model is linted, which takes running it."""
     if len(targets) != 1 or not targets[0].endswith(".py") or not Path(targets[0]).is_file():
         return
-    from tclint.engine.model_list import list_models
+    from tclint.engine.model_listing.candidates import list_models
 
     candidates = [candidate for candidate in list_models([targets[0]])[0] if candidate.certain]
     if not candidates:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tclint.cli.main import cli
-from tclint.engine.model_list import Candidate, list_models
+from tclint.engine.model_listing.candidates import Candidate, list_models
 
 LAYERS = """
 import torch.nn as nn

@@ -14,9 +14,9 @@ from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
 from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described
-from tclint.tracing.inputs.inference import guesses_for, infer_inputs
-from tclint.tracing.inputs.layer_inputs import BATCH
-from tclint.tracing.inputs.named_inputs import floating_dtype
+from tclint.tracing.inputs.guesses.inference import guesses_for, infer_inputs
+from tclint.tracing.inputs.guesses.layer_inputs import BATCH
+from tclint.tracing.inputs.guesses.named_inputs import floating_dtype
 from tclint.tracing.inputs.stated_sizes import attribute, number
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.trace import record

@@ -17,7 +17,6 @@ from torch.fx import GraphModule
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption, Graph, Site
-from tclint.tracing.inputs.example_calls import Origin
 from tclint.tracing.inputs.given import (
     ADVICE,
     CallInputs,
@@ -28,10 +27,11 @@ from tclint.tracing.inputs.given import (
     inputs_of_module,
     with_batch,
 )
-from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
-from tclint.tracing.inputs.plausibility import absurdity, options_for, unknown_inputs
-from tclint.tracing.inputs.search import InputSearch
+from tclint.tracing.inputs.repair.plausibility import absurdity, options_for, unknown_inputs
+from tclint.tracing.inputs.repair.search import InputSearch
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.inputs.training_steps import batch_inputs, training_step_as_forward, trains_in_steps
 from tclint.tracing.patches.environment import without_gpu

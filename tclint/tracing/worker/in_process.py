@@ -20,7 +20,7 @@ from tclint.core.errors import TargetError
 from tclint.core.target import is_model_file, not_a_target
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import InferenceFailed, given_inputs
-from tclint.tracing.inputs.inference import infer_inputs
+from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules

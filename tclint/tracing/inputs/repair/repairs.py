@@ -12,11 +12,20 @@ import torch
 from torch import nn
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.clues import Clues, RankClash, Shape, SizeClash
 from tclint.tracing.inputs.given import CallInputs, described
-from tclint.tracing.inputs.inference import guesses_for
-from tclint.tracing.inputs.named_inputs import AUDIO_SAMPLES, is_mask
-from tclint.tracing.inputs.slots import LARGEST, Change, Slot, exchanged, like, permuted, slots_of, with_size
+from tclint.tracing.inputs.guesses.inference import guesses_for
+from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, is_mask
+from tclint.tracing.inputs.repair.clues import Clues, RankClash, Shape, SizeClash
+from tclint.tracing.inputs.repair.slots import (
+    LARGEST,
+    Change,
+    Slot,
+    exchanged,
+    like,
+    permuted,
+    slots_of,
+    with_size,
+)
 from tclint.tracing.inputs.stated_sizes import (
     FRAMES,
     IMAGE_SIZE,

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.clues import Clues, RankClash, SizeClash, clash_of, sources_of
-from tclint.tracing.inputs.einops_layers import is_einops, wanted_rank
+from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, clash_of, sources_of
+from tclint.tracing.inputs.uses.einops_layers import is_einops, wanted_rank
 
 _STATED_WIDTHS = ("in_features", "in_channels", "input_size", "embed_dim", "num_features")
 

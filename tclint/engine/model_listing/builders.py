@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tclint.engine.model_files import ModelClass, ModelFile, Project, own_nodes
+from tclint.engine.model_listing.files import ModelClass, ModelFile, Project, own_nodes
 
 _MODULE_BASES = frozenset(
     {

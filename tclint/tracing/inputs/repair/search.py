@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from tclint.tracing.inputs.clues import Clues, RankClash, SizeClash
-from tclint.tracing.inputs.failed_runs import clues_of, place_of
 from tclint.tracing.inputs.given import CallInputs
-from tclint.tracing.inputs.repairs import Repairs
+from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
+from tclint.tracing.inputs.repair.failed_runs import clues_of, place_of
+from tclint.tracing.inputs.repair.repairs import Repairs
 
 if TYPE_CHECKING:
     from tclint.graph.ops import Graph, Op

@@ -14,9 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.argument_facts import LENGTHS, WAVEFORM, Use
-from tclint.tracing.inputs.einops_layers import is_einops
-from tclint.tracing.inputs.followed_calls import FollowedCalls, plain_helper
 from tclint.tracing.inputs.forward_source import (
     argument_names_of,
     called,
@@ -25,8 +22,11 @@ from tclint.tracing.inputs.forward_source import (
     globals_of,
     is_torchs,
 )
-from tclint.tracing.inputs.model_objects import OwnObjects
-from tclint.tracing.inputs.tensor_methods import (
+from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
+from tclint.tracing.inputs.uses.einops_layers import is_einops
+from tclint.tracing.inputs.uses.followed_calls import FollowedCalls, plain_helper
+from tclint.tracing.inputs.uses.model_objects import OwnObjects
+from tclint.tracing.inputs.uses.tensor_methods import (
     ADDS_A_DIM,
     CONCATENATIONS,
     INDEXING,

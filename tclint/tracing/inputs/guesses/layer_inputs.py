@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.einops_layers import is_einops, shapes_for
-from tclint.tracing.inputs.named_inputs import AUDIO_SAMPLES, floating_dtype, tokens
+from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, floating_dtype, tokens
 from tclint.tracing.inputs.stated_sizes import (
     FRAMES,
     IMAGE_SIZE,
@@ -21,6 +20,7 @@ from tclint.tracing.inputs.stated_sizes import (
     stated_frames,
     stated_samples,
 )
+from tclint.tracing.inputs.uses.einops_layers import is_einops, shapes_for
 
 _META = torch.device("meta")
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tclint.tracing.inputs.forward_arguments import parameters_of
 from tclint.tracing.inputs.forward_source import package_of
-from tclint.tracing.inputs.named_inputs import floating_dtype
+from tclint.tracing.inputs.guesses.named_inputs import floating_dtype
 from tclint.tracing.inputs.stated_sizes import CONTEXT_WIDTH_NAMES, LATENT_FACTOR, attribute, number
 
 _META = torch.device("meta")

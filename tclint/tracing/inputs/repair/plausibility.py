@@ -7,7 +7,7 @@ import shlex
 
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph, TensorSpec
-from tclint.tracing.inputs.named_inputs import may_be_images
+from tclint.tracing.inputs.guesses.named_inputs import may_be_images
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 
 MOST_FLOPS = 1e15

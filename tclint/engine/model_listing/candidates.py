@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tclint.engine.model_builders import ABSTRACT, Modules
-from tclint.engine.model_files import (
+from tclint.engine.model_listing.builders import ABSTRACT, Modules
+from tclint.engine.model_listing.files import (
     EXAMPLES,
     ModelClass,
     ModelFile,

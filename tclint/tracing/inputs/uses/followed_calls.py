@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from tclint.tracing.inputs.forward_source import package_of
-from tclint.tracing.inputs.model_objects import OwnObjects
+from tclint.tracing.inputs.uses.model_objects import OwnObjects
 
 _MAX_DEPTH = 8
 _MAX_CALLS = 400

@@ -10,9 +10,9 @@ from types import FrameType
 
 from torch import nn
 
-from tclint.tracing.inputs.clues import Clues, RankClash, SizeClash
-from tclint.tracing.inputs.line_clues import from_key, from_layer, from_line
-from tclint.tracing.inputs.operator_clues import from_operator
+from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
+from tclint.tracing.inputs.repair.line_clues import from_key, from_layer, from_line
+from tclint.tracing.inputs.repair.operator_clues import from_operator
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.values.origin import named_weights
 

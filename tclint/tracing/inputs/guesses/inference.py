@@ -17,16 +17,20 @@ import torch
 from torch import nn
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.argument_facts import LENGTHS, WAVEFORM, Use
-from tclint.tracing.inputs.consumers import uses_of
-from tclint.tracing.inputs.customary_sizes import customary_sizes
-from tclint.tracing.inputs.diffusers_inputs import diffusers_inputs
-from tclint.tracing.inputs.example_calls import Origin, example_calls
 from tclint.tracing.inputs.forward_arguments import are_texts, parameters_of, required_arguments
 from tclint.tracing.inputs.given import ADVICE, CallInputs, InferenceFailed, described, inputs_of_graph
-from tclint.tracing.inputs.inputs_from_usage import parts_of, state_for
-from tclint.tracing.inputs.layer_inputs import BATCH, first_leaf, from_layers, from_parameters, maker_for
-from tclint.tracing.inputs.named_inputs import (
+from tclint.tracing.inputs.guesses.customary_sizes import customary_sizes
+from tclint.tracing.inputs.guesses.diffusers_inputs import diffusers_inputs
+from tclint.tracing.inputs.guesses.example_calls import Origin, example_calls
+from tclint.tracing.inputs.guesses.inputs_from_usage import parts_of, state_for
+from tclint.tracing.inputs.guesses.layer_inputs import (
+    BATCH,
+    first_leaf,
+    from_layers,
+    from_parameters,
+    maker_for,
+)
+from tclint.tracing.inputs.guesses.named_inputs import (
     AUDIO_SAMPLES,
     are_graphs_of_nodes,
     are_images,
@@ -42,8 +46,8 @@ from tclint.tracing.inputs.named_inputs import (
     may_be_images,
     target_argument,
 )
-from tclint.tracing.inputs.number_inputs import numbers_for
-from tclint.tracing.inputs.project_sizes import ProjectSizes, project_sizes
+from tclint.tracing.inputs.guesses.number_inputs import numbers_for
+from tclint.tracing.inputs.guesses.project_sizes import ProjectSizes, project_sizes
 from tclint.tracing.inputs.stated_sizes import (
     LATENT_FACTOR,
     SEQUENCE_LENGTH,
@@ -54,6 +58,8 @@ from tclint.tracing.inputs.stated_sizes import (
     stated_image,
     width,
 )
+from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
+from tclint.tracing.inputs.uses.consumers import uses_of
 
 _META = torch.device("meta")
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.example_calls import Origin
 from tclint.tracing.inputs.forward_source import called
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
+from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, SEQUENCE_LENGTH, SIGNAL_LENGTH
 
 _META = torch.device("meta")

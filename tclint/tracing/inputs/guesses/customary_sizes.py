@@ -10,8 +10,8 @@ from torch import nn
 
 from tclint.core.toml import packaged_toml
 from tclint.tracing.inputs.forward_arguments import parameters_of
-from tclint.tracing.inputs.named_inputs import are_times
-from tclint.tracing.inputs.project_sizes import ProjectSizes, StatedSize
+from tclint.tracing.inputs.guesses.named_inputs import are_times
+from tclint.tracing.inputs.guesses.project_sizes import ProjectSizes, StatedSize
 
 
 def customary_sizes(model: nn.Module) -> ProjectSizes | None:
@@ -28,5 +28,5 @@ def customary_sizes(model: nn.Module) -> ProjectSizes | None:
 
 @functools.cache
 def _families() -> list[dict[str, Any]]:
-    families: list[dict[str, Any]] = packaged_toml("tclint.tracing.inputs", "customary_sizes.toml")["family"]
+    families: list[dict[str, Any]] = packaged_toml(__package__, "customary_sizes.toml")["family"]
     return families

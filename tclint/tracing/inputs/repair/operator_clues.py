@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.inputs.clues import Clues, RankClash, SizeClash, clash_of, sources_of
+from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, clash_of, sources_of
 from tclint.tracing.values.origin import is_weight, tensors_in
 
 _PRODUCTS = frozenset({"_sparse_mm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "addbmm"})

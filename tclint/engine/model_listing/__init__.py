@@ -1,0 +1,1 @@
+"""The models of a project that people would lint."""

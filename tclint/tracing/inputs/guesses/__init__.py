@@ -1,0 +1,1 @@
+"""Inputs that nobody gave: stated by the model or its project, told by its layers, or customary."""

@@ -1,0 +1,1 @@
+"""What the source of a forward does with each of its arguments."""
