@@ -23,9 +23,3 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
-
-
-@pytest.fixture(autouse=True)
-def _dynamo_as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers switch it off for themselves; their code, run in this process, would do so for all tests."""
-    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)

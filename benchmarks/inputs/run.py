@@ -30,10 +30,11 @@ from pathlib import Path
 from typing import Any
 
 # Before torch is imported: as tclint's own worker processes have it, and one core per run.
-os.environ.setdefault("PYTORCH_JIT", "0")
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if __name__ == "__main__":  # tests import this module, and are no benchmark
+    os.environ.setdefault("PYTORCH_JIT", "0")
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Some repositories install what they miss when they are imported (yolov5 does): nothing may be installed.
 os.environ.update(PIP_NO_INDEX="1", PIP_REQUIRE_VIRTUALENV="1", UV_OFFLINE="1")
 

@@ -29,6 +29,7 @@ from tclint.tracing.session.exported import is_model, unwrapped
 from tclint.tracing.session.restore_state import left_as_it_was, random_states_as_they_were
 from tclint.tracing.values.module_class import class_name
 from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.entry import (
     TraceOptions,
@@ -36,7 +37,6 @@ from tclint.tracing.worker.entry import (
     put_into_mode,
     runs_of,
     split_built,
-    trace_or_explain,
 )
 from tclint.tracing.worker.model_files import load_program
 from tclint.tracing.worker.result_file import Run
