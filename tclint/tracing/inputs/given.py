@@ -47,11 +47,31 @@ class CallInputs:
             alternatives=tuple(other.with_assumptions(first) for other in self.alternatives),
         )
 
+    def with_more(self, more: Mapping[str, Any], why: str) -> CallInputs:
+        """The same inputs and further arguments, said in what was assumed last."""
+        *others, last = self.assumptions
+        what = f"{last.what.removesuffix(ADVICE)}; {listed(more)}, {why}{ADVICE}"
+        return dataclasses.replace(
+            self,
+            kwargs={**self.kwargs, **more},
+            assumptions=(*others, dataclasses.replace(last, what=what)),
+        )
+
     def describe(self) -> str:
         """'x=float32[8,3,224,224]' for every tensor, nested ones by their place."""
         named = [(f"input {index}", value) for index, value in enumerate(self.args)]
         named += list(self.kwargs.items())
         return ", ".join(f"{name}={described(value)}" for name, value in named)
+
+
+def inferred(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> CallInputs:
+    """Inputs that nobody gave, with what is said of them."""
+    return CallInputs(args, dict(kwargs), (Assumption(f"{what}{ADVICE}"),), "inferred")
+
+
+def listed(values: Mapping[str, Any]) -> str:
+    """'x = float32[8,3,224,224], y = int64[8]'."""
+    return ", ".join(f"{name} = {described(value)}" for name, value in values.items())
 
 
 def given_inputs(value: Any, source: str) -> CallInputs:

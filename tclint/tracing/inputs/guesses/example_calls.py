@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ast
-import operator
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.inputs.forward_source import called
+from tclint.tracing.inputs.forward_source import ARITHMETIC, called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batch
 
 _META = torch.device("meta")
-_LARGEST_FILE = 1 << 20
 _MOST_RANKS = 6
 _TOY_ELEMENTS = 1024
 """Fewer of an example than this are there to show that the code runs."""
@@ -51,7 +47,7 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
         batch: takes the place of the leading size that all tensors share: demos mostly have one example.
     """
     for path in origin.paths:
-        tree = _parsed(path)
+        tree = parsed_file(path)
         functions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
         for body in (tree.body, *(function.body for function in functions)):
             scope = _Scope(origin.names)
@@ -60,15 +56,6 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
             for line, args, kwargs in scope.found:
                 if not any(map(_is_toy, (*args, *kwargs.values()))):
                     yield _as_inputs(args, kwargs, Site(path, line), batch)
-
-
-def _parsed(path: str) -> ast.Module:
-    try:
-        if os.path.getsize(path) <= _LARGEST_FILE:
-            return ast.parse(Path(path).read_bytes())  # builtins.open may be replaced by now
-    except (OSError, SyntaxError, ValueError):
-        pass
-    return ast.Module([], [])
 
 
 def _is_toy(tensor: torch.Tensor) -> bool:
@@ -172,10 +159,10 @@ class _Scope:
         if isinstance(node, (ast.Tuple, ast.List)):
             parts = tuple(self._value(item) for item in node.elts)
             return parts if all(isinstance(part, int) for part in parts) else None
-        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
             left, right = self._value(node.left), self._value(node.right)
             if isinstance(left, int) and isinstance(right, int) and right:
-                return _ARITHMETIC[type(node.op)](left, right)
+                return ARITHMETIC[type(node.op)](left, right)
         return self._tensor(node) if isinstance(node, ast.Call) else None
 
     def _tensor(self, node: ast.Call) -> torch.Tensor | None:
@@ -222,11 +209,3 @@ class _Scope:
     def _is_integer(self, node: ast.Call) -> bool:
         dtype = next((word.value for word in node.keywords if word.arg == "dtype"), None)
         return isinstance(dtype, ast.Attribute) and dtype.attr in ("long", "int64", "int", "int32")
-
-
-_ARITHMETIC: dict[type[ast.operator], Any] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}

@@ -140,6 +140,11 @@ def are_labels(name: str) -> bool:
     return re.fullmatch(r"y|labels?|class_?(ids?|labels?)|targets?", name.lower()) is not None
 
 
+def are_targets(name: str) -> bool:
+    """Whether labels of that name may be what a loss compares with, and not what the model is told."""
+    return re.fullmatch(r"labels?|targets?", name.lower()) is not None
+
+
 def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.Module) -> list[torch.Tensor]:
     scalars = torch.empty((batch,), dtype=torch.int64, device=_META)
     if are_lengths(name):

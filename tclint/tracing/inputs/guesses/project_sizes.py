@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_source import called
+from tclint.tracing.inputs.forward_source import called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, SEQUENCE_LENGTH, SIGNAL_LENGTH
@@ -23,6 +24,8 @@ _MOST_FILES = 60
 _LARGEST_FILE = 300_000
 _LEVELS = 2
 """Folders above the model's that may hold the script that trains it."""
+_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md")
+"""What lies in the outermost folder of a project: what is above it belongs to others."""
 
 _SIDES = ("img_size", "image_size", "imgsz", "im_size", "crop_size", "input_size", "resolution")
 _HEIGHTS = ("img_height", "image_height", "imgh", "img_h", "height")
@@ -126,44 +129,48 @@ def project_sizes(origin: Origin) -> ProjectSizes:
 
 def _scripts(origin: Origin) -> Iterator[str]:
     own = origin.paths[-1]
-    folder, read = os.path.dirname(own) or ".", 0
     stem = os.path.splitext(os.path.basename(own))[0]
     module = os.path.basename(os.path.dirname(own)) if stem in ("__init__", "model", "models") else stem
     words = "|".join(map(re.escape, sorted({*origin.names, module})))
     names_it = re.compile(rf"\b(?:{words})\b".encode())
-    for _ in range(_LEVELS + 1):
+    for path in itertools.islice(_training_scripts(os.path.dirname(own) or "."), _MOST_FILES):
         try:
-            files = sorted(
-                entry.path for entry in os.scandir(folder) if entry.name.endswith(".py") and entry.is_file()
-            )
+            text = Path(path).read_bytes() if os.path.getsize(path) <= _LARGEST_FILE else b""
+        except OSError:
+            continue
+        if b"add_argument" in text and (path == own or names_it.search(text)):
+            yield path
+
+
+def _training_scripts(folder: str) -> Iterator[str]:
+    """The Python files of the model's folder, then of those above it as far as its project reaches."""
+    for above in _folders(folder):
+        try:
+            entries = sorted(os.scandir(above), key=lambda entry: entry.name)
         except OSError:
             return
-        for path in files:
-            read += 1
-            if read > _MOST_FILES:
-                return
-            try:
-                if os.path.getsize(path) > _LARGEST_FILE:
-                    continue
-                text = Path(path).read_bytes()
-            except OSError:
-                continue
-            if _OTHER_SCRIPTS.search(os.path.basename(path)):
-                continue
-            if b"add_argument" in text and (path == own or names_it.search(text)):
-                yield path
-        if os.path.exists(os.path.join(folder, ".git")):
-            return
-        folder = os.path.join(folder, "..")
+        for entry in entries:
+            if entry.name.endswith(".py") and entry.is_file() and not _OTHER_SCRIPTS.search(entry.name):
+                yield entry.path
+
+
+def _folders(own: str) -> list[str]:
+    """The model's folder and those above it within its project; it alone where no project is to be seen."""
+    folders = [own]
+    for _ in range(_LEVELS):
+        if _is_project(folders[-1]):
+            return folders
+        folders.append(os.path.join(folders[-1], ".."))
+    return folders if _is_project(folders[-1]) else [own]
+
+
+def _is_project(folder: str) -> bool:
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS)
 
 
 def _defaults(path: str) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Name, value and line of every option whose default is one or two whole numbers."""
-    try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed_file(path)):
         if not isinstance(node, ast.Call) or called(node) != "add_argument":
             continue
         default = next((word.value for word in node.keywords if word.arg == "default"), None)

@@ -6,13 +6,13 @@ import ast
 import linecache
 import operator
 import re
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
+from tclint.tracing.inputs.forward_source import ARITHMETIC
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, clash_of, sources_of
 from tclint.tracing.inputs.uses.einops_layers import is_einops, wanted_rank
 
@@ -183,14 +183,7 @@ def _number(value: ast.expr, frame: FrameType) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
+_ARITHMETIC = {**ARITHMETIC, ast.Mod: operator.mod, ast.Pow: operator.pow}
 
 
 def _value(value: ast.expr, frame: FrameType) -> Any:

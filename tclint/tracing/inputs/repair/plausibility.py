@@ -60,8 +60,11 @@ def options_for(graph: Graph) -> str:
 def unknown_inputs(graph: Graph, reason: str, name: str, option: str) -> str:
     """The sentence for a model whose forward ran on nothing but absurd inputs."""
     shown = options_for(graph)
-    those = f"those that its forward ran on ({shown})" if shown else "those that its forward ran on"
+    what = f" ({shown})" if shown else ""
+    advice = (
+        f"give one {option} per tensor ({SYNTAX})" if option.startswith("--") else f"give them with {option}"
+    )
     return (
-        f"The inputs of {name} are unknown: {those} are hardly meant, because {reason}; "
-        f"give one {option} per tensor ({SYNTAX})."
+        f"The inputs of {name} are unknown: the only ones that its forward accepted{what} are implausible, "
+        f"because {reason}; {advice}."
     )

@@ -1,0 +1,182 @@
+"""Inputs for the layers that the arguments of a forward go to, as its source shows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from tclint.tracing.inputs.forward_arguments import are_texts
+from tclint.tracing.inputs.given import CallInputs, described, inferred
+from tclint.tracing.inputs.guesses.inputs_from_usage import parts_of, state_for
+from tclint.tracing.inputs.guesses.layer_inputs import BATCH, first_leaf, maker_for
+from tclint.tracing.inputs.guesses.named_inputs import (
+    AUDIO_SAMPLES,
+    are_graphs_of_nodes,
+    are_images,
+    are_labels,
+    are_lengths,
+    by_name,
+    floating_dtype,
+    is_context,
+)
+from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, sequence_length
+from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
+
+_META = torch.device("meta")
+_EDGES = 4096
+
+
+def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> Iterator[CallInputs]:
+    """Inputs for the layer that each argument goes to, where the forward's source shows it."""
+    known = {
+        name: use
+        for name in required
+        if (use := uses.get(name)) is not None
+        and not ((are_lengths(name) or use.role == LENGTHS) and len(required) > 1)
+        and not (use.is_index and are_images(name))
+        and not are_graphs_of_nodes(name, model)
+    }
+    separate = _are_separate_indices(known, model)
+    choices = {
+        name: for_use(use, model, separate=are_labels(name) or (separate and not are_texts(name)))
+        for name, use in known.items()
+    }
+    for name in filter(is_context, choices):
+        choices[name].sort(key=lambda value: not isinstance(value, torch.Tensor) or value.dim() != 3)
+    _add_joined(choices, known, model)
+    if not any(_is_floating(made) for made in choices.values()):
+        # The width of what is joined or gets another dim is only a beginning.
+        for name, use in known.items():
+            if not use.is_direct and not choices[name]:
+                choices[name] = for_use(dataclasses.replace(use, is_direct=True), model, separate=separate)
+    if any(_is_time_first(use) for use in known.values()):
+        choices = {name: [_time_first(value) for value in made] for name, made in choices.items()}
+    if not any(choices.values()):
+        return
+    lead = next((made[0] for made in choices.values() if made and isinstance(made[0], torch.Tensor)), None)
+    by_layer = {name for name, made in choices.items() if made}
+    for name in required:
+        if name not in by_layer:
+            if lead is None:
+                return
+            is_length = name in uses and uses[name].role == LENGTHS
+            choices[name] = by_name(LENGTHS if is_length else name, lead, model)
+    names = {id(module): name for name, module in model.named_modules()}
+    reasons = {name: _reason(known[name], names) if name in by_layer else "" for name in required}
+    for index in range(max(map(len, choices.values()))):
+        made = {name: choices[name][min(index, len(choices[name]) - 1)] for name in required}
+        told = ", ".join(f"{name} = {described(value)}{reasons[name]}" for name, value in made.items())
+        yield inferred(tuple(made.values()), {}, f"{'input' if len(made) == 1 else 'inputs'} {told}")
+
+
+def _reason(use: Use, names: dict[int, str]) -> str:
+    leaf = None if use.is_index or "mask" in use.role else first_leaf(use.layer)
+    name = names.get(id(leaf), "")
+    if leaf is None:
+        return ", the waveform that stft takes" if use.role == WAVEFORM else ""
+    shown = f"{type(leaf).__name__}{f' {name!r}' if name else ''}"
+    return f", inferred from the first layer that takes it ({shown})"
+
+
+def for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
+    """Values for one argument, likeliest first; none where nothing tells its shape.
+
+    Args:
+        separate: whether an index is one for each example, and no sequence of them.
+    """
+    if use.keys:
+        parts = {key: for_use(item, model, separate=separate) for key, item in use.keys.items()}
+        lead = next((made[0] for made in parts.values() if made), None)
+        if not isinstance(lead, torch.Tensor):
+            return []
+        whole = {key: made[0] if made else by_name(key, lead, model)[0] for key, made in parts.items()}
+        return [SimpleNamespace(**whole) if use.by_attribute else whole]
+    if use.is_index and use.layer is None:
+        edges = torch.empty((max(use.parts, 1), _EDGES), dtype=torch.int64, device=_META)
+        return [edges if use.parts else edges[0]]
+    if use.role == WAVEFORM and use.layer is None:
+        return [torch.empty((BATCH, AUDIO_SAMPLES), dtype=floating_dtype(model), device=_META)]
+    if use.width is not None:
+        return [torch.empty((BATCH, *middle, use.width), device=_META) for middle in ((), (64,))]
+    if "mask" in use.role:
+        length = sequence_length(model)
+        shape = (BATCH, length) if "padding" in use.role else (length, length)
+        return [torch.zeros(shape, dtype=dtype) for dtype in (torch.bool, torch.float32)]
+    leaf = first_leaf(use.layer)
+    maker = None if leaf is None else maker_for(leaf)
+    if leaf is None or maker is None:
+        return []
+    if use.position and isinstance(leaf, (nn.RNNBase, nn.RNNCellBase)):
+        state = state_for(leaf, BATCH, is_part=use.is_part)
+        return [] if state is None else [state]
+    if not use.is_direct and isinstance(leaf, nn.Linear):
+        return []
+    made = list(maker(leaf, model))
+    if use.is_unsqueezed and isinstance(leaf, nn.RNNBase):
+        made.insert(0, torch.empty((BATCH, leaf.input_size), device=_META))
+    if isinstance(leaf, nn.EmbeddingBag) and use.position == 1:
+        made = [torch.arange(BATCH) * SEQUENCE_LENGTH]
+    if use.iterated:
+        return [[part] * use.iterated for part in made]
+    if isinstance(leaf, nn.Embedding):
+        if use.layers > 1:
+            made.insert(0, torch.empty((BATCH, use.layers), dtype=torch.int64, device=_META))
+        elif separate:
+            made.reverse()
+    return made
+
+
+def _add_joined(choices: dict[str, list[Any]], known: Mapping[str, Use], model: nn.Module) -> None:
+    """What is concatenated before a layer takes it has that layer's width together."""
+    for names in dict.fromkeys(use.joined for use in known.values() if use.joined):
+        layers = {first_leaf(known[name].layer) if name in known else None for name in names}
+        leaf = layers.pop() if len(layers) == 1 else None
+        maker = None if leaf is None else maker_for(leaf)
+        if leaf is not None and maker is not None and not isinstance(leaf, nn.Embedding):
+            choices.update(parts_of(list(maker(leaf, model)), names, leaf, model))
+
+
+def _is_time_first(use: Use) -> bool:
+    """Whether the argument is the state of a layer that takes time before the batch."""
+    return use.position == 1 and isinstance(use.layer, nn.RNNBase) and not use.layer.batch_first
+
+
+def _time_first(value: Any) -> Any:
+    is_words = isinstance(value, torch.Tensor) and value.dim() == 2 and not value.is_floating_point()
+    return value.t() if is_words else value
+
+
+def _is_floating(made: list[Any]) -> bool:
+    return bool(made) and isinstance(made[0], torch.Tensor) and made[0].is_floating_point()
+
+
+def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
+    """Whether what is looked up in tables is one index for each example, and no sequence of them.
+
+    Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand
+    beside an image, and the kinds of a graph's nodes beside the two ends of its edges.
+    """
+    if any(use.is_index and use.parts == 2 and "edge" in name.lower() for name, use in uses.items()):
+        return True
+    leaves = [leaf for use in uses.values() if (leaf := first_leaf(use.layer)) is not None]
+    if any(isinstance(leaf, _OF_IMAGES) for leaf in leaves):
+        return True
+    tables = {leaf for leaf in leaves if isinstance(leaf, nn.Embedding)}
+    return len(tables) > 1 and not any(isinstance(module, _ALONG_SEQUENCES) for module in model.modules())
+
+
+_OF_IMAGES = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_ALONG_SEQUENCES = (
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+    nn.Conv1d,
+    nn.Conv2d,
+)

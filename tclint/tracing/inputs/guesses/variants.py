@@ -1,0 +1,118 @@
+"""What else a guess may be: sized as the project or the family has it, with classes, with targets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import chain
+
+import torch
+from torch import nn
+
+from tclint.graph.ops import Assumption
+from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.inputs.given import CallInputs, described
+from tclint.tracing.inputs.guesses.customary_sizes import customary_sizes
+from tclint.tracing.inputs.guesses.example_calls import Origin, example_calls
+from tclint.tracing.inputs.guesses.layer_inputs import BATCH
+from tclint.tracing.inputs.guesses.named_inputs import are_labels, are_latents, are_targets, target_argument
+from tclint.tracing.inputs.guesses.project_sizes import ProjectSizes, project_sizes
+from tclint.tracing.inputs.stated_sizes import LATENT_FACTOR, image_sizes, number
+
+_META = torch.device("meta")
+
+
+def with_variants(
+    guesses: Iterator[CallInputs], model: nn.Module, origin: Origin | None
+) -> Iterator[CallInputs]:
+    """Every guess behind the variants of it that are likelier."""
+    made = guesses if origin is None else _in_project(guesses, origin)
+    made = _customary(made, model)
+    latent = chain.from_iterable(_with_latents(one, model) for one in made)
+    labelled = chain.from_iterable(_with_labels(one, model) for one in latent)
+    return chain.from_iterable(_with_targets(one, model) for one in labelled)
+
+
+def _in_project(guesses: Iterator[CallInputs], origin: Origin) -> Iterator[CallInputs]:
+    """What the model states itself, what its file and the scripts beside it say, then the rest."""
+    sizes: ProjectSizes | None = None
+    for guess in _own(guesses, example_calls(origin, BATCH)):
+        if guess.basis == "stated":
+            yield guess
+            continue
+        sizes = project_sizes(origin) if sizes is None else sizes
+        if (sized := sizes.applied(guess, "stated")) is not None:
+            yield sized
+        yield guess
+
+
+def _customary(guesses: Iterator[CallInputs], model: nn.Module) -> Iterator[CallInputs]:
+    """The size of picture that models of the kind are trained on, where nothing states one."""
+    sizes = customary_sizes(model)
+    for guess in guesses:
+        if sizes is not None and guess.basis != "stated":
+            sized = sizes.applied(guess, "guess")
+            if sized is not None:
+                yield sized
+        yield guess
+
+
+def _own(guesses: Iterator[CallInputs], of_file: Iterator[CallInputs]) -> Iterator[CallInputs]:
+    for guess in guesses:
+        if guess.basis != "stated":
+            yield from of_file
+        yield guess
+    yield from of_file
+
+
+def _with_latents(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """What a decoder states is the size of the pictures that it makes; latents are smaller."""
+    name = next(iter(parameters_of(model)), "")
+    first = guess.args[0] if guess.args else None
+    if are_latents(name) and isinstance(first, torch.Tensor) and tuple(first.shape[2:]) in image_sizes(model):
+        *others, last = guess.assumptions
+        made = first.new_empty((*first.shape[:2], *(side // LATENT_FACTOR for side in first.shape[2:])))
+        what = last.what.replace(described(first), described(made))
+        yield dataclasses.replace(
+            guess, args=(made, *guess.args[1:]), assumptions=(*others, Assumption(what, last.site))
+        )
+    yield guess
+
+
+def _with_labels(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """A model that generates by class is trained with one class for each example."""
+    names = [
+        name
+        for name, given in parameters_of(model).items()
+        if given.default is None and are_labels(name) and (model.training or not are_targets(name))
+    ]
+    classes = number(model, "label_dim"), number(model, "num_classes", "n_classes")
+    first = next(iter((*guess.args, *guess.kwargs.values())), None)
+    if (
+        names
+        and any(classes)
+        and isinstance(first, torch.Tensor)
+        and first.is_floating_point()
+        and first.dim() > 1
+    ):
+        name, width = names[0], classes[0]
+        labels = torch.empty((first.shape[0],), dtype=torch.int64, device=_META)
+        if width:  # the label as a vector (EDM, StyleGAN)
+            labels = torch.empty((first.shape[0], width), dtype=first.dtype, device=_META)
+        if name not in guess.kwargs and name not in required_arguments(model):
+            yield guess.with_more({name: labels}, "by its name")
+    yield guess
+
+
+def _with_targets(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """Training a language model is to compare what it says with the targets, where its forward does that."""
+    names = required_arguments(model)
+    given = {**dict(zip(names, guess.args, strict=False)), **guess.kwargs}
+    first, tokens = next(iter(given.items()), ("", None))
+    are_tokens = isinstance(tokens, torch.Tensor) and tokens.dtype == torch.int64 and tokens.dim() == 2
+    found = target_argument(model, first) if model.training and are_tokens else None
+    if found is not None and found[0] not in given:
+        name, shaped_like = found
+        targets = torch.empty_like(given.get(shaped_like, tokens), device=_META)
+        yield guess.with_more({name: targets}, "to train on")
+    yield guess
