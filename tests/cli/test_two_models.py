@@ -164,7 +164,7 @@ def test_what_stays_unclear_is_said_and_not_used(repository: Path) -> None:
     (repository / "train.py").write_text(script)
     assert scenarios(".", *MODELS) == {"net.py:build_convnet": (6, "fp16"), "lm.py:LM": (4, "fp16")}
     for target in MODELS:
-        assert "nothing of train.py is used: which model is trained there is not seen" in said(
+        assert "the settings of train.py are not used: it is not clear which model is trained there" in said(
             target, ".", *MODELS
         )
     # Who names one script beside one model says what belongs together.

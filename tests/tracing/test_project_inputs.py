@@ -405,3 +405,54 @@ def test_the_script_goes_before_what_is_customary() -> None:
         "import net\nparser.add_argument('--image_size', default=96)\n", encoding="utf-8"
     )
     assert _inputs("net.py:UNet")[0] == {"x": [8, 3, 96, 96]}
+
+
+def test_scripts_above_count_within_the_project_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "project" / "models"
+    folder.mkdir(parents=True)
+    (folder / "net.py").write_text(_MODEL, encoding="utf-8")
+    (tmp_path / "project" / "train.py").write_text(
+        "from models.net import Net\nparser.add_argument('--image_size', default=96)\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(folder)
+    assert _inputs()[0] == {"x": [8, 3, 224, 224]}  # nothing shows where its project ends
+    (tmp_path / "project" / "README.md").write_text("", encoding="utf-8")
+    assert _inputs()[0] == {"x": [8, 3, 96, 96]}
+    (folder / "setup.py").write_text("", encoding="utf-8")
+    assert _inputs()[0] == {"x": [8, 3, 224, 224]}  # a project of its own
+
+
+def test_what_a_loss_compares_with_is_given_in_training_only() -> None:
+    class Scored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_classes = 10
+            self.stem = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+            return self.stem(x)
+
+    names = [spec.input_name for spec in tclint.trace(Scored().train()).inputs]
+    assert names == ["x", "targets"]
+    assert [spec.input_name for spec in tclint.trace(Scored().eval()).inputs] == ["x"]
+
+
+def test_what_ran_on_doubtful_inputs_only_is_said_to_be_doubtful() -> None:
+    class OfTheMean(nn.Module):
+        """Its recurrent layer sees no batch, whatever the input."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRU(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.cell(x.mean(0))[0]
+
+    assumptions = tclint.trace(OfTheMean()).assumptions
+    assert any(assumption.is_doubtful for assumption in assumptions)
+    assert any("--input" in assumption.what for assumption in assumptions)
+
+
+def test_an_object_is_told_to_get_its_inputs_by_keyword() -> None:
+    with pytest.raises(TargetError, match=r"implausible, because .*; give them with inputs=\.$"):
+        tclint.trace(_Fixed(16, 512))

@@ -84,11 +84,13 @@ def _scripts_of(
             unclear.append(os.path.basename(script.path))
         elif script.path in named:
             name = os.path.basename(script.path)
-            what = f"{name} builds {listed(reached.models, 3)}, not this model: what it sets is not used"
+            what = f"{name} builds {listed(reached.models, 3)}, not this model, so its settings are not used"
             for target in targets:
                 notes[target].append(Assumption(what, Site(script.path, 1)))
     if unclear:
-        what = f"nothing of {listed(unclear, 3)} is used: which model is trained there is not seen"
+        what = (
+            f"the settings of {listed(unclear, 3)} are not used: it is not clear which model is trained there"
+        )
         for target in targets:
             if not own[target]:
                 notes[target].append(Assumption(what))

@@ -1,6 +1,6 @@
 """The report for people: findings file by file, then what was priced, assumed and left out.
 
-Of more than a few models it is a table; -v tells of each.
+Of more than a few models it is a table; -v describes each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "info": "cyan
 
 KERNEL_TIME = "Times are predicted kernel time of one step: no launch gaps, data loading or communication."
 EXPLAINED = "-v explains the columns."
-IN_TABLE = "-v tells of each model and its findings, --format concise gives a line to each finding."
+IN_TABLE = "-v describes each model and its findings; --format concise prints one line per finding."
 
 LEGEND = (
     f"{KERNEL_TIME} "

@@ -128,7 +128,7 @@ def _absent(error: Exception, path: Any) -> AbsentWeights:
 
 def _note(name: str) -> None:
     site = None if _watched.sites is None else _watched.sites.find(sys._getframe(1)).site
-    note = Assumption(f"the weights of {name} were not loaded: random ones stand for them", site)
+    note = Assumption(f"the weights of {name} were not loaded; random ones are used", site)
     _watched.notes[note.what, site] = note
 
 
