@@ -47,6 +47,7 @@ OptimizerName = Literal[
 ComparisonKind = Literal["gpu", "precision", "batch", "layout", "compiled"]
 QuantizedName = Literal["none", "int8", "fp8"]
 LayoutName = Literal["as_traced", "channels_last", "contiguous"]
+LossName = Literal["traced", "cross_entropy"]
 FailOn = Literal["error", "warning", "info", "never"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -58,6 +59,7 @@ PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """Described in tclint/cost/optimizers.toml."""
 COMPARISONS: tuple[ComparisonKind, ...] = get_args(ComparisonKind)
+LOSSES: tuple[LossName, ...] = get_args(LossName)
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 QUANTIZED: tuple[QuantizedName, ...] = get_args(QuantizedName)
 FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
@@ -191,6 +193,13 @@ class Settings:
         1,
         kinds.COUNT,
         "Batches whose gradients are summed before one step of the optimizer; times are per batch.",
+        places=PRICING,
+    )
+    loss: LossName = setting(
+        "traced",
+        one_of(LOSSES),
+        "Loss to count when training: traced (what the model's forward computes) or cross_entropy over its "
+        "output.",
         places=PRICING,
     )
     compare: tuple[ComparisonKind, ...] = setting(

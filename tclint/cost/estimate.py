@@ -60,7 +60,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     """Predict the time of every kernel of one step of a traced model.
 
     The step is forward, backward and optimizer in mode 'train', forward in mode 'infer'. Times are the
-    GPU's; `Estimate.launch_time_us` says what the host needs beside them.
+    GPU's; `Estimate.host_time_us` says what the host needs beside them.
 
     Raises:
         UsageError: the scenario's GPU is unknown.

@@ -20,6 +20,7 @@ from tclint.graph.ops.op import Op
 
 FloatArray = npt.NDArray[np.float64]
 Limiter = Literal["math", "memory", "latency"]
+Bound = Literal["gpu", "host"]
 
 READY_FRACTION = 0.25
 """A kernel runs efficiently on Tensor Cores when it uses them, no contiguous dim or channel count of it is
@@ -27,9 +28,13 @@ misaligned, and it reaches at least this share of their datasheet rate or, limit
 READY_MEMORY_FRACTION. A quarter is what aligned products of one wave reach; narrow and tiny ones fall
 below it."""
 
-HOST_US_PER_LAUNCH = 5.0
-"""Assumed, not measured: Python, dispatcher, autograd and cudaLaunchKernel together, per kernel of an eager
-step. It hides behind the GPU's work as long as kernels take longer; CUDA graphs save most of it."""
+HOST_US_PER_LAUNCH = 20.0
+"""Python, dispatcher, autograd and cudaLaunchKernel together, per kernel of an eager step, on a server's CPU.
+
+The median time between two launches of the forward's thread in public profiler traces that record shapes but
+no stacks: 20 us (A100, rank0 of HolisticTraceAnalysis's negative_queue_length_values_check) and 18 us (V100,
+DLRM of facebookresearch/param); with stacks 32 to 38 us, with Python frames 49 to 62 us. The profiler takes
+a part of it. It hides behind the GPU's work as long as kernels take longer; CUDA graphs save most of it."""
 
 READY_MEMORY_FRACTION = 0.5
 """Share of its time that a memory-limited Tensor Core kernel's unavoidable bytes must explain."""
@@ -121,9 +126,14 @@ class Estimate:
         return round(sum(_launches(kernel.work) * shares.get(kernel.role, 1.0) for kernel in self.kernels))
 
     @property
-    def launch_time_us(self) -> float:
+    def host_time_us(self) -> float:
         """What the host needs to launch them, in no other time here (HOST_US_PER_LAUNCH)."""
         return self.launch_count * HOST_US_PER_LAUNCH
+
+    @property
+    def bound(self) -> Bound:
+        """Which of the two takes longer: a step lasts as long as the slower one."""
+        return "host" if self.host_time_us > self.step_time_us else "gpu"
 
     @cached_property
     def _times_us(self) -> FloatArray:

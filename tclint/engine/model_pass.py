@@ -12,6 +12,7 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import REPORTED_PRECISIONS, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import apply_rule
+from tclint.core.units import percent_text, time_text
 from tclint.engine.report import Entry, Metrics
 from tclint.graph.ops import Assumption
 
@@ -35,6 +36,10 @@ def check_graph(
     assert graph is not None
     started = time.perf_counter()
     settings, said = _as_compiled(graph, settings)
+    traced = graph
+    if settings.mode == "train":
+        graph, missing = _with_loss(graph, settings)
+        said += missing
     context = GraphContext(graph, settings, result.entry)
     for scenario in context.scenarios:
         context.estimate(scenario)  # remembered; the rules ask for it
@@ -65,7 +70,8 @@ def check_graph(
             memory=estimate.memory,
             batch_limits=batch_limits(context, scenario),
             launch_count=estimate.launch_count,
-            launch_time_us=estimate.launch_time_us,
+            host_time_us=estimate.host_time_us,
+            bound=estimate.bound,
             step_time_us_by_precision={
                 precision: context.estimate(replace(scenario, precision=precision)).step_time_us
                 for precision in REPORTED_PRECISIONS
@@ -89,7 +95,7 @@ def check_graph(
         not_analysed=_gaps(context),
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
-        graph_hash=graph_hash(graph),
+        graph_hash=graph_hash(traced),
         torch_version=str(graph.metadata.get("torch", "")),
         comparisons=comparisons,
         input_set=result.input_set,
@@ -98,6 +104,39 @@ def check_graph(
         graph=graph,
     )
     return entry, found, context
+
+
+_FELT_PERCENT = 1.0
+"""Of the step: a missing loss that would add less is said to add less."""
+
+
+def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumption, ...]]:
+    """The graph with the loss that the settings name, or a sentence on the loss that its step lacks."""
+    from tclint.cost.estimate import estimate
+    from tclint.cost.scenario import Scenario
+    from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
+
+    if computes_loss(graph):
+        return graph, ()
+    ended = with_cross_entropy(graph)
+    if settings.loss == "cross_entropy":
+        if ended is not None:
+            return ended, ()
+        return graph, (
+            Assumption("the loss is not in the step, because no linear layer makes the model's output"),
+        )
+    if ended is None:
+        return graph, (Assumption("the loss is not in the step"),)
+    scenario = Scenario.of(settings, settings.gpus[0])
+    without = estimate(graph, scenario)
+    added_us = estimate(ended, scenario).step_time_us - without.step_time_us
+    percent = without.percent_of_step(added_us)
+    felt = f"{time_text(added_us)} ({percent_text(percent)})" if percent >= _FELT_PERCENT else "less than 1 %"
+    what = (
+        f"the loss is not in the step: cross-entropy over {graph.outputs[0].shape[-1]} classes would add "
+        f"{felt} on {without.gpu.id}"
+    )
+    return graph, (Assumption(what + ("; --loss cross_entropy adds it" if percent >= _FELT_PERCENT else "")),)
 
 
 _COMPILED_SHARE = 0.5

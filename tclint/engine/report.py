@@ -12,7 +12,7 @@ from tclint.core.rule import CRASH_CODE
 
 if TYPE_CHECKING:
     from tclint.analysis.what_if.comparisons import BatchLimits, Comparison
-    from tclint.cost.rows import Memory
+    from tclint.cost.rows import Bound, Memory
     from tclint.graph.lowering.work import Gap
     from tclint.graph.ops import Assumption, Graph
     from tclint.source.syntax.discovery import Skipped
@@ -47,8 +47,10 @@ class Metrics:
     """The largest batches that fit this GPU."""
     launch_count: int | None = None
     """Kernels that the host launches in one step."""
-    launch_time_us: float | None = None
-    """What the host is assumed to need for that; in no other time."""
+    host_time_us: float | None = None
+    """What the host needs for that, roughly; in no other time."""
+    bound: Bound | None = None
+    """Whether the kernels or the host that launches them take longer."""
     step_time_fixed_us: float | None = None
     """The step with the fixes of all listed findings made together; None where none has a priced fix."""
     readiness_fixed_percent: float | None = None

@@ -61,6 +61,27 @@ def test_precision_batch_and_optimizer_come_from_the_script(tmp_path: Path) -> N
     assert any(note.startswith("batch 64") and "DataLoader(dataset" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("lines", "loss"),
+    [
+        ("loss_of = nn.CrossEntropyLoss()", "cross_entropy"),
+        (
+            "import torch.nn.functional as F\n\ndef loss_of(x, y):\n    return F.cross_entropy(x, y)",
+            "cross_entropy",
+        ),
+        ("loss_of = nn.MSELoss()", "traced"),
+        ("loss_of, auxiliary = nn.CrossEntropyLoss(), nn.MSELoss()", "traced"),
+        ("class CrossEntropyLoss: pass\nloss_of = CrossEntropyLoss()", "traced"),
+    ],
+)
+def test_the_loss_is_cross_entropy_where_the_script_computes_no_other(
+    tmp_path: Path, lines: str, loss: str
+) -> None:
+    settings, notes = joined(tmp_path, f"{lines}\n{script()}")
+    assert settings.loss == loss
+    assert any(note.startswith("loss cross_entropy") for note in notes) == (loss == "cross_entropy")
+
+
 def test_flags_win_and_the_difference_is_said(tmp_path: Path) -> None:
     flags = Settings(precision="fp16", batch=32, explicit=frozenset({"precision", "batch"}))
     settings, notes = joined(tmp_path, script(), flags)

@@ -166,7 +166,7 @@ def test_memory_batches_and_launches_have_rows_with_values_or_reasons(report: Re
     no_blocks = "no repeated blocks that checkpointing would save memory in"
     assert one(rows, name="largest_batch_checkpointed").unavailable == no_blocks
     assert one(rows, name="memory_checkpointed_bytes").unavailable == no_blocks
-    assert one(rows, name="launch_time_us").unavailable == "not computed"
+    assert one(rows, name="host_time_us").unavailable == "not computed"
 
 
 def test_batches_and_gaps_that_are_unknown_say_why(report: Report) -> None:

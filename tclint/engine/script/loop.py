@@ -43,6 +43,29 @@ def batch(context: SourceContext) -> Evidence | None:
     return consensus(shuffling or others) if loaded else _constant_batch(context)
 
 
+_CROSS_ENTROPY = frozenset(
+    {
+        "torch.nn.CrossEntropyLoss",
+        "torch.nn.functional.cross_entropy",
+        "torch.nn.modules.loss.CrossEntropyLoss",
+    }
+)
+_LOSS = re.compile(r"torch\.nn\.(modules\.loss\.\w+Loss|\w+Loss|functional\.(\w+_loss|\w*cross_entropy\w*))")
+
+
+def loss(context: SourceContext) -> Evidence | None:
+    """Cross-entropy where a script computes it and no other loss of torch's."""
+    found = []
+    for function, event in calls(context):
+        for called in context.resolver.called(function, event.call):
+            if _LOSS.fullmatch(called):
+                value = "cross_entropy" if called in _CROSS_ENTROPY else called
+                words = called.rpartition(".")[2]
+                found.append(stated_at(context, "loss", value, event.call.node_id, words))
+    stated = consensus(found)
+    return stated if stated is not None and stated.value == "cross_entropy" else None
+
+
 _BATCH_NAMES = re.compile(r"(device_|micro_|train_)?batch_size", re.IGNORECASE)
 
 

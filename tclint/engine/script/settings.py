@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tclint.engine.script.frameworks import framework_settings
-from tclint.engine.script.loop import batch, optimizer
+from tclint.engine.script.loop import batch, loss, optimizer
 from tclint.engine.script.precision import precision_of_autocast, precision_without_autocast, tf32_switches
 from tclint.engine.script.reading import (
     Evidence,
@@ -40,7 +40,7 @@ def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> I
             switches = tf32_switches(context)
             told["precision"] = replace(told["precision"], value=switches[0] if switches else None)
     yield from (stated for stated in told.values() if stated.value is not None)
-    for find in (_compiled, _layout, batch, optimizer):
+    for find in (_compiled, _layout, batch, optimizer, loss):
         found = find(context)
         if found is not None and found.setting not in told:
             yield found

@@ -1,0 +1,101 @@
+"""What a training step holds beside its kernels in the forward: the loss, and the host that launches them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tclint.cli.main import cli
+
+_MODEL = """
+import torch
+from torch import nn
+
+class Words(nn.Module):
+    def __init__(self, classes=50304):
+        super().__init__()
+        self.table = nn.Embedding(classes, 256)
+        self.head = nn.Linear(256, classes)
+
+    def forward(self, tokens):
+        return self.head(self.table(tokens))
+
+class Scored(Words):
+    def forward(self, tokens):
+        return nn.functional.cross_entropy(super().forward(tokens).flatten(0, 1), tokens.flatten())
+
+class Pictures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        return self.stem(x)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _model(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(_MODEL, encoding="utf-8")
+
+
+def _entry(target: str, *options: str) -> dict[str, Any]:
+    arguments = [f"model.py:{target}", "--gpu", "a100", "--format", "json", "--fail-on", "never", *options]
+    found: dict[str, Any] = json.loads(CliRunner().invoke(cli, arguments).stdout)["entries"][0]
+    return found
+
+
+def _said(entry: dict[str, Any]) -> str:
+    return next((a["what"] for a in entry["assumptions"] if a["what"].startswith("the loss is not")), "")
+
+
+def _step_us(entry: dict[str, Any]) -> float:
+    step: float = entry["metrics"]["a100-sxm4-80gb"]["step_time_us"]
+    return step
+
+
+def test_a_step_without_a_loss_says_what_it_would_add() -> None:
+    words = ("--input", "tokens=int64[8,128]")
+    missing, added, traced = (
+        _entry("Words", *words),
+        _entry("Words", *words, "--loss", "cross_entropy"),
+        _entry("Scored", *words),
+    )
+    assert "cross-entropy over 50304 classes would add" in _said(missing)
+    assert "--loss cross_entropy adds it" in _said(missing)
+    assert not _said(added)
+    assert not _said(traced)
+    assert _step_us(added) == pytest.approx(_step_us(traced), rel=0.01)
+    assert _step_us(added) > 1.1 * _step_us(missing)
+    assert added["graph_hash"] == missing["graph_hash"]
+    assert added["metrics"]["a100-sxm4-80gb"]["largest_batch"] is not None
+
+
+def test_a_loss_that_would_not_be_felt_is_said_in_few_words() -> None:
+    said = _said(
+        _entry("Words", "--arg", "classes=64", "--input", "tokens=int64[64,2048]", "--mode", "train")
+    )
+    assert said.startswith("the loss is not in the step: cross-entropy over 64 classes would add")
+    assert _said(_entry("Words", "--mode", "infer")) == ""
+
+
+def test_pictures_get_no_loss_of_classes() -> None:
+    assert _said(_entry("Pictures")) == "the loss is not in the step"
+    entry = _entry("Pictures", "--loss", "cross_entropy")
+    assert _said(entry) == "the loss is not in the step, because no linear layer makes the model's output"
+
+
+def test_a_step_of_small_kernels_is_bound_by_the_host() -> None:
+    small = _entry("Words", "--arg", "classes=64", "--input", "tokens=int64[1,8]")["metrics"][
+        "a100-sxm4-80gb"
+    ]
+    large = _entry("Words", "--input", "tokens=int64[8,1024]")["metrics"]["a100-sxm4-80gb"]
+    assert (small["bound"], large["bound"]) == ("host", "gpu")
+    assert small["host_time_us"] == pytest.approx(20.0 * small["launch_count"])
+    text = CliRunner().invoke(cli, ["model.py:Words", *options, "-v", "--fail-on", "never"])
+    assert "host-bound on a100-sxm4-80gb" in text.stdout
+    assert "will not be felt" in text.stdout
