@@ -345,7 +345,7 @@ class _Saving:
             yield self._extra(op, "dropout", (size + 1) * scores)
 
     def _cross_entropy(self, op: Op, _: tuple[bool, ...]) -> Iterator[Storage]:
-        yield self._extra(op, "log-softmax", op.inputs[0].numel * itemsize_bytes(op.inputs[0].dtype))
+        yield self._extra(op, "log-softmax", op.inputs[0].numel * itemsize_bytes(op.outputs[0].dtype))
         for position in range(1, len(op.inputs)):
             yield self.storages.of_input(op, position)
 

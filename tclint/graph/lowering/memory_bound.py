@@ -12,7 +12,7 @@ from math import prod
 from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
 from tclint.graph.ops.op import Op
 from tclint.graph.ops.op_tables import DERIVATIVES, Derivative, operators
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
 
 _SCALE = Derivative("none")
 _INPUT = Derivative("input")
@@ -267,7 +267,7 @@ def loss(low: Lowering) -> None:
     x = op.inputs[0]
     read, size = distinct_bytes(op.inputs), dense_bytes(x)
     if op.name in ("nll_loss", "nll_loss2d", "nll_loss_nd"):
-        _nll(low, x.numel // max(_classes(x), 1))
+        _nll(low, x.numel // max(_classes(x), 1), dense_bytes(x))
         return
     passes = 3 if op.name == "binary_cross_entropy_with_logits" else 1
     low.traffic("loss", read + passes * size, passes * size + dense_bytes(low.output), launches=1 + passes)
@@ -280,16 +280,16 @@ def _classes(x: TensorSpec) -> int:
     return x.shape[1] if len(x.shape) > 1 else (x.shape[0] if x.shape else 1)
 
 
-def _nll(low: Lowering, rows: int) -> None:
-    x = low.op.inputs[0]
-    itemsize = dense_bytes(x) // max(x.numel, 1)
+def _nll(low: Lowering, rows: int, size: int) -> None:
+    """The loss of log-probabilities of so many bytes."""
+    itemsize = size // max(low.op.inputs[0].numel, 1)
     targets = sum(spec.bytes for spec in low.op.inputs[1:])
     low.traffic("loss", rows * itemsize + targets, dense_bytes(low.output), operation="nll_loss")
     if low.any_needed:  # zeros everywhere, one value per row
         low.traffic(
             "loss",
             targets,
-            dense_bytes(x) + rows * itemsize,
+            size + rows * itemsize,
             launches=2,
             operation="nll_loss_backward",
             backward=True,
@@ -297,28 +297,32 @@ def _nll(low: Lowering, rows: int) -> None:
 
 
 def cross_entropy(low: Lowering) -> None:
-    """log_softmax over the classes, then nll_loss (aten/src/ATen/native/LossNLL.cpp)."""
-    x = low.op.inputs[0]
+    """log_softmax over the classes, then nll_loss (aten/src/ATen/native/LossNLL.cpp).
+
+    Under autocast the first reads 16 bits and writes float32, as what follows has it.
+    """
+    x, dtype = low.op.inputs[0], low.output.dtype
     columns = _classes(x)
     rows = x.numel // max(columns, 1)
-    size = dense_bytes(x)
-    low.traffic("softmax", x.bytes, size, operation="log_softmax", rows=rows, columns=columns)
+    size = x.numel * itemsize_bytes(dtype)
+    low.traffic("softmax", x.bytes, size, operation="log_softmax", rows=rows, columns=columns, dtype=dtype)
     target = low.op.inputs[1] if len(low.op.inputs) > 1 else None
     whole = (target is not None and target.is_floating) or bool(low.attribute("label_smoothing", 0.0))
     if whole:  # class probabilities or smoothing read every class again
-        low.traffic("loss", 2 * size, size, launches=2)
+        low.traffic("loss", 2 * size, size, launches=2, dtype=dtype)
         if low.any_needed:
-            low.traffic("loss", size, size, backward=True)
+            low.traffic("loss", size, size, dtype=dtype, backward=True)
     if target is None or not target.is_floating:
-        _nll(low, rows)
+        _nll(low, rows, size)
     if low.any_needed:
         low.traffic(
             "softmax",
             2 * size,
-            size,
+            dense_bytes(x),
             operation="log_softmax_backward",
             rows=rows,
             columns=columns,
+            dtype=dtype,
             backward=True,
         )
 
