@@ -47,6 +47,7 @@ OptimizerName = Literal[
 ComparisonKind = Literal["gpu", "precision", "batch", "layout", "compiled"]
 QuantizedName = Literal["none", "int8", "fp8"]
 LayoutName = Literal["as_traced", "channels_last", "contiguous"]
+ParallelName = Literal["none", "ddp", "fsdp"]
 LossName = Literal["traced", "cross_entropy"]
 FailOn = Literal["error", "warning", "info", "never"]
 
@@ -59,6 +60,7 @@ PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """Described in tclint/cost/optimizers.toml."""
 COMPARISONS: tuple[ComparisonKind, ...] = get_args(ComparisonKind)
+PARALLEL: tuple[ParallelName, ...] = get_args(ParallelName)
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 QUANTIZED: tuple[QuantizedName, ...] = get_args(QuantizedName)
@@ -200,6 +202,19 @@ class Settings:
         one_of(LOSSES),
         "Loss to count when training: traced (what the model's forward computes) or cross_entropy over its "
         "output.",
+        places=PRICING,
+    )
+    parallel: ParallelName = setting(
+        "none",
+        one_of(PARALLEL),
+        "How training is spread over --gpus: none, ddp (gradients summed) or fsdp (parameters gathered).",
+        places=PRICING,
+    )
+    gpu_count: int = setting(
+        8,
+        kinds.COUNT,
+        "GPUs of one machine that --parallel spreads training over.",
+        key="gpus",
         places=PRICING,
     )
     compare: tuple[ComparisonKind, ...] = setting(

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import REPORTED_PRECISIONS, Settings
@@ -18,6 +18,7 @@ from tclint.graph.ops import Assumption
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
+    from tclint.cost.gpu import Gpu
     from tclint.graph.lowering.work import Gap
     from tclint.graph.ops import Graph
     from tclint.tracing import TraceResult
@@ -72,6 +73,7 @@ def check_graph(
             launch_count=estimate.launch_count,
             host_time_us=estimate.host_time_us,
             bound=estimate.bound,
+            **_communication(graph, settings, estimate.gpu),
             step_time_us_by_precision={
                 precision: context.estimate(replace(scenario, precision=precision)).step_time_us
                 for precision in REPORTED_PRECISIONS
@@ -104,6 +106,15 @@ def check_graph(
         graph=graph,
     )
     return entry, found, context
+
+
+def _communication(graph: Graph, settings: Settings, gpu: Gpu) -> dict[str, Any]:
+    from tclint.cost.communication import communication_bytes
+
+    if settings.parallel == "none" or settings.mode != "train":
+        return {}
+    sent = communication_bytes(graph, settings.parallel, settings.gpu_count)
+    return {"communication_bytes": sent, "communication_bound_us": sent / gpu.link_gb_per_s / 1e3}
 
 
 _FELT_PERCENT = 1.0

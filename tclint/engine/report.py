@@ -51,6 +51,10 @@ class Metrics:
     """What the host needs for that, roughly; in no other time."""
     bound: Bound | None = None
     """Whether the kernels or the host that launches them take longer."""
+    communication_bytes: int | None = None
+    """What the GPU sends in a step that is spread over several; None where it is not."""
+    communication_bound_us: float | None = None
+    """What its link needs for that at its full rate, at least; in no other time."""
     step_time_fixed_us: float | None = None
     """The step with the fixes of all listed findings made together; None where none has a priced fix."""
     readiness_fixed_percent: float | None = None

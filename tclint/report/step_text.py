@@ -102,7 +102,32 @@ def fixed_lines(entry: Entry) -> Iterator[str]:
         )
 
 
-def host_lines(entry: Entry) -> Iterator[str]:
+def step_lines(entry: Entry) -> Iterator[str]:
+    """What is said of a model's step below its times."""
+    yield from fixed_lines(entry)
+    yield from memory_lines(entry)
+    yield from _host_lines(entry)
+    yield from _communication_lines(entry)
+
+
+def _communication_lines(entry: Entry) -> Iterator[str]:
+    """What a step that is spread over several GPUs sends, beside its time."""
+    from tclint.cost.gpu import load_gpu
+
+    if entry.settings is None:
+        return
+    for metrics in entry.metrics.values():
+        if metrics.communication_bytes is None or metrics.communication_bound_us is None:
+            continue
+        spread = f"{entry.settings.parallel} over {entry.settings.gpu_count} GPUs"
+        least = f"at least {time_text(metrics.communication_bound_us)} over {load_gpu(metrics.gpu).link}"
+        yield (
+            f"{spread}: each {metrics.gpu} sends {bytes_text(metrics.communication_bytes)} per step, {least}, "
+            f"which is not in the step; the backward pass ({time_text(metrics.backward_time_us)}) may hide it"
+        )
+
+
+def _host_lines(entry: Entry) -> Iterator[str]:
     """Where launching takes longer than the kernels: the only case in which it shows."""
     for metrics in entry.metrics.values():
         if metrics.bound != "host" or metrics.host_time_us is None or not metrics.launch_count:

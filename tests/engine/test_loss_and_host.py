@@ -98,3 +98,25 @@ def test_a_step_of_small_kernels_is_bound_by_the_host() -> None:
     text = CliRunner().invoke(cli, ["model.py:Words", *options, "-v", "--fail-on", "never"])
     assert "host-bound on a100-sxm4-80gb" in text.stdout
     assert "faster kernels will not be felt" in " ".join(text.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "sent", "told"),
+    [
+        (("--parallel", "ddp"), 2 * 7 / 8, "ddp over 8 GPUs"),
+        (("--parallel", "fsdp", "--gpus", "4"), 3 * 3 / 4, "fsdp over 4 GPUs"),
+        ((), None, ""),
+        (("--parallel", "ddp", "--mode", "infer"), None, ""),
+    ],
+)
+def test_several_gpus_send_their_gradients(options: tuple[str, ...], sent: float | None, told: str) -> None:
+    entry = _entry("Pictures", *options)
+    metrics = entry["metrics"]["a100-sxm4-80gb"]
+    parameters = 4 * (3 * 8 * 9 + 8)
+    expected = None if sent is None else round(sent * parameters)
+    assert metrics["communication_bytes"] == expected
+    if expected is not None:  # 300 GB/s in one direction: NVIDIA A100 datasheet, 600 GB/s in both
+        assert metrics["communication_bound_us"] == pytest.approx(expected / 300e3, abs=1e-3)
+        text = CliRunner().invoke(cli, ["model.py:Pictures", *options, "-v", "--fail-on", "never"]).stdout
+        assert told in " ".join(text.split())
+        assert "NVLink 3" in " ".join(text.split())

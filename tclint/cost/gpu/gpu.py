@@ -42,6 +42,10 @@ class Gpu:
     """Read bandwidth of the L2 cache: never in a datasheet, see `inferred`."""
     shared_kib_per_sm: int
     tdp_w: float
+    link: str
+    """What connects it to its neighbours: 'NVLink 3'; PCIe where bridges are sold apart."""
+    link_gb_per_s: float
+    """In one direction, all lanes together: half of the total that datasheets give."""
     source: str
     """Document of the datasheet figures."""
     aliases: tuple[str, ...] = ()

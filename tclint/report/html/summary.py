@@ -19,7 +19,7 @@ from tclint.core.units import (
     uncertainty_text,
 )
 from tclint.report.markup import shortened
-from tclint.report.step_text import comparison_table, fixed_lines, gap_text, host_lines, memory_lines
+from tclint.report.step_text import comparison_table, gap_text, step_lines
 from tclint.report.words import counts_text, doubts, not_listed
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ def _model(entry: Entry) -> str:
         f"{name or 'input'} {dtype}[{', '.join(str(size) for size in shape)}]"
         for name, dtype, shape in entry.inputs
     )
-    lines = "".join(
-        f"<li>{text(line)}</li>" for line in (*fixed_lines(entry), *memory_lines(entry), *host_lines(entry))
-    )
+    lines = "".join(f"<li>{text(line)}</li>" for line in step_lines(entry))
     cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
     return (
         f"<section class='model'><h2>{text(entry.target)}</h2>"
