@@ -8,7 +8,8 @@ from tclint.graph.ops.spec import itemsize_bytes
 
 _ROUNDS = {"none": 0, "ddp": 2, "fsdp": 3}
 """How often all parameters pass a GPU: a ring all-reduce is a reduce-scatter and an all-gather (Patarasuk
-and Yuan 2009); FSDP gathers parameters for forward and for backward, and scatters gradients (arXiv 2304.11277)."""
+and Yuan 2009); FSDP gathers parameters for forward and for backward, and scatters gradients (Zhao et al.,
+arXiv 2304.11277)."""
 
 
 def communication_bytes(graph: Graph, parallel: ParallelName, gpus: int) -> int:

@@ -121,10 +121,9 @@ def _communication_lines(entry: Entry) -> Iterator[str]:
             continue
         spread = f"{entry.settings.parallel} over {entry.settings.gpu_count} GPUs"
         least = f"at least {time_text(metrics.communication_bound_us)} over {load_gpu(metrics.gpu).link}"
-        yield (
-            f"{spread}: each {metrics.gpu} sends {bytes_text(metrics.communication_bytes)} per step, {least}, "
-            f"which is not in the step; the backward pass ({time_text(metrics.backward_time_us)}) may hide it"
-        )
+        sent = f"each {metrics.gpu} sends {bytes_text(metrics.communication_bytes)} per step, {least}"
+        hidden = f"the backward pass ({time_text(metrics.backward_time_us)}) may hide it"
+        yield f"{spread}: {sent}, which is not in the step; {hidden}"
 
 
 def _host_lines(entry: Entry) -> Iterator[str]:
