@@ -215,3 +215,19 @@ def _number(value: float | None) -> str:
 
 def _row(*cells: object) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |\n"
+
+
+START, END = "<!-- in short -->\n", "<!-- end of in short -->\n"
+
+
+def with_summary(page: str, text: str) -> str:
+    """The page with the lines of end_to_end.py behind its title, in place of older ones."""
+    title, _, rest = page.partition("\n\n")
+    if rest.startswith(START):
+        rest = rest.partition(END)[2].lstrip("\n")
+    return f"{title}\n\n{START}{text}{END}\n{rest}"
+
+
+def summary_of(page: str) -> str:
+    """What `with_summary` put there; '' for a page without it."""
+    return page.partition(START)[2].partition(END)[0]

@@ -270,15 +270,12 @@ def main() -> int:
         print(f"cost_accuracy: {error}; --data names the folder with the CSV files", file=sys.stderr)
         return 2
     if arguments.write:
-        from accuracy_page import page
+        from accuracy_page import page, summary_of, with_summary
 
-        arguments.write.write_text(
-            page(
-                [line.__dict__ for line in lines],
-                [line.__dict__ for line in unmeasured_lines(arguments.data)],
-            ),
-            encoding="utf-8",
-        )
+        known = arguments.write.read_text(encoding="utf-8") if arguments.write.exists() else ""
+        unmeasured = [line.__dict__ for line in unmeasured_lines(arguments.data)]
+        written = with_summary(page([line.__dict__ for line in lines], unmeasured), summary_of(known))
+        arguments.write.write_text(written, encoding="utf-8")
     print(as_json(lines) if arguments.format == "json" else as_table(lines))
     return 0
 

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from accuracy_page import page, summary_of, with_summary  # noqa: E402
+
 DATA = os.environ.get("TCLINT_MEASUREMENTS")
 KEYS = {
     "file",
@@ -159,3 +163,11 @@ def test_the_speed_benchmark_prices_what_it_says(
     # Five layers of a product in three directions at least; compiling fuses, so there are fewer.
     kernels = [int(line.split(" kernels")[0].rsplit(", ", 1)[1]) for line in (eager, compiled)]
     assert kernels[0] > kernels[1] >= 15
+
+
+def test_the_figures_at_the_top_of_the_page_are_kept_and_renewed() -> None:
+    written = with_summary(with_summary(page([]), "figures of last year\n"), "new\n")
+    assert summary_of(written) == "new\n"
+    assert "figures of last year" not in written
+    assert written.startswith("# How wrong predicted times are\n\n<!--")
+    assert summary_of(page([])) == ""

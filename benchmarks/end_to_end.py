@@ -1,0 +1,208 @@
+"""What a reader of tclint's advice relies on, held against measurements: whole steps, and what changes gain.
+
+    python benchmarks/end_to_end.py --data DIR [--write docs/accuracy.md]
+
+Whole steps are end_to_end.csv's published runs of fixtures/resnet50.py and fixtures/bert_large.py, speed-ups
+of AMP ratios of two of them. Which operators of profiler traces ran on Tensor Cores is told by their kernels'
+names. The other predictor is a roofline at datasheet rates. --write puts the lines at the top of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "fixtures")]
+
+import bert_large  # noqa: E402
+import resnet50  # noqa: E402
+from accuracy_page import with_summary  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from trace_rows import precision_of, priced_rows  # noqa: E402
+
+import tclint  # noqa: E402
+from tclint.cost.estimate import Estimate, estimate  # noqa: E402
+from tclint.cost.gpu import Gpu, load_gpu  # noqa: E402
+from tclint.cost.kernels.pricing import price_works  # noqa: E402
+from tclint.cost.scenario import Scenario  # noqa: E402
+from tclint.graph.lowering.work import Convolution, Gemm  # noqa: E402
+from tclint.graph.ops import Graph  # noqa: E402
+
+BERT_VOCABULARY = 30528
+"""run_pretraining.py of those runs rounds 30522 up to a multiple of 8."""
+BERT_PREDICTIONS = 20
+"""Masked positions of a sequence of 128, `max_predictions_per_seq` of their first phase."""
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure: predicted against measured, and the roofline against measured."""
+
+    what: str
+    n: int
+    mean_percent: float
+    roofline_percent: float | None
+    note: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of CSV files with measured times")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the lines at the top of a page")
+    arguments = parser.parse_args()
+    try:
+        lines = list(_lines(arguments.data))
+    except FileNotFoundError as error:
+        print(f"end_to_end: {error}; --data names the folder with the CSV files", file=sys.stderr)
+        return 2
+    text = table(lines)
+    print(text)
+    if arguments.write:
+        page = arguments.write.read_text(encoding="utf-8")
+        arguments.write.write_text(with_summary(page, text), encoding="utf-8")
+    return 0
+
+
+def table(lines: Sequence[Line]) -> str:
+    """As Markdown."""
+    rows = ["| what | n | tclint, mean error | roofline, mean error | |", "|---|---|---|---|---|"]
+    for line in lines:
+        roofline = "" if line.roofline_percent is None else f"{line.roofline_percent:.1f} %"
+        rows.append(f"| {line.what} | {line.n} | {line.mean_percent:.1f} % | {roofline} | {line.note} |")
+    return "\n".join(rows) + "\n"
+
+
+def _lines(folder: Path) -> Iterator[Line]:
+    rows = list(_read(folder / "end_to_end.csv"))
+    steps = [_step(row) for row in rows]
+    measured = [1e3 * float(row["step_ms"]) for row in rows]
+    errors = [_error(step.step_time_us, time) for step, time in zip(steps, measured, strict=True)]
+    plain = [_error(_roofline_us(step), time) for step, time in zip(steps, measured, strict=True)]
+    for row, error in zip(rows, errors, strict=True):
+        print(
+            f"{row['model']:22} {row['gpu']:15} {row['precision']:5} {row['layout']:13} {row['mode']:5} "
+            f"{row['step_ms']:>8} ms measured, {error:+6.1f} %",
+            file=sys.stderr,
+        )
+    yield Line("whole steps", len(rows), _mean(errors), _mean(plain), "NVIDIA's DeepLearningExamples")
+    yield from _amp(rows, steps)
+    yield from _tensor_cores(folder / "kernels_from_traces.csv")
+
+
+def _read(path: Path) -> Iterator[Row]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        yield from csv.DictReader(stream)
+
+
+def _error(predicted: float, measured: float) -> float:
+    return 100 * (predicted / measured - 1)
+
+
+def _mean(errors: Sequence[float]) -> float:
+    return sum(map(abs, errors)) / len(errors)
+
+
+# --- whole steps
+
+
+class _Masked(nn.Module):
+    """What is predicted of a sequence: run_pretraining.py gathers it before the head."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :BERT_PREDICTIONS].contiguous()
+
+
+@cache
+def _graph(model: str, mode: str) -> Graph:
+    name, *sizes = model.split()
+    given = {size[0]: int(size[1:]) for size in sizes}
+    if name == "resnet50":
+        module, inputs = resnet50.build_model(), resnet50.example_inputs(batch=given["b"])
+    else:
+        module = bert_large.build_model(vocab_size=BERT_VOCABULARY)
+        module.mlm_transform = nn.Sequential(_Masked(), module.mlm_transform)
+        inputs = bert_large.example_inputs(batch=given["b"], length=given["s"])
+    return tclint.trace(module.train(mode == "train"), inputs)
+
+
+def _step(row: Row) -> Estimate:
+    values: dict[str, Any] = {"layout": "channels_last"} if row["layout"] == "channels_last" else {}
+    scenario = Scenario(row["gpu"], row["precision"], row["mode"], optimizer=row["optimizer"], **values)  # type: ignore[arg-type]
+    return estimate(_graph(row["model"], row["mode"]), scenario)
+
+
+def _roofline_us(step: Estimate) -> float:
+    """Every kernel at the datasheet's rate of its units and of DRAM."""
+    return sum(
+        max(_math_us(work.flops, work, step.gpu, step.scenario.precision), bytes_us)
+        for row in step.rows
+        for work, bytes_us in [
+            (row.work, (row.bytes_read + row.bytes_written) / step.gpu.dram_gb_per_s / 1e3)
+        ]
+    )
+
+
+def _math_us(flops: float, work: Any, gpu: Gpu, precision: str) -> float:
+    unit = {"float16": "fp16", "bfloat16": "bf16"}.get(work.dtype, "tf32" if "tf32" in precision else "fp32")
+    is_product = isinstance(work, (Gemm, Convolution))
+    rate = gpu.peak_tflops[unit if is_product and gpu.supports(unit) else "fp32"]
+    return flops / rate / 1e6
+
+
+def _amp(rows: Sequence[Row], steps: Sequence[Estimate]) -> Iterator[Line]:
+    """Pairs of runs of one model and GPU of which one is in 16 bits, per item."""
+    errors, plain = [], []
+    for slow, before in zip(rows, steps, strict=True):
+        for fast, after in zip(rows, steps, strict=True):
+            same = all(slow[name] == fast[name] for name in ("gpu", "mode", "optimizer"))
+            of_one = slow["model"].split()[0] == fast["model"].split()[0]
+            if (
+                not same
+                or not of_one
+                or (slow["precision"], fast["precision"])
+                not in (
+                    ("tf32", "fp16"),
+                    ("fp32", "fp16"),
+                )
+            ):
+                continue
+            measured = float(fast["items_per_s"]) / float(slow["items_per_s"])
+            items = int(fast["items_per_step"]) / int(slow["items_per_step"])
+            errors.append(_error(items * before.step_time_us / after.step_time_us, measured))
+            plain.append(_error(items * _roofline_us(before) / _roofline_us(after), measured))
+    yield Line("speed-up of AMP", len(errors), _mean(errors), _mean(plain), "pairs of those runs")
+
+
+# --- on Tensor Cores or not
+
+
+def _tensor_cores(path: Path) -> Iterator[Line]:
+    wrong = {"operators": [0.0, 0.0], "their time": [0.0, 0.0]}
+    for row, work in priced_rows(list(_read(path))):
+        price = price_works([work], load_gpu(row["gpu"]), precision_of(row, work))[0]
+        if price is None or not isinstance(work, (Gemm, Convolution)):
+            continue
+        is_wrong = (row["on_tensor_cores"] == "True") != price.uses_tensor_cores
+        for key, weight in (("operators", 1.0), ("their time", float(row["sum_us"]))):
+            wrong[key][0] += weight * is_wrong
+            wrong[key][1] += weight
+    count = int(wrong["operators"][1])
+    for key, (missed, total) in wrong.items():
+        yield Line(
+            f"on Tensor Cores or not, by {key}", count, 100 * missed / total, None, "nine public traces"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
