@@ -456,3 +456,42 @@ def test_what_ran_on_doubtful_inputs_only_is_said_to_be_doubtful() -> None:
 def test_an_object_is_told_to_get_its_inputs_by_keyword() -> None:
     with pytest.raises(TargetError, match=r"implausible, because .*; give them with inputs=\.$"):
         tclint.trace(_Fixed(16, 512))
+
+
+_CONSTRUCTED = """
+import torch
+from torch import nn
+
+class Base(nn.Module):
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+class Net(Base):
+    def __init__(self, img_size=48, in_channels=1, widths=(8, 8)):
+        super().__init__("a name")
+        img_size = img_size * 2
+        self.stem = nn.Conv2d(in_channels, 8, 3)
+
+    def forward(self, x):
+        return self.stem(x)
+
+class Wrapped(Net):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+def small():
+    return Net(img_size=40)
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "shape"),
+    [
+        ("net.py:Net", [8, 1, 48, 48]),
+        ("net.py:small", [8, 1, 40, 40]),
+        ("net.py:Wrapped", [8, 1, 48, 48]),
+    ],
+)
+def test_sizes_that_the_model_was_constructed_with_are_stated(target: str, shape: list[int]) -> None:
+    Path("net.py").write_text(_CONSTRUCTED, encoding="utf-8")
+    assert _inputs(target)[0] == {"x": shape}

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from tclint.tracing.values.constructor_arguments import arguments_of
+
 SEQUENCE_LENGTH = 128
 """Where a model states no other."""
 _TRAINED_ON = (
@@ -140,7 +142,7 @@ def image_sizes(model: nn.Module) -> list[tuple[int, int]]:
 
 def stated_image(model: nn.Module) -> tuple[int, int, int] | None:
     """Channels, height and width, where the model or its configuration states all of them."""
-    for owner in itertools.islice(_owners(model), 2):
+    for owner in itertools.islice(_owners(model), 3):
         channels = number(owner, *_CHANNEL_NAMES)
         size = next((found for name in _IMAGE_SIZE_NAMES if (found := _size(attribute(owner, name)))), None)
         if channels is not None and size is not None and min(size) >= 4:
@@ -215,12 +217,15 @@ def _size(value: Any) -> tuple[int, int] | None:
 
 
 def _owners(model: nn.Module) -> Iterator[Any]:
-    """The objects that may state sizes: the model, its configuration, its parts, two levels deep."""
+    """The objects that may state sizes: the model, what it was constructed with, its configuration, and its
+    parts, two levels deep."""
     level: list[Any] = [model]
     for _ in range(3):
         following: list[Any] = []
         for module in level:
             yield module
+            if module is model:
+                yield arguments_of(model)
             config = attribute(module, "config", "cfg", "args", "hparams", "h")
             if config is not None and not isinstance(config, (str, nn.Module)):
                 yield from _with_parts(config, 1)

@@ -14,6 +14,7 @@ from tclint.tracing.patches.patch import patch
 from tclint.tracing.record.call_recorder import ModuleFrame
 from tclint.tracing.record.graph_modules import run_graph_module
 from tclint.tracing.record.recorder import Recorder
+from tclint.tracing.values.constructor_arguments import remember_arguments
 from tclint.tracing.values.sites import NOWHERE, SiteFinder, SitePair
 
 _SITE_ATTRIBUTE = "_tclint_site"
@@ -82,9 +83,11 @@ def wrap_modules() -> None:
         if sites is None:
             initialise(self, *args, **kwargs)
             return
-        pair = sites.find_constructor(sys._getframe(1), self)
+        frame = sys._getframe(1)
+        pair = sites.find_constructor(frame, self)
         initialise(self, *args, **kwargs)
         self.__dict__[_SITE_ATTRIBUTE] = pair
+        remember_arguments(self, frame)
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         watched = _watched.call
@@ -112,7 +115,8 @@ def _wrapped_modules() -> Iterator[None]:
 
 @patch(
     replaces="`nn.Module.__init__`",
-    why="every module made inside the block keeps the line that constructed it (copies keep it too)",
+    why="every module made inside the block keeps the line that constructed it, and the sizes that it was "
+    "given (copies keep them too)",
     undone=_UNDONE,
 )
 def remembered_construction(sites: SiteFinder) -> Iterator[None]:
