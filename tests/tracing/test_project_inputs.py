@@ -495,3 +495,35 @@ def small():
 def test_sizes_that_the_model_was_constructed_with_are_stated(target: str, shape: list[int]) -> None:
     Path("net.py").write_text(_CONSTRUCTED, encoding="utf-8")
     assert _inputs(target)[0] == {"x": shape}
+
+
+class _Configured(nn.Module):
+    """As models of transformers are: their configuration and the name of their main input."""
+
+    def __init__(self, main: str, **config: object) -> None:
+        super().__init__()
+        self.main_input_name = main
+        self.config = SimpleNamespace(**config)
+        self.table = nn.Embedding(32, 8)
+
+
+def test_t5_is_trained_on_short_answers() -> None:
+    class Answering(_Configured):
+        def forward(self, input_ids: torch.Tensor, decoder_input_ids: torch.Tensor) -> torch.Tensor:
+            return self.table(input_ids).sum() + self.table(decoder_input_ids)
+
+    for model_type, length in (("t5", 114), ("bart", 512)):
+        model = Answering("input_ids", model_type=model_type, is_encoder_decoder=True, n_positions=512)
+        shapes = [spec.shape for spec in tclint.trace(model).inputs]
+        assert shapes == [(8, 512), (8, length)]
+
+
+def test_what_models_of_clips_call_pixel_values_is_a_clip() -> None:
+    class Film(_Configured):
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            return pixel_values.flatten(-3)
+
+    film = Film("pixel_values", image_size=32, num_channels=3, num_frames=4)
+    assert tclint.trace(film).inputs[0].shape == (8, 4, 3, 32, 32)
+    picture = Film("pixel_values", image_size=32, num_channels=3)
+    assert tclint.trace(picture).inputs[0].shape == (8, 3, 32, 32)

@@ -30,6 +30,9 @@ AUDIO_SAMPLES = 16000
 _UTTERANCE_SAMPLES = 250_000
 """That wav2vec 2.0 and its kin were trained on at most (arXiv 2006.11477)."""
 _FRAMES = 512
+_T5_TARGETS = 114
+"""Tokens that spans of an input of 512 are replaced by (arXiv 1910.10683, appendix B)."""
+_FRAME_NAMES = ("num_frames", "frames_per_clip")
 _TEXT_TOKENS = 77
 """That a text encoder hands to the cross attention of a model that makes images: CLIP's context."""
 _GRID = (1, 16, 16)
@@ -58,10 +61,13 @@ def configured_inputs(model: nn.Module, required: Sequence[str], batch: int) -> 
         sets.reverse()  # two towers, which are compared
     for names in sets:
         made = {name: _MAKERS[name](model, config, batch) for name in names}
-        yield made
-        for name in ("input_features", "pixel_values"):
-            if name in made:
-                yield {**made, name: _alternative(name, made[name], config)}
+        shaped = [
+            {**made, name: _alternative(name, made[name], config)}
+            for name in ("input_features", "pixel_values")
+            if name in made
+        ]
+        # Models of clips state how many frames they take; what they call pixel_values is no picture.
+        yield from [*shaped, made] if configured(config, *_FRAME_NAMES, default=0) else [made, *shaped]
 
 
 def further_inputs(
@@ -190,7 +196,7 @@ def _images(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
 
 def _video(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
     images = _images(model, config, batch)
-    frames = configured(config, "frames_per_clip", "num_frames", default=16)
+    frames = configured(config, *_FRAME_NAMES, default=16)
     return images.new_empty((batch, frames, *images.shape[1:]))
 
 
@@ -208,7 +214,7 @@ def _alternative(name: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
     if name == "input_features":
         # Time before frequency in the other half of the models.
         return tensor.new_empty((tensor.shape[0], min(tensor.shape[2], _FRAMES), tensor.shape[1]))
-    frames = configured(config, "num_frames", "frames_per_clip", default=16)
+    frames = configured(config, *_FRAME_NAMES, default=16)
     return tensor.new_empty((tensor.shape[0], frames, *tensor.shape[1:]))
 
 
@@ -241,6 +247,13 @@ def _tokens(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
     return tokens(model, batch)
 
 
+def _answers(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
+    """What a decoder reads beside an encoder; T5's kin are trained on fewer tokens of it."""
+    made = tokens(model, batch)
+    is_t5 = "t5" in str(attribute(config, "model_type")).lower()
+    return made[:, :_T5_TARGETS] if is_t5 else made
+
+
 def _ones(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
     return torch.ones((batch, sequence_length(model)), dtype=torch.int64)
 
@@ -267,7 +280,7 @@ def target_argument(model: nn.Module, first: str) -> tuple[str, str] | None:
 _MAKERS: dict[str, _Maker] = {
     "attention_mask": _ones,
     "bbox": _boxes,
-    "decoder_input_ids": _tokens,
+    "decoder_input_ids": _answers,
     "encoder_hidden_states": _hidden,
     "hidden_states": _hidden,
     "input_features": _audio_features,
