@@ -527,3 +527,48 @@ def test_what_models_of_clips_call_pixel_values_is_a_clip() -> None:
     assert tclint.trace(film).inputs[0].shape == (8, 4, 3, 32, 32)
     picture = Film("pixel_values", image_size=32, num_channels=3)
     assert tclint.trace(picture).inputs[0].shape == (8, 3, 32, 32)
+
+
+def test_forecasters_get_series_of_the_stated_length_and_variables() -> None:
+    class Forecaster(nn.Module):
+        def __init__(self, configs: SimpleNamespace) -> None:
+            super().__init__()
+            self.configs = configs
+            self.head = nn.Linear(configs.enc_in, 8)
+
+        def forward(
+            self, x_enc: torch.Tensor, x_mark_enc: torch.Tensor, x_dec: torch.Tensor, x_mark_dec: torch.Tensor
+        ) -> torch.Tensor:
+            return self.head(x_enc).sum() + self.head(x_dec) + x_mark_enc.sum() + x_mark_dec.sum()
+
+    class Linear(Forecaster):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x)
+
+    sizes = SimpleNamespace(seq_len=96, label_len=48, pred_len=24, enc_in=7)
+    shapes = [spec.shape for spec in tclint.trace(Forecaster(sizes)).inputs]
+    assert shapes == [(8, 96, 7), (8, 96, 4), (8, 72, 7), (8, 72, 4)]
+    assert tclint.trace(Linear(sizes)).inputs[0].shape == (8, 96, 7)
+
+
+def test_a_configuration_that_is_not_kept_states_sizes_too() -> None:
+    Path("net.py").write_text(
+        _CONSTRUCTED.replace("img_size=48, in_channels=1, widths=(8, 8)", "args")
+        .replace("img_size = img_size * 2", "in_channels = args.in_channels")
+        .replace("Net(img_size=40)", "Net(SimpleNamespace(img_size=24, in_channels=2))")
+        .replace("import torch\n", "import torch\nfrom types import SimpleNamespace\n", 1),
+        encoding="utf-8",
+    )
+    assert _inputs("net.py:small")[0] == {"x": [8, 2, 24, 24]}
+
+
+def test_networks_with_an_adjacency_matrix_get_a_graph() -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Linear(1433, 8)
+
+        def forward(self, x: torch.Tensor, adj: torch.Tensor) -> torch.Tensor:
+            return adj @ self.weight(x)
+
+    assert [spec.shape for spec in tclint.trace(Convolution()).inputs] == [(2708, 1433), (2708, 2708)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.values.constructor_arguments import arguments_of
+from tclint.tracing.values.constructor_arguments import CONFIGURATIONS, arguments_of
 
 SEQUENCE_LENGTH = 128
 """Where a model states no other."""
@@ -129,6 +129,15 @@ def configured(config: Any, *names: str, default: int) -> int:
     return default
 
 
+def stated_number(model: nn.Module, *names: str) -> int | None:
+    """What the model states under one of the names, its configuration or what it was constructed with."""
+    for owner in itertools.islice(_owners(model), 3):
+        found = number(owner, *names)
+        if found is not None:
+            return found
+    return None
+
+
 def image_sizes(model: nn.Module) -> list[tuple[int, int]]:
     """Height and width under every name that states them, in the order of the modules."""
     sizes: list[tuple[int, int]] = []
@@ -226,7 +235,7 @@ def _owners(model: nn.Module) -> Iterator[Any]:
             yield module
             if module is model:
                 yield arguments_of(model)
-            config = attribute(module, "config", "cfg", "args", "hparams", "h")
+            config = attribute(module, *CONFIGURATIONS) or attribute(arguments_of(module), *CONFIGURATIONS)
             if config is not None and not isinstance(config, (str, nn.Module)):
                 yield from _with_parts(config, 1)
             following += list(module.children())

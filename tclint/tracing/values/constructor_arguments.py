@@ -1,4 +1,4 @@
-"""The sizes that a module was constructed with, which many models use and do not keep."""
+"""The sizes and configurations that a module was constructed with, which many models use and do not keep."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from torch import nn
 _ATTRIBUTE = "_tclint_arguments"
 
 
+CONFIGURATIONS = ("config", "configs", "cfg", "args", "hparams", "h")
+"""What the parameter, or the attribute, for a model's configuration is called."""
+
+
 def remember_arguments(module: nn.Module, frame: FrameType) -> None:
-    """Keep the whole numbers, and short lists of them, that the module's constructors were called with.
+    """Keep the whole numbers, short lists of them, and configurations that the module's constructors got.
 
     Args:
         frame: what calls `nn.Module.__init__`: before constructors change their arguments, mostly.
@@ -27,7 +31,7 @@ def remember_arguments(module: nn.Module, frame: FrameType) -> None:
         local = current.f_locals
         if not names or local.get(names[0]) is not module:
             break
-        found |= {name: local[name] for name in names[1:] if _is_size(local.get(name))}
+        found |= {name: local[name] for name in names[1:] if _is_kept(name, local.get(name))}
         current = current.f_back
     module.__dict__[_ATTRIBUTE] = found
 
@@ -38,7 +42,9 @@ def arguments_of(module: nn.Module) -> SimpleNamespace:
     return SimpleNamespace(**kept)
 
 
-def _is_size(value: Any) -> bool:
+def _is_kept(name: str, value: Any) -> bool:
+    if name in CONFIGURATIONS:
+        return hasattr(value, "__dict__") and not isinstance(value, nn.Module)
     if isinstance(value, (tuple, list)):
         return 0 < len(value) <= 3 and all(type(item) is int for item in value)
     return type(value) is int

@@ -43,6 +43,7 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     may_be_images,
 )
 from tclint.tracing.inputs.guesses.number_inputs import numbers_for
+from tclint.tracing.inputs.guesses.time_series import time_series
 from tclint.tracing.inputs.guesses.variants import with_variants
 from tclint.tracing.inputs.stated_sizes import (
     attribute,
@@ -123,8 +124,9 @@ def _for_required(required: list[str], model: nn.Module) -> Iterator[CallInputs]
         yield CallInputs((), {}, (assumption,), "inferred")
         return
     first, *others = required
-    if others == ["edge_index"]:
-        yield from _graph_of_nodes(first, model)
+    yield from time_series(required, model, BATCH)
+    if others in (["edge_index"], ["adj"]):
+        yield from _graph_of_nodes(first, others[0], model)
     if (image := _stated_image(first, model)) is not None:
         yield from _with_others(first, others, image, "of the size the model states", model)
     yield from from_uses(required, uses_of(model), model)
@@ -144,13 +146,15 @@ def _with_others(
         yield inferred((tensor, *further), {}, f"{what}; {listed(named)}, by their names and the first")
 
 
-def _graph_of_nodes(first: str, model: nn.Module) -> Iterator[CallInputs]:
+def _graph_of_nodes(first: str, second: str, model: nn.Module) -> Iterator[CallInputs]:
     made = (tensor.shape[-1] for tensor, _ in chain(from_layers(model), from_parameters(model)))
     width = number(model, "in_channels", "num_features") or next(made, None)
     if width is not None:
         nodes = torch.empty((CORA[0], width), dtype=floating_dtype(model), device=_META)
         edges = torch.empty((2, CORA[1]), dtype=torch.int64, device=_META)
-        what = f"inputs {first} = {described(nodes)}, edge_index = {described(edges)}, as many as Cora has"
+        if second == "adj":
+            edges = nodes.new_empty((CORA[0], CORA[0]))
+        what = f"inputs {first} = {described(nodes)}, {second} = {described(edges)}, as many as Cora has"
         yield inferred((nodes, edges), {}, what)
 
 
