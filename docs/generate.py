@@ -21,7 +21,7 @@ from tclint.core.rule import Rule
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.catalogue import SOURCE_SIDE
-from tclint.report.markup import text
+from tclint.core.markup import text
 from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches

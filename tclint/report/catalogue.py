@@ -19,7 +19,7 @@ from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
 from tclint.report.render import Style
-from tclint.report.table import table
+from tclint.core.table import table
 
 _ENGINE_PAGES = {
     (CRASH_CODE, CRASH_NAME): (

@@ -19,7 +19,7 @@ from tclint.engine.explain_cost import (
 )
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
 from tclint.report.formats.json import rounded
-from tclint.report.table import table
+from tclint.core.table import table
 
 if TYPE_CHECKING:
     from tclint.cost.estimate import Row

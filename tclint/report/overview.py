@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.units import percent_text, time_text, uncertainty_text
-from tclint.report.table import table
+from tclint.core.table import table
 
 if TYPE_CHECKING:
     from tclint.core.finding import Finding

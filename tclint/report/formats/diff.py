@@ -11,7 +11,7 @@ from tclint.core.text import printable
 from tclint.core.units import count, flops_text, percent_text, plural, significant, time_text
 from tclint.report.comparison import ChangedFinding, Diff, Document, MetricDelta, best_gain_percent, place
 from tclint.report.formats.json import clean
-from tclint.report.markup import code, prose, shortened, table, text
+from tclint.core.markup import code, prose, shortened, table, text
 
 FORMATS = ("text", "markdown", "json")
 

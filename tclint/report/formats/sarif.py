@@ -20,7 +20,7 @@ from tclint.engine.provenance import git_state, tool_hash
 from tclint.report.excerpt import SourceLines, read_source
 from tclint.report.formats.json import clean
 from tclint.report.line_hash import line_hashes
-from tclint.report.markup import shortened
+from tclint.core.markup import shortened
 from tclint.report.paths import RepositoryPaths, file_uri, relative_uri
 from tclint.report.rule_text import RuleText, rule_texts
 from tclint.report.words import effect_text

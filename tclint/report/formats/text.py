@@ -23,7 +23,7 @@ from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
-from tclint.report.table import table
+from tclint.core.table import table
 from tclint.report.words import best_effect, doubts, models_text, place_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.units import percent_text, time_text, uncertainty_text
 from tclint.report.excerpt import TAB_COLUMNS, SourceLines, marked
 from tclint.report.html.profile import Texts
-from tclint.report.markup import shortened
+from tclint.core.markup import shortened
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry

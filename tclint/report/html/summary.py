@@ -18,7 +18,7 @@ from tclint.core.units import (
     time_text,
     uncertainty_text,
 )
-from tclint.report.markup import shortened
+from tclint.core.markup import shortened
 from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
 from tclint.report.words import counts_text, doubts, not_listed
 
