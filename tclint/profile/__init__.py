@@ -1,1 +1,1 @@
-"""What a GPU really did: traces of torch.profiler read, told by kind and Tensor Core use, beside predictions."""
+"""What a GPU really did: profiler traces read, told by kind and by use of Tensor Cores."""
