@@ -24,6 +24,7 @@ Event = dict[str, Any]
 
 _CHUNK_BYTES = 2**20
 _GAP = re.compile(r"[\s,]*")
+_VALUE_BEGINS = frozenset('"{[-0123456789tfnNI')
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -120,7 +121,8 @@ class _Text:
 
     def value(self) -> Any:
         """The next JSON value."""
-        self.peek()
+        if self.peek() not in _VALUE_BEGINS:
+            raise _no_json(self.name)
         size = _CHUNK_BYTES
         while True:
             problem: ValueError | None = None

@@ -29,14 +29,14 @@ def trace_dict(profile: RankProfile) -> dict[str, Any]:
     plain = {
         name: getattr(summary, name)
         for name in Summary.__slots__
-        if name not in ("by_kind", "by_use", "reasons", "conversions", "operators", "unknown_names")
+        if name not in ("by_kind", "by_use", "reasons", "conversions", "operators", "pauses", "unknown_names")
     }
     return {
         **plain,
         "compute_capability": profile.trace.device.compute_capability,
         "event_count": profile.trace.event_count,
         "idle_percent": summary.idle_percent,
-        "host_wait_percent": summary.host_wait_percent,
+        "launch_wait_percent": summary.launch_wait_percent,
         "launch_bound": summary.is_launch_bound,
         "not_linked_percent": summary.not_linked_percent,
         "tensor_core_time_percent": summary.tensor_core_percent,
@@ -48,6 +48,7 @@ def trace_dict(profile: RankProfile) -> dict[str, Any]:
             {"use": use, "reason": reason, **_share(summary, share)}
             for (use, reason), share in summary.reasons.items()
         ],
+        "pauses": {name: asdict(share) for name, share in summary.pauses.items()},
         "conversions": asdict(summary.conversions),
         "operators": [asdict(row) for row in summary.operators],
         "unknown_names": {name: _share(summary, share) for name, share in summary.unknown_names.items()},

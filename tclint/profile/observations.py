@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tclint.core.text import listed
 from tclint.core.units import percent_text, plural, time_text
-from tclint.profile.summary import LAUNCH_BOUND_PERCENT, Summary
+from tclint.profile.summary import LAUNCH_BOUND_PERCENT, PAUSE_US, Summary
 from tclint.profile.trace import Trace
 from tclint.profile.written_attention import WrittenAttention, written_attentions
 
@@ -77,7 +77,7 @@ def _off_tensor_cores(summary: Summary) -> Iterator[Observation]:
                 "it on them in TF32, autocast in 16 bits."
             )
             rules = ("PRC001", "PRC002", "AMP016")
-        elif reason.startswith("float32, which"):
+        elif reason.startswith("float32, for which"):
             rules = ("AMP016",)
         yield Observation(
             f"Matrix work on CUDA cores that could run on Tensor Cores: {reason}.{advice}",
@@ -135,13 +135,23 @@ def _conversions(summary: Summary) -> Iterator[Observation]:
 def _waiting(summary: Summary) -> Iterator[Observation]:
     if summary.is_launch_bound:
         yield Observation(
-            f"Launch-bound: for {percent_text(summary.host_wait_percent)} of the window (more than "
+            f"Launch-bound: for {percent_text(summary.launch_wait_percent)} of the window (more than "
             f"{LAUNCH_BOUND_PERCENT:.0f} %) the GPU was idle because the host had not launched the next "
             "kernel yet. Faster kernels will not be felt; larger batches, torch.compile or CUDA graphs will.",
-            summary.host_wait_us,
-            summary.host_wait_percent,
-            ("ARC021", "RUN014"),
+            summary.launch_wait_us,
+            summary.launch_wait_percent,
+            ("ARC021",),
         )
+    pause_percent = 100.0 * summary.pause_us / summary.window_us if summary.window_us else 0.0
+    names = [f"{name} ({time_text(share.time_us)})" for name, share in summary.pauses.items() if name]
+    yield Observation(
+        f"The GPU waited for the host in {plural(sum(p.count for p in summary.pauses.values()), 'pause')} of "
+        f"more than {time_text(PAUSE_US)}, {percent_text(pause_percent)} of the window"
+        + (f", most of it during {listed(names, _MOST_SIZES)}." if names else "."),
+        summary.pause_us,
+        pause_percent,
+        ("RUN006", "RUN014"),
+    )
     exposed_percent = (
         100.0 * summary.exposed_communication_us / summary.window_us if summary.window_us else 0.0
     )

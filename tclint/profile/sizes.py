@@ -60,15 +60,6 @@ _CONVOLUTIONS = frozenset(
         "slow_conv3d_forward",
     )
 )
-_CONVOLUTION_GRADIENTS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "convolution_backward",
-        "cudnn_convolution_backward",
-        "cudnn_convolution_backward_input",
-        "cudnn_convolution_backward_weight",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +161,31 @@ def convolution_sizes(operator: Operator | None) -> ConvolutionSizes | None:
     if operator is None:
         return None
     shapes = tensor_shapes(operator)
-    if operator.name in _CONVOLUTION_GRADIENTS:
-        # (input, grad_output, weight) of the older pair, (grad_output, input, weight) of the newer operator.
-        if len(shapes) < 3:
-            return None
-        x = shapes[1] if operator.name == "aten::convolution_backward" else shapes[0]
-        weight = shapes[2]
-    elif operator.name in _CONVOLUTIONS and len(shapes) >= 2:
+    if operator.name in _CONVOLUTIONS and len(shapes) >= 2:
         x, weight = shapes[0], shapes[1]
+    elif operator.name == "aten::convolution_backward" and len(shapes) >= 3:
+        x, weight = shapes[1], shapes[2]  # behind the gradient of the output
+    elif operator.name == "aten::cudnn_convolution_backward" and len(shapes) >= 3:
+        x, weight = shapes[0], shapes[2]
+    elif operator.name == "aten::cudnn_convolution_backward_input" and len(shapes) == 2:
+        weight = shapes[1]  # the input's own size is a list of numbers, which are not recorded
+        depthwise = weight[1:2] == (1,)
+        x = (0, weight[0] if depthwise else weight[1], *weight[2:]) if len(weight) > 2 else ()
     else:
         return None
     if len(weight) < 3 or len(x) != len(weight):
         return None
     return ConvolutionSizes(x[1], weight[0], weight[1], weight[2:])
+
+
+def sizes_text(operator: Operator) -> str:
+    """'M 4096, N 1024, K 3137' of matrix work, else the shapes of at most three arguments."""
+    known = product_sizes(operator) or convolution_sizes(operator)
+    if known is not None:
+        return known.text
+    shapes = [
+        str([list(one) if isinstance(one, tuple) else one for one in shape])
+        for shape in operator.dims
+        if shape
+    ]
+    return ", ".join(shapes[:3]) + (", ..." if len(shapes) > 3 else "")

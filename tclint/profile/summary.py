@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tclint.profile.sizes import DTYPES, dtype_of
+from tclint.profile.sizes import DTYPES, dtype_of, sizes_text
 from tclint.profile.tensor_cores import ON_TENSOR_CORES, Judge, Use, Verdict
 from tclint.profile.trace import Kernel, Operator, Trace
 
@@ -15,7 +15,9 @@ COMMUNICATION = "communication"
 Direction = Literal["forward", "backward", "optimizer", ""]
 """'' of kernels without an operator."""
 LAUNCH_BOUND_PERCENT = 20.0
-"""Of the window that the GPU waited for the host: above, the host sets the pace."""
+"""Of the window that the GPU waited for its next launch: above, the host sets the pace."""
+PAUSE_US = 1000.0
+"""A longer wait for the host is no launch: data are loaded, or the host waited itself."""
 
 _DTYPE_CASTS = frozenset({"aten::to", "aten::_to_copy", "aten::copy_"})
 
@@ -77,8 +79,10 @@ class Summary:
     """From the first to the last activity of the GPU."""
     busy_us: float
     """Of the window, with any activity on any stream."""
-    host_wait_us: float
-    """Of the window, idle because the next activity had not been launched yet."""
+    launch_wait_us: float
+    """Of the window, idle because the next activity had not been launched yet; pauses left out."""
+    pauses: dict[str, Share]
+    """Such waits of more than PAUSE_US each, by what the host did; '' where the trace does not tell."""
     kernel_time_us: float
     """Of kernels without communication, summed over streams."""
     communication_us: float
@@ -111,12 +115,17 @@ class Summary:
         return _percent(self.window_us - self.busy_us, self.window_us)
 
     @property
-    def host_wait_percent(self) -> float:
-        return _percent(self.host_wait_us, self.window_us)
+    def launch_wait_percent(self) -> float:
+        """Of the window."""
+        return _percent(self.launch_wait_us, self.window_us)
+
+    @property
+    def pause_us(self) -> float:
+        return sum(share.time_us for share in self.pauses.values())
 
     @property
     def is_launch_bound(self) -> bool:
-        return self.host_wait_percent > LAUNCH_BOUND_PERCENT
+        return self.launch_wait_percent > LAUNCH_BOUND_PERCENT
 
     @property
     def not_linked_percent(self) -> float:
@@ -147,7 +156,7 @@ def summarise(trace: Trace) -> Summary:
     exchanges = [kernel for kernel, verdict in judged if verdict.kind == COMMUNICATION]
     every_kernel = [kernel for kernel in trace.kernels if kernel.activity == "kernel"]
     others = [kernel for kernel, verdict in judged if verdict.kind != COMMUNICATION]
-    busy_us, host_wait_us = _occupation(trace.kernels)
+    busy_us, waits = _occupation(trace.kernels)
     first_us = min(kernel.start_us for kernel in trace.kernels)
     copies = [kernel for kernel in trace.kernels if kernel.activity == "copy"]
     unlinked = [kernel for kernel in every_kernel if kernel.operator is None]
@@ -158,7 +167,8 @@ def summarise(trace: Trace) -> Summary:
         steps=len(trace.steps),
         window_us=max(kernel.end_us for kernel in trace.kernels) - first_us,
         busy_us=busy_us,
-        host_wait_us=host_wait_us,
+        launch_wait_us=sum(end - begin for begin, end in waits if end - begin <= PAUSE_US),
+        pauses=_pauses([wait for wait in waits if wait[1] - wait[0] > PAUSE_US], trace.operators),
         kernel_time_us=_sum(kernel for kernel, _ in compute),
         communication_us=_sum(exchanges),
         exposed_communication_us=busy_us - _occupation(others)[0],
@@ -198,24 +208,42 @@ def _shares(items: Iterable[tuple[object, Kernel]]) -> dict:  # type: ignore[typ
     return {key: Share(times[key], counts[key]) for key in sorted(times, key=lambda key: -times[key])}
 
 
-def _occupation(kernels: Sequence[Kernel]) -> tuple[float, float]:
-    """How long any of them ran, and how long none did because the next was not launched yet.
+def _occupation(kernels: Sequence[Kernel]) -> tuple[float, list[tuple[float, float]]]:
+    """How long any of them ran, and when none did because the next was not launched yet.
 
     Args:
         kernels: in the order in which they began.
     """
-    busy_us = wait_us = 0.0
+    busy_us = 0.0
+    waits = []
     free_us: float | None = None
     for kernel in kernels:
         if free_us is None:
             free_us = kernel.start_us
         if kernel.start_us > free_us:
-            if kernel.launch_us is not None:
-                wait_us += min(max(kernel.launch_us - free_us, 0.0), kernel.start_us - free_us)
+            if kernel.launch_us is not None and kernel.launch_us > free_us:
+                waits.append((free_us, min(kernel.launch_us, kernel.start_us)))
             free_us = kernel.start_us
         busy_us += max(0.0, kernel.end_us - free_us)
         free_us = max(free_us, kernel.end_us)
-    return busy_us, wait_us
+    return busy_us, waits
+
+
+def _pauses(waits: Sequence[tuple[float, float]], operators: Iterable[Operator]) -> dict[str, Share]:
+    """Waits by the outermost call of the host that took most of each."""
+    outermost = [operator for operator in operators if operator.parent is None]
+    times: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for begin, end in waits:
+        within: dict[str, float] = defaultdict(float)
+        for operator in outermost:
+            if operator.start_us < end and operator.end_us > begin:
+                within[operator.name] += min(end, operator.end_us) - max(begin, operator.start_us)
+        name = max(within, key=lambda name: within[name], default="")
+        name = name if within and within[name] > 0.5 * (end - begin) else ""
+        times[name] += end - begin
+        counts[name] += 1
+    return {name: Share(times[name], counts[name]) for name in sorted(times, key=lambda name: -times[name])}
 
 
 def _is_within_device(copy: Kernel) -> bool:
@@ -268,7 +296,7 @@ def _operators(compute: Iterable[tuple[Kernel, Verdict]]) -> list[OperatorTime]:
     for kernel, verdict in compute:
         operator = kernel.operator
         name = operator.name if operator is not None else f"({kernel.name})"
-        sizes = verdict.sizes or (_shapes_text(operator) if operator is not None else "")
+        sizes = sizes_text(operator) if operator is not None else ""
         key = (name, _direction(operator), sizes, dtype_of(operator) or "")
         row = rows.get(key)
         if row is None:
@@ -295,9 +323,3 @@ def _direction(operator: Operator | None) -> Direction:
     if operator.is_of_optimizer:
         return "optimizer"
     return "backward" if operator.is_backward else "forward"
-
-
-def _shapes_text(operator: Operator) -> str:
-    """'[8, 3137, 3137]', the shapes of its arguments, at most three."""
-    shapes = [str(list(shape)) for shape in operator.dims if shape]
-    return ", ".join(shapes[:3]) + (", ..." if len(shapes) > 3 else "")

@@ -45,8 +45,6 @@ class Verdict:
     reason: str = ""
     """Why it is misaligned, older, narrow, or was not on Tensor Cores at all."""
     precision: str | None = None
-    sizes: str = ""
-    """Of the matrix work, where recorded: 'M 4096, N 1024, K 3137'."""
 
 
 class Judge:
@@ -73,13 +71,10 @@ class Judge:
         name = kernel_name(kernel.name)
         if name.kind not in MATRIX_KINDS:
             return Verdict("unknown" if name.tensor_cores == "unknown" else "none", name.kind)
-        product = product_sizes(kernel.operator)
-        convolution = convolution_sizes(kernel.operator)
-        sizes = product.text if product else convolution.text if convolution else ""
         precision = name.precision or _PRECISIONS.get(dtype_of(kernel.operator) or "")
 
         def found(use: Use, reason: str = "") -> Verdict:
-            return Verdict(use, name.kind, reason, precision, sizes)
+            return Verdict(use, name.kind, reason, precision)
 
         state = name.tensor_cores
         if state == "16-bit":
@@ -113,7 +108,7 @@ class Judge:
         if precision == "fp32" and (self._capability is None or self._capability < (8, 0)):
             return (
                 "possible",
-                "float32, which this GPU has no Tensor Cores for: float16 (autocast) would use them",
+                "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them",
             )
         if precision == "fp32" and kind not in self.tf32_kinds:
             return "possible", "float32 without TF32"

@@ -80,7 +80,7 @@ def head(summary: Summary) -> Iterator[str]:
     bound = "launch-bound" if summary.is_launch_bound else "not launch-bound"
     yield (
         f"{time_text(summary.window_us)} from first to last kernel: {percent_text(summary.idle_percent)} "
-        f"idle, {percent_text(summary.host_wait_percent)} waiting for launches ({bound})"
+        f"idle, {percent_text(summary.launch_wait_percent)} waiting for launches ({bound})"
     )
     parts = [f"kernels {time_text(summary.kernel_time_us)}"]
     if summary.steps > 1:
