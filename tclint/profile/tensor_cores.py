@@ -9,6 +9,7 @@ from typing import Literal
 from tclint.profile.kernel_names import GENERATIONS, MATRIX_KINDS, KernelName, instructions_of, kernel_name
 from tclint.profile.sizes import convolution_sizes, dtype_of, product_sizes
 from tclint.profile.trace import Device, Kernel, Operator
+from tclint.profile.works import gemm_of
 
 Use = Literal["on", "older", "misaligned", "possible", "narrow", "none", "unknown"]
 
@@ -82,17 +83,17 @@ class Judge:
         if state == "unknown":
             return found("unknown", "the kernel's name does not tell")
         if state == "yes":
-            return found(*self._on(name, kernel.operator))
+            return found(*self._on(name, kernel))
         narrow = _why_narrow(kernel)
         if narrow:
             return found("narrow", narrow)
-        return found(*self._why_not(name.kind, precision, kernel.operator))
+        return found(*self._why_not(name.kind, precision, kernel))
 
-    def _on(self, name: KernelName, operator: Operator | None) -> tuple[Use, str]:
+    def _on(self, name: KernelName, kernel: Kernel) -> tuple[Use, str]:
         size = _BYTES.get(name.precision or "")
         if name.alignment is not None and size is not None and name.alignment * size < _WANTED_BYTES:
             multiple = _WANTED_BYTES // size
-            dims = _misaligned(operator, multiple)
+            dims = _misaligned(kernel, multiple)
             which = f": {', '.join(dims)}" if dims else ""
             return "misaligned", f"dims that are no multiples of {multiple}{which}"
         older = name.generation is not None and self._generation is not None
@@ -100,7 +101,7 @@ class Judge:
             return "older", f"{(name.generation or '').capitalize()}'s instructions"
         return "on", ""
 
-    def _why_not(self, kind: str, precision: str | None, operator: Operator | None) -> tuple[Use, str]:
+    def _why_not(self, kind: str, precision: str | None, kernel: Kernel) -> tuple[Use, str]:
         if precision == "fp64":
             if self._capability in _HAS_FP64:
                 return "possible", "float64, for which this GPU has Tensor Cores"
@@ -113,8 +114,8 @@ class Judge:
         if precision == "fp32" and kind not in self.tf32_kinds:
             return "possible", "float32 without TF32"
         multiple = 4 if precision == "fp32" else 8
-        dims = _misaligned(operator, multiple)
-        small = _small(operator)
+        dims = _misaligned(kernel, multiple)
+        small = _small(kernel.operator)
         if dims and self._capability is not None and self._capability < (8, 0):
             return "possible", f"dims that are no multiples of {multiple}: {', '.join(dims)}"
         if small:
@@ -138,11 +139,17 @@ def _why_narrow(kernel: Kernel) -> str:
     return ""
 
 
-def _misaligned(operator: Operator | None, multiple: int) -> list[str]:
-    """Dims of the operands that are contiguous, or could be, and no multiples: 'K 3137'."""
+def _misaligned(kernel: Kernel, multiple: int) -> list[str]:
+    """Dims that lie contiguous in memory and are no multiples: 'K 3137'; of all dims where the trace does not
+    tell which of them do."""
+    operator = kernel.operator
     product, convolution = product_sizes(operator), convolution_sizes(operator)
     if product is not None:
         dims = {"M": product.m, "N": product.n, "K": product.k}
+        gemm = gemm_of(operator, [kernel.name])
+        is_told = operator is not None and (operator.strides or kernel_name(kernel.name).layout)
+        if gemm is not None and is_told:
+            dims = {letter.upper(): size for letter, size in sorted(dict(gemm.contiguous).items())}
     elif convolution is not None:
         dims = {"input channels": convolution.in_channels, "output channels": convolution.out_channels}
     else:

@@ -75,6 +75,25 @@ def test_use_of_tensor_cores(
     assert (row.use, row.reason) == (use, reason)
 
 
+@pytest.mark.parametrize(
+    ("strides", "kernel", "reason"),
+    [
+        ([[512, 1], [1, 512]], MISALIGNED_GEMM, "N 30522"),  # a linear layer: K lies contiguous in both
+        ([[1, 141], [30522, 1]], MISALIGNED_GEMM, "M 141, N 30522"),
+        ([], MISALIGNED_GEMM.replace("_nn_", "_tn_"), "N 30522"),
+        ([], MISALIGNED_GEMM.replace("_nn_", "_"), "M 141, N 30522"),  # nothing tells the layout
+    ],
+)
+def test_only_contiguous_dims_are_misaligned(
+    tmp_path: Path, strides: list[list[int]], kernel: str, reason: str
+) -> None:
+    writer = TraceWriter()
+    recorded = {"Input Strides": strides} if strides else {}
+    writer.op("aten::mm", [(kernel, 10)], [[141, 512], [512, 30522]], **recorded)
+    (row,) = summary(writer, tmp_path).operators
+    assert row.reason == f"dims that are no multiples of 8: {reason}"
+
+
 def test_float32_beside_tf32_is_the_librarys_choice(tmp_path: Path) -> None:
     writer = TraceWriter()
     writer.op("aten::mm", [(TF32_GEMM, 10)], MM, "float")
