@@ -225,7 +225,22 @@ def _join(found: _Found) -> None:
             kernel.operator = found.by_external_id.get(found.external_ids.get(correlation, -1))
         at_us = kernel.launch_us if kernel.launch_us is not None else kernel.start_us
         kernel.step = next((number for number, (begin, end) in steps if begin <= at_us <= end), None)
+    for thread in found.threads.values():
+        _mark_backward(thread)
     _tie_backward(operator for thread in found.threads.values() for operator in thread.operators)
+
+
+def _mark_backward(thread: _Thread) -> None:
+    """What autograd does on its own thread between nodes (gradients added up) is backward work as well."""
+    nodes = [operator for operator in thread.operators if operator.sequence is not None]
+    if any(node.forward_thread for node in nodes) and not any(_is_forward(node) for node in nodes):
+        for operator in thread.operators:
+            if operator.parent is None and not operator.forward_thread:
+                operator.forward_thread = -1
+
+
+def _is_forward(node: Operator) -> bool:
+    return node.parent is None and not node.forward_thread
 
 
 def _sweep(thread: _Thread) -> Iterator[tuple[int, tuple[float, Operator | None]]]:

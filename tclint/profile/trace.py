@@ -30,7 +30,7 @@ class Operator:
     sequence: int | None = None
     """What ties a backward operator to the forward one that it differentiates."""
     forward_thread: int = 0
-    """Not 0 in operators of a backward pass."""
+    """Not 0 in operators of a backward pass; -1 where the trace does not say which."""
     is_region: bool = False
     """Named by the program (record_function, an optimizer's step); no operator."""
     module: str = ""
@@ -60,7 +60,7 @@ class Operator:
 
     @property
     def is_of_optimizer(self) -> bool:
-        return any(one.name.startswith("Optimizer.step") for one in self.chain())
+        return any(one.name.startswith(("Optimizer.step", "Optimizer.zero_grad")) for one in self.chain())
 
 
 @dataclass(eq=False, slots=True)
