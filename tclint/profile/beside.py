@@ -144,12 +144,12 @@ def _as_recorded(profile: RankProfile, settings: Settings) -> tuple[Settings, li
         settings = replace(settings, mode="train" if summary.backward_us else "infer")
         said.append(f"mode {settings.mode}")
     if "precision" not in settings.explicit:
-        settings = replace(settings, precision=_precision(profile.trace))
+        settings = replace(settings, precision=recorded_precision(profile.trace))
         said.append(precision_title(settings.precision))
     return settings, said
 
 
-def _precision(trace: Trace) -> Precision:
+def recorded_precision(trace: Trace) -> Precision:
     """What most of the matrix work ran in; casts of weights tell autocast from a converted model."""
     times: dict[str, float] = {}
     for kernel in trace.kernels:
