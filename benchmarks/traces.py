@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Operators of profiler traces beside tclint's predictions, and how much of each trace is understood.
 
-    python benchmarks/traces.py TRACE... [--gpu FILE=GPU]... [--labels] [-v]
+    python benchmarks/traces.py TRACE... [--gpu FILE=GPU]... [--labels] [--markdown] [-v]
 
 Prints per trace: seconds and memory to read it, the share of the kernel time that no operator launched, the
 share of unknown kernels, and for operators that tclint prices, whether "runs on Tensor Cores" is predicted
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import resource
 import sys
 import time
@@ -29,7 +30,7 @@ from tclint.config.settings import Precision
 from tclint.core.errors import UsageError
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.kernels.pricing import price_works
-from tclint.graph.lowering.work import Convolution, Gemm, Work
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Work
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
 from tclint.profile.profile import RankProfile, read_profile
 from tclint.profile.tensor_cores import Judge
@@ -42,6 +43,7 @@ LEAST_US = 8.0
 SHORT: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 
 Row = Mapping[str, str]
+_KINDS = {Gemm: "product", Convolution: "convolution", Attention: "attention"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Compared:
     """By the names of its kernels."""
     predicted_us: float
     predicted_on_tensor_cores: bool
+
+    @property
+    def kind(self) -> str:
+        return _KINDS.get(type(self.work), "memory-bound")
 
     @property
     def error_percent(self) -> float:
@@ -124,58 +130,101 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def report(profile: RankProfile, gpu: Gpu | None, seconds: float, verbose: bool) -> None:
-    trace, summary = profile.trace, profile.summary
-    memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    whole_us = summary.kernel_time_us + summary.communication_us
-    outside_us = summary.not_linked_us - summary.before_window_us
-    unknown_us = sum(share.time_us for share in summary.unknown_names.values())
-    print(f"{Path(trace.path).name}: {summary.gpu}")
-    print(
-        f"  {len(trace.kernels)} activities of {trace.event_count} events, read in {seconds:.2f} s, at most "
-        f"{memory_mib:.0f} MiB so far"
-    )
-    print(
-        f"  not linked {100 * summary.not_linked_us / whole_us:.2f} % of the kernel time "
-        f"({100 * outside_us / whole_us:.2f} % without what was launched before the window); unknown use of "
-        f"Tensor Cores {100 * unknown_us / whole_us:.2f} %; on them {summary.tensor_core_percent:.1f} %"
-    )
-    if gpu is None:
-        print("  not compared with predictions: --gpu says which GPU this is")
-        return
-    judge = Judge(trace.device, trace.kernels)
-    rows = list(compared(trace.kernels, gpu, "product" in judge.tf32_kinds))
-    products = [row for row in rows if isinstance(row.work, Gemm | Convolution)]
-    for title, weights in (
-        ("by count", [1.0] * len(products)),
-        ("by time", [row.time_us * row.calls for row in products]),
-    ):
+@dataclass(frozen=True)
+class Judged:
+    """One trace against predictions."""
+
+    profile: RankProfile
+    gpu: Gpu | None
+    seconds: float
+    rows: tuple[Compared, ...]
+    """Empty where the GPU is unknown."""
+
+    @property
+    def outside_percent(self) -> float:
+        """Of the kernel time, linked to no operator though launched in the window."""
+        summary = self.profile.summary
+        whole_us = summary.kernel_time_us + summary.communication_us
+        return 100 * (summary.not_linked_us - summary.before_window_us) / whole_us
+
+    @property
+    def unknown_percent(self) -> float:
+        summary = self.profile.summary
+        unknown_us = sum(share.time_us for share in summary.unknown_names.values())
+        return 100 * unknown_us / (summary.kernel_time_us + summary.communication_us)
+
+    def right_percent(self, by_time: bool) -> float:
+        """Products and convolutions of which it is predicted right whether they use Tensor Cores."""
+        products = [row for row in self.rows if isinstance(row.work, Gemm | Convolution)]
+        weights = [row.time_us * row.calls if by_time else 1.0 for row in products]
         right = sum(
             weight
             for row, weight in zip(products, weights, strict=True)
             if row.on_tensor_cores == row.predicted_on_tensor_cores
         )
-        if products:
-            print(f"  Tensor Cores or not predicted right {title}: {100 * right / sum(weights):.1f} %")
+        return 100 * right / sum(weights) if products else math.nan
+
+    def errors(self, kind: str) -> list[float]:
+        """Of predicted times, in percent, of operators of LEAST_US and more."""
+        return [row.error_percent for row in self.rows if row.kind == kind and row.time_us >= LEAST_US]
+
+    def rates(self) -> tuple[float, float]:
+        """Percent of the time of products and convolutions whose rate of arithmetic contradicts a name that
+        says 'no Tensor Cores', and of the time called on them, whose rate CUDA cores cannot reach."""
+        assert self.gpu is not None
+        wrong_us = proven_us = on_us = whole_us = 0.0
+        for row in self.rows:
+            if not isinstance(row.work, Gemm | Convolution):
+                continue
+            cuda_cores = self.gpu.peak_tflops["fp32" if row.work.dtype == "float32" else "fp16_cuda"]
+            is_faster = row.work.flops / row.time_us / 1e6 > cuda_cores
+            time_us = row.time_us * row.calls
+            whole_us += time_us
+            on_us += time_us * row.on_tensor_cores
+            proven_us += time_us * (row.on_tensor_cores and is_faster)
+            wrong_us += time_us * (not row.on_tensor_cores and is_faster)
+        return 100 * wrong_us / max(whole_us, 1e-9), 100 * proven_us / on_us if on_us else math.nan
+
+
+def report(judged: Judged, verbose: bool) -> None:
+    trace, summary = judged.profile.trace, judged.profile.summary
+    memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{Path(trace.path).name}: {summary.gpu}")
+    print(
+        f"  {len(trace.kernels)} activities of {trace.event_count} events, read in {judged.seconds:.2f} s, "
+        f"at most {memory_mib:.0f} MiB so far"
+    )
+    print(
+        f"  not linked {summary.not_linked_percent:.2f} % of the kernel time ({judged.outside_percent:.2f} % "
+        f"without what was launched before the window); unknown use of Tensor Cores "
+        f"{judged.unknown_percent:.2f} %; on them {summary.tensor_core_percent:.1f} %"
+    )
+    rows = judged.rows
+    if not rows:
+        print("  not compared with predictions: --gpu says which GPU this is")
+        return
+    wrong, proven = judged.rates()
+    print(
+        f"  Tensor Cores or not predicted right {judged.right_percent(False):.1f} % by count, "
+        f"{judged.right_percent(True):.1f} % by time; rates contradict names for {wrong:.2f} % of that time, "
+        f"and prove {proven:.0f} % of what is called on Tensor Cores"
+    )
     covered_us = sum(row.time_us * row.calls for row in rows)
     predicted_us = sum(row.predicted_us * row.calls for row in rows)
     print(
         f"  priced {100 * covered_us / max(summary.kernel_time_us, 1e-9):.0f} % of the kernel time: measured "
         f"{covered_us / 1e3:.2f} ms, predicted {predicted_us / 1e3:.2f} ms"
     )
-    kinds: dict[str, list[Compared]] = defaultdict(list)
-    for row in rows:
-        if row.time_us >= LEAST_US:
-            kinds[f"{row.operator.name} {row.work.dtype}"].append(row)
-    for kind, members in sorted(kinds.items()):
-        errors = [row.error_percent for row in members]
-        print(f"    {kind:42} {_figures(errors)}")
+    for kind in dict.fromkeys(row.kind for row in rows):
+        errors = judged.errors(kind)
+        if errors:
+            print(f"    {kind:14} {_figures(errors)}")
     if verbose:
         for row in sorted(rows, key=lambda row: -row.time_us * row.calls):
-            wrong = "" if row.on_tensor_cores == row.predicted_on_tensor_cores else " TC wrong"
+            wrong_use = "" if row.on_tensor_cores == row.predicted_on_tensor_cores else ", Tensor Cores wrong"
             print(
                 f"    {row.calls} x {row.operator.name} {row.operator.dims[:3]} {row.time_us:.1f} us, "
-                f"predicted {row.predicted_us:.1f}{wrong}"
+                f"predicted {row.predicted_us:.1f}{wrong_use}"
             )
 
 
@@ -184,6 +233,40 @@ def _figures(errors: Sequence[float]) -> str:
     mean, bias = sum(absolute) / len(errors), sum(errors) / len(errors)
     median = absolute[len(errors) // 2]
     return f"n {len(errors):3} mean {mean:6.1f} median {median:6.1f} bias {bias:6.1f}"
+
+
+def markdown(judged: Iterable[Judged]) -> Iterator[str]:
+    """The rows of the table in docs/profile.md."""
+    yield (
+        "| trace | GPU | kernels | kernel time | not linked | unknown | on Tensor Cores | predicted right "
+        "| priced | predicted / measured | products | convolutions | memory-bound |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for one in judged:
+        summary = one.profile.summary
+        covered_us = sum(row.time_us * row.calls for row in one.rows)
+        predicted_us = sum(row.predicted_us * row.calls for row in one.rows)
+        cells = [
+            Path(summary.path).name.split(".")[0],
+            summary.gpu,
+            str(sum(kernel.activity == "kernel" for kernel in one.profile.trace.kernels)),
+            f"{summary.kernel_time_us / 1e3:.1f} ms",
+            f"{one.outside_percent:.2f} %",
+            f"{one.unknown_percent:.1f} %",
+            f"{summary.tensor_core_percent:.1f} %",
+            f"{one.right_percent(True):.1f} %" if one.rows else "",
+            f"{100 * covered_us / summary.kernel_time_us:.0f} %" if one.rows else "",
+            f"{predicted_us / covered_us:.2f}" if one.rows else "",
+            *(_short(one.errors(kind)) for kind in ("product", "convolution", "memory-bound")),
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _short(errors: Sequence[float]) -> str:
+    if not errors:
+        return ""
+    absolute = sorted(abs(error) for error in errors)
+    return f"{sum(absolute) / len(errors):.0f} / {absolute[len(errors) // 2]:.0f} ({len(errors)})"
 
 
 def judge_labels(profiles: Iterable[RankProfile]) -> None:
@@ -229,18 +312,31 @@ def main() -> int:
     parser.add_argument("traces", nargs="+", metavar="TRACE")
     parser.add_argument("--gpu", action="append", default=[], metavar="FILE=GPU")
     parser.add_argument("--labels", action="store_true", help="judge the table of names on the labels")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/profile.md")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every operator")
     arguments = parser.parse_args()
     given = dict(entry.split("=", 1) for entry in arguments.gpu)
-    profiles = []
+    judged = []
     for path in arguments.traces:
         began = time.perf_counter()
         for profile in read_profile(path):
-            report(profile, gpu_of(profile, given), time.perf_counter() - began, arguments.verbose)
-            profiles.append(profile)
+            gpu = gpu_of(profile, given)
+            seconds = time.perf_counter() - began
+            judged.append(Judged(profile, gpu, seconds, _compared(profile, gpu)))
+            if not arguments.markdown:
+                report(judged[-1], arguments.verbose)
+    if arguments.markdown:
+        print("\n".join(markdown(judged)))
     if arguments.labels:
-        judge_labels(profiles)
+        judge_labels(one.profile for one in judged)
     return 0
+
+
+def _compared(profile: RankProfile, gpu: Gpu | None) -> tuple[Compared, ...]:
+    if gpu is None:
+        return ()
+    tf32 = "product" in Judge(profile.trace.device, profile.trace.kernels).tf32_kinds
+    return tuple(compared(profile.trace.kernels, gpu, tf32))
 
 
 if __name__ == "__main__":
