@@ -176,7 +176,7 @@ def summarise(trace: Trace) -> Summary:
         transfer_us=_sum(copy for copy in copies if not _is_within_device(copy)),
         device_copy_us=_sum(copy for copy in copies if _is_within_device(copy)),
         not_linked_us=_sum(unlinked),
-        before_window_us=_sum(kernel for kernel in unlinked if _is_before_window(kernel, trace)),
+        before_window_us=_sum(_before_window(trace.kernels)),
         by_kind=_shares((verdict.kind, kernel) for kernel, verdict in compute),
         by_use=_shares((verdict.use, kernel) for kernel, verdict in compute),
         reasons=_shares(((v.use, v.reason), kernel) for kernel, v in compute if v.reason),
@@ -230,15 +230,20 @@ def _occupation(kernels: Sequence[Kernel]) -> tuple[float, list[tuple[float, flo
 
 
 def _pauses(waits: Sequence[tuple[float, float]], operators: Iterable[Operator]) -> dict[str, Share]:
-    """Waits by the outermost call of the host that took most of each."""
-    outermost = [operator for operator in operators if operator.parent is None]
+    """Waits by the outermost call of the host that took most of each; both in order of their beginnings."""
+    outermost = iter([operator for operator in operators if operator.parent is None])
+    following = next(outermost, None)
+    running: list[Operator] = []
     times: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     for begin, end in waits:
         within: dict[str, float] = defaultdict(float)
-        for operator in outermost:
-            if operator.start_us < end and operator.end_us > begin:
-                within[operator.name] += min(end, operator.end_us) - max(begin, operator.start_us)
+        while following is not None and following.start_us < end:
+            running.append(following)
+            following = next(outermost, None)
+        running = [operator for operator in running if operator.end_us > begin]
+        for operator in running:
+            within[operator.name] += min(end, operator.end_us) - max(begin, operator.start_us)
         name = max(within, key=lambda name: within[name], default="")
         name = name if within and within[name] > 0.5 * (end - begin) else ""
         times[name] += end - begin
@@ -250,16 +255,21 @@ def _is_within_device(copy: Kernel) -> bool:
     return "DtoD" in copy.name or "Device -> Device" in copy.name
 
 
-def _is_before_window(kernel: Kernel, trace: Trace) -> bool:
-    """No launch in the trace, and it began before the first kernel that has one on its stream."""
-    if kernel.launch_us is not None:
-        return False
-    known = (
-        other.start_us
-        for other in trace.kernels
-        if other.launch_us is not None and (other.device, other.stream) == (kernel.device, kernel.stream)
-    )
-    return kernel.start_us < next(known, float("inf"))
+def _before_window(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Those without a launch that began before the first kernel with one on their stream.
+
+    Args:
+        kernels: in the order in which they began.
+    """
+    found = []
+    launched: set[tuple[int, int]] = set()
+    for kernel in kernels:
+        stream = kernel.device, kernel.stream
+        if kernel.launch_us is not None:
+            launched.add(stream)
+        elif stream not in launched and kernel.activity == "kernel" and kernel.operator is None:
+            found.append(kernel)
+    return found
 
 
 def _conversions(compute: Iterable[tuple[Kernel, Verdict]]) -> Conversions:

@@ -88,6 +88,22 @@ def test_backward_operators_know_their_forward_operator(tmp_path: Path) -> None:
     assert operator.origin.name == "aten::addmm"
 
 
+def test_what_autograd_does_between_nodes_is_backward_work(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.span("aten::mm", 1000, 50, **{"Sequence number": 1, "Fwd thread id": 0})
+    writer.span("aten::add", 1100, 50)
+    writer.launch(ADD, 1110, 1150, 7)
+    node = {"Sequence number": 1, "Fwd thread id": 1}
+    writer.span("autograd::engine::evaluate_function: MmBackward0", 2000, 50, tid=2, **node)
+    writer.span("aten::add", 2060, 20, tid=2)  # two gradients of one tensor
+    writer.launch(ADD, 2065, 2100, 7, tid=2)
+    forward, backward = (kernel.operator for kernel in read(writer, tmp_path).kernels)
+    assert forward is not None
+    assert not forward.is_backward
+    assert backward is not None
+    assert backward.is_backward
+
+
 def test_of_operators_with_one_sequence_number_the_last_made_the_node(tmp_path: Path) -> None:
     writer = TraceWriter()
     writer.span("aten::linear", 1000, 100, **{"Sequence number": 7})

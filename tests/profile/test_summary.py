@@ -188,7 +188,7 @@ def test_kernels_launched_before_the_window(tmp_path: Path) -> None:
 def test_operators_are_summed_by_sizes_and_direction(tmp_path: Path) -> None:
     writer = TraceWriter()
     for _ in range(3):
-        writer.op("aten::mm", [(FP16_GEMM, 10), (ADD, 1)], MM)
+        writer.op("aten::mm", [(FP16_GEMM, 10), (ADD, 1)], MM, **{"Fwd thread id": 0, "Sequence number": 1})
     writer.op("aten::mm", [(FP16_GEMM, 50)], MM, **{"Fwd thread id": 1, "Sequence number": 1})
     rows = summary(writer, tmp_path).operators
     assert [(row.direction, row.calls, row.time_us) for row in rows] == [
