@@ -150,7 +150,7 @@ def _waiting(summary: Summary) -> Iterator[Observation]:
         + (f", most of it during {listed(names, _MOST_SIZES)}." if names else "."),
         summary.pause_us,
         pause_percent,
-        ("RUN006", "RUN014"),
+        ("RUN006",) if "DataLoader" in next(iter(summary.pauses), "") else ("RUN014",),
     )
     exposed_percent = (
         100.0 * summary.exposed_communication_us / summary.window_us if summary.window_us else 0.0

@@ -69,7 +69,7 @@ class Judge:
         """How a kernel stands to Tensor Cores."""
         if kernel.activity != "kernel":
             return Verdict("none", kernel.activity)
-        name = kernel_name(kernel.name)
+        name = _told(kernel)
         if name.kind not in MATRIX_KINDS:
             return Verdict("unknown" if name.tensor_cores == "unknown" else "none", name.kind)
         precision = name.precision or _PRECISIONS.get(dtype_of(kernel.operator) or "")
@@ -126,6 +126,15 @@ class Judge:
             return "possible", "precision not recorded"
         chosen = "in TF32 elsewhere, yet here" if precision == "fp32" else f"{precision}, yet"
         return "possible", f"{chosen} the library chose a kernel for CUDA cores"
+
+
+def _told(kernel: Kernel) -> KernelName:
+    """What a kernel's name tells; of Inductor's nameless ones, what the operator tells that launched them:
+    'triton_poi_fused_add_0' runs 'triton__0d1d2d'."""
+    name = kernel_name(kernel.name)
+    if name.kind == "fused" and kernel.operator is not None and kernel.operator.name.startswith("triton_"):
+        return kernel_name(kernel.operator.name)
+    return name
 
 
 def _why_narrow(kernel: Kernel) -> str:

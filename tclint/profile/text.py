@@ -48,10 +48,10 @@ def _one(profile: RankProfile, width: int, verbose: bool) -> Iterator[str]:
     yield from (line for text in head(summary) for line in wrapped(text, width, hanging="  "))
     yield ""
     yield "kernel time by use of Tensor Cores"
-    yield from table(("  use", "time", "share", "kernels"), use_rows(summary))
+    yield from table(("use", "time", "share", "kernels"), use_rows(summary))
     yield ""
     yield "by kind"
-    yield from table(("  kind", "time", "share", "kernels"), kind_rows(summary))
+    yield from table(("kind", "time", "share", "kernels"), kind_rows(summary))
     if profile.observations:
         yield ""
         yield "what stands out"

@@ -234,6 +234,15 @@ def test_products_around_another_softmax_are_no_attention(
     assert "written out" not in said(writer, tmp_path)
 
 
+def test_a_compilers_operator_tells_what_its_kernel_does_not(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.op("triton_poi_fused_add_0", [("triton__0d1d2d3d", 10)], [[64, 64]])
+    writer.op("CompiledFunction", [("triton__0d1d2d3d", 7)], [[64, 64]])
+    found = summary(writer, tmp_path)
+    assert {kind: share.time_us for kind, share in found.by_kind.items()} == {"elementwise": 10, "fused": 7}
+    assert found.by_use["unknown"].time_us == 7
+
+
 def test_unknown_names_are_counted(tmp_path: Path) -> None:
     writer = TraceWriter()
     writer.op("my::op", [("secret_kernel(float*)", 10)])
