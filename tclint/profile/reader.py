@@ -65,7 +65,8 @@ def read_trace(path: str) -> Trace:
     for event in file.events():
         found.add(event)
     name = printable(path)
-    devices = [entry for entry in file.header.get("deviceProperties") or () if isinstance(entry, dict)]
+    listed = file.header.get("deviceProperties")
+    devices = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     if found.is_hip or any(_AMD.search(str(entry.get("name", ""))) for entry in devices):
         raise UsageError(
             f"The trace {name!r} is from an AMD GPU; tclint knows the kernels of NVIDIA's alone."
@@ -178,10 +179,10 @@ class _Found:
             name,
             start_us,
             end_us,
-            dims=self._once(_frozen(arguments.get("Input Dims", ()))),
-            dtypes=self._once(_frozen(arguments.get("Input type", ()))),
-            strides=self._once(_frozen(arguments.get("Input Strides", ()))),
-            concrete=self._once(_frozen(arguments.get("Concrete Inputs", ()))),
+            dims=self._once(_shapes(arguments.get("Input Dims"))),
+            dtypes=self._once(_texts(arguments.get("Input type"))),
+            strides=self._once(_shapes(arguments.get("Input Strides"))),
+            concrete=self._once(_texts(arguments.get("Concrete Inputs"))),
             sequence=_whole(arguments.get("Sequence number")),
             forward_thread=_whole(arguments.get("Fwd thread id")) or 0,
             is_region=is_region,
@@ -325,8 +326,21 @@ def _arguments(event: Event) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _shapes(value: Any) -> tuple[Any, ...]:
+    """Lists of numbers, and lists of those, as tuples; () for everything else."""
+    return tuple(_shape(entry) for entry in value) if isinstance(value, list) else ()
+
+
+def _shape(entry: Any) -> tuple[Any, ...]:
+    if not isinstance(entry, list):
+        return ()
+    if entry and all(isinstance(inner, list) for inner in entry):
+        return tuple(_shape(inner) for inner in entry)
+    return tuple(entry) if all(isinstance(size, int) for size in entry) else ()
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(str(entry) for entry in value) if isinstance(value, list) else ()
 
 
 def _number(value: Any) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from profile_support import ADD, FP16_GEMM, H100, TraceWriter
 
+from tclint.profile.profile import read_profile
 from tclint.profile.reader import read_trace
 from tclint.profile.trace import Kernel, Trace
 
@@ -216,6 +217,29 @@ def test_a_bare_list_of_events_and_a_packed_file(tmp_path: Path) -> None:
     bare.write_text(json.dumps(writer.events))
     assert read_trace(str(bare)).kernel_time_us == 3
     assert read_trace(writer.write(tmp_path / "trace.json.gz")).kernel_time_us == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"Input Dims": "[[8, 8]]", "Input type": "float"},
+        {"Input Dims": [8, None, {"a": 1}, [[8, 8], 4], ["8"]], "Input type": [None, 3, {}]},
+        {"Input Dims": [[8, 8]], "Input type": [], "Input Strides": 4, "Concrete Inputs": [[1], {"a": []}]},
+        {"External id": "x", "Sequence number": "7", "Fwd thread id": None, "Call stack": 5},
+        {"Input Dims": [[64, 32], [32]], "Input type": ["float", "float"]},
+    ],
+)
+def test_arguments_of_an_unknown_form_are_left_out(tmp_path: Path, arguments: dict[str, object]) -> None:
+    writer = TraceWriter()
+    for name in ("aten::mm", "aten::linear", "aten::convolution_backward", "aten::copy_", "aten::_softmax"):
+        writer.op(name, [(FP16_GEMM, 3)], **arguments)
+    writer.events.append({"ph": "X", "cat": None, "name": None, "args": []})
+    writer.events.append({"ph": "X", "cat": "kernel", "ts": "late", "dur": None, "args": {"stream": "0x7"}})
+    path = tmp_path / "trace.json"
+    document = writer.document() | {"deviceProperties": 3, "distributedInfo": []}
+    path.write_text(json.dumps(document))
+    (profile,) = read_profile(str(path))
+    assert profile.summary.kernel_time_us == 15
 
 
 def test_a_trace_that_torch_recorded(tmp_path: Path) -> None:
