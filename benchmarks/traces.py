@@ -29,12 +29,11 @@ from typing import Any
 from tclint.config.settings import Precision
 from tclint.core.errors import UsageError
 from tclint.cost.gpu import Gpu, load_gpu
-from tclint.cost.kernels.pricing import price_works
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Work
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
+from tclint.profile.predicted import Compared, compared
 from tclint.profile.profile import RankProfile, read_profile
-from tclint.profile.tensor_cores import Judge
-from tclint.profile.trace import Kernel, Operator
+from tclint.profile.trace import Operator
 from tclint.profile.works import work_of
 
 LABELS = Path(__file__).with_name("kernel_labels.csv")
@@ -46,58 +45,8 @@ Row = Mapping[str, str]
 _KINDS = {Gemm: "product", Convolution: "convolution", Attention: "attention"}
 
 
-@dataclass(frozen=True)
-class Compared:
-    """One operator of a trace, all its calls of the same sizes."""
-
-    operator: Operator
-    work: Work
-    time_us: float
-    """Mean of its calls, all kernels of each."""
-    calls: int
-    on_tensor_cores: bool
-    """By the names of its kernels."""
-    predicted_us: float
-    predicted_on_tensor_cores: bool
-
-    @property
-    def kind(self) -> str:
-        return _KINDS.get(type(self.work), "memory-bound")
-
-    @property
-    def error_percent(self) -> float:
-        return 100.0 * (self.predicted_us / self.time_us - 1.0)
-
-
-def compared(kernels: Sequence[Kernel], gpu: Gpu, tf32_products: bool) -> Iterator[Compared]:
-    """The operators that tclint prices; products that were copied first are left out, as their copies are
-    operators of their own."""
-    by_call: dict[int, tuple[Operator, list[Kernel]]] = {}
-    for kernel in kernels:
-        if kernel.operator is not None and kernel.activity == "kernel":
-            by_call.setdefault(id(kernel.operator), (kernel.operator, []))[1].append(kernel)
-    groups: dict[tuple[Any, ...], list[tuple[Operator, list[Kernel]]]] = defaultdict(list)
-    for operator, own in by_call.values():
-        names = tuple(kernel.name for kernel in own)
-        groups[operator.name, operator.dims, operator.dtypes, operator.strides, names].append((operator, own))
-    for key, calls in groups.items():
-        operator, names = calls[0][0], key[-1]
-        work = work_of(operator, names)
-        if work is None or (isinstance(work, Gemm) and any("elementwise" in name for name in names)):
-            continue
-        precision = SHORT.get(work.dtype) or ("tf32" if tf32_products else "tf32-cudnn")
-        price = price_works([work], gpu, precision)[0]
-        if price is None:
-            continue
-        yield Compared(
-            operator,
-            work,
-            sum(kernel.time_us for _, own in calls for kernel in own) / len(calls),
-            len(calls),
-            any(kernel_name(name).tensor_cores == "yes" for name in names),
-            price.time_us,
-            price.uses_tensor_cores,
-        )
+def kind_of(row: Compared) -> str:
+    return _KINDS.get(type(row.work), "memory-bound")
 
 
 def precision_of(row: Row, work: Work) -> Precision:
@@ -160,13 +109,13 @@ class Judged:
         right = sum(
             weight
             for row, weight in zip(products, weights, strict=True)
-            if row.on_tensor_cores == row.predicted_on_tensor_cores
+            if row.on_tensor_cores == row.price.uses_tensor_cores
         )
         return 100 * right / sum(weights) if products else math.nan
 
     def errors(self, kind: str) -> list[float]:
         """Of predicted times, in percent, of operators of LEAST_US and more."""
-        return [row.error_percent for row in self.rows if row.kind == kind and row.time_us >= LEAST_US]
+        return [row.error_percent for row in self.rows if kind_of(row) == kind and row.time_us >= LEAST_US]
 
     def rates(self) -> tuple[float, float]:
         """Percent of the time of products and convolutions whose rate of arithmetic contradicts a name that
@@ -177,7 +126,7 @@ class Judged:
             if not isinstance(row.work, Gemm | Convolution):
                 continue
             cuda_cores = self.gpu.peak_tflops["fp32" if row.work.dtype == "float32" else "fp16_cuda"]
-            is_faster = row.work.flops / row.time_us / 1e6 > cuda_cores
+            is_faster = row.teraflops_per_s > cuda_cores
             time_us = row.time_us * row.calls
             whole_us += time_us
             on_us += time_us * row.on_tensor_cores
@@ -210,21 +159,21 @@ def report(judged: Judged, verbose: bool) -> None:
         f"and prove {proven:.0f} % of what is called on Tensor Cores"
     )
     covered_us = sum(row.time_us * row.calls for row in rows)
-    predicted_us = sum(row.predicted_us * row.calls for row in rows)
+    predicted_us = sum(row.price.time_us * row.calls for row in rows)
     print(
         f"  priced {100 * covered_us / max(summary.kernel_time_us, 1e-9):.0f} % of the kernel time: measured "
         f"{covered_us / 1e3:.2f} ms, predicted {predicted_us / 1e3:.2f} ms"
     )
-    for kind in dict.fromkeys(row.kind for row in rows):
+    for kind in dict.fromkeys(kind_of(row) for row in rows):
         errors = judged.errors(kind)
         if errors:
             print(f"    {kind:14} {_figures(errors)}")
     if verbose:
         for row in sorted(rows, key=lambda row: -row.time_us * row.calls):
-            wrong_use = "" if row.on_tensor_cores == row.predicted_on_tensor_cores else ", Tensor Cores wrong"
+            wrong_use = "" if row.on_tensor_cores == row.price.uses_tensor_cores else ", Tensor Cores wrong"
             print(
                 f"    {row.calls} x {row.operator.name} {row.operator.dims[:3]} {row.time_us:.1f} us, "
-                f"predicted {row.predicted_us:.1f}{wrong_use}"
+                f"predicted {row.price.time_us:.1f}{wrong_use}"
             )
 
 
@@ -245,7 +194,7 @@ def markdown(judged: Iterable[Judged]) -> Iterator[str]:
     for one in judged:
         summary = one.profile.summary
         covered_us = sum(row.time_us * row.calls for row in one.rows)
-        predicted_us = sum(row.predicted_us * row.calls for row in one.rows)
+        predicted_us = sum(row.price.time_us * row.calls for row in one.rows)
         cells = [
             Path(summary.path).name.split(".")[0],
             summary.gpu,
@@ -335,8 +284,7 @@ def main() -> int:
 def _compared(profile: RankProfile, gpu: Gpu | None) -> tuple[Compared, ...]:
     if gpu is None:
         return ()
-    tf32 = "product" in Judge(profile.trace.device, profile.trace.kernels).tf32_kinds
-    return tuple(compared(profile.trace.kernels, gpu, tf32))
+    return tuple(compared(profile.trace, gpu))
 
 
 if __name__ == "__main__":

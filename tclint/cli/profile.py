@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tclint.profile.beside import Beside
     from tclint.profile.profile import RankProfile
 
-FORMATS = ("text", "json", "markdown")
+FORMATS = ("text", "json", "markdown", "html")
 
 
 @click.command("profile")
@@ -34,7 +34,7 @@ FORMATS = ("text", "json", "markdown")
     "format_name",
     default="text",
     metavar="FORMAT",
-    help="text, json or markdown.  [default: text]",
+    help="text, json, markdown or html.  [default: text]",
 )
 @click.option("--output", metavar="FILE", help="Write the report to a file.")
 @click.option("--verbose", "-v", is_flag=True, help="List more operators.")
@@ -125,4 +125,10 @@ def _json(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) 
     return json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
 
 
-_RENDERERS = {"text": _text, "json": _json, "markdown": _markdown}
+def _html(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+    from tclint.profile.html import render
+
+    return render(profiles, compared)
+
+
+_RENDERERS = {"text": _text, "json": _json, "markdown": _markdown, "html": _html}

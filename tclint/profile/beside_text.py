@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from tclint.core.finding import Finding
 
 SHOWN_OPS = 15
-_HEADER = ("op", "measured", "predicted", "error")
+HEADER = ("op", "measured", "predicted", "error")
 
 
 def render(beside: Beside, *, width: int, verbose: bool = False) -> str:
     """The section that stands behind the trace's own."""
-    lines = ["", *_wrapped(_head(beside), width), ""]
+    lines = ["", *_wrapped(beside_head(beside), width), ""]
     rows = beside.rows if verbose else beside.rows[:SHOWN_OPS]
     lines.append(f"longest operators of the model ({len(rows)} of {len(beside.rows)}), a step")
-    lines += table(_HEADER, _rows(rows))
+    lines += table(HEADER, op_rows(rows))
     lines += ["", plural(len(beside.report.findings), "finding")]
     for finding in beside.report.findings:
         first = f"{_place(finding)} {finding.code} {finding.message}"
         lines += wrapped(printable(first), width, indent="  ", hanging="    ")
-        lines += wrapped(printable(_costs(beside, finding)), width, indent="    ", hanging="    ")
+        lines += wrapped(printable(costs_text(beside, finding)), width, indent="    ", hanging="    ")
     return "\n".join(lines) + "\n"
 
 
 def markdown(beside: Beside) -> str:
     """The same as a section of Markdown."""
-    lines = ["", "## Beside the model", "", *(f"- {text(line)}" for line in _head(beside)), ""]
-    cells = [[text(cell) for cell in row] for row in _rows(beside.rows)]
-    lines += markdown_table(list(_HEADER), cells, right=frozenset({1, 2, 3}))
+    lines = ["", "## Beside the model", "", *(f"- {text(line)}" for line in beside_head(beside)), ""]
+    cells = [[text(cell) for cell in row] for row in op_rows(beside.rows)]
+    lines += markdown_table(list(HEADER), cells, right=frozenset({1, 2, 3}))
     if beside.report.findings:
         lines += ["", "### Findings", ""]
         lines += [
             f"- {code(_place(finding))} {text(finding.code)} {prose(finding.message)} "
-            f"{text(_costs(beside, finding))}"
+            f"{text(costs_text(beside, finding))}"
             for finding in beside.report.findings
         ]
     return "\n".join(lines) + "\n"
@@ -76,7 +76,8 @@ def add_to_report(beside: Beside, document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _head(beside: Beside) -> Iterator[str]:
+def beside_head(beside: Beside) -> Iterator[str]:
+    """How much was matched, and the sums."""
     alignment = beside.alignment
     (entry,) = beside.report.entries
     yield f"beside {entry.target} ({', '.join(beside.said) or 'as given'}):"
@@ -103,7 +104,8 @@ def _head(beside: Beside) -> Iterator[str]:
         )
 
 
-def _rows(rows: list[OpRow]) -> list[tuple[str, ...]]:
+def op_rows(rows: list[OpRow]) -> list[tuple[str, ...]]:
+    """Cells of a table under HEADER."""
     return [
         (
             f"{row.op.name} {row.op.module_path}".strip(),
@@ -119,7 +121,8 @@ def _place(finding: Finding) -> str:
     return f"{finding.location.path}:{finding.location.line}"
 
 
-def _costs(beside: Beside, finding: Finding) -> str:
+def costs_text(beside: Beside, finding: Finding) -> str:
+    """Predicted and measured, in one sentence."""
     effect = finding.effect.per_gpu.get(beside.estimate.gpu.id)
     predicted = "not priced"
     if effect is not None:

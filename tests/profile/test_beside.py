@@ -142,7 +142,7 @@ def test_findings_have_measured_beside_predicted() -> None:
     assert measured["predicted_us"] == pytest.approx(finding["effect"]["a100-sxm4-80gb"]["cost_us"], abs=0.01)
 
 
-def test_text_and_markdown() -> None:
+def test_text_markdown_and_html() -> None:
     text = " ".join(run("infer.json", "net.py:build", "--precision", "fp16").stdout.split())
     assert "beside net.py:build (GPU a100-sxm4-80gb, mode infer):" in text
     assert "matched 5 of 5 ops of the model, 5 of 5 operators of the trace, 100 % of the time" in text
@@ -150,6 +150,8 @@ def test_text_and_markdown() -> None:
     markdown = run("infer.json", "net.py:build", "--format", "markdown").stdout
     assert "## Beside the model" in markdown
     assert "| linear fc1 | 100 us |" in markdown
+    page = run("infer.json", "net.py:build", "--format", "html").stdout
+    assert '<td>linear fc1</td><td class="number">100 us</td>' in page
 
 
 def test_calls_of_other_sizes_are_not_matched() -> None:

@@ -59,6 +59,24 @@ def test_markdown(trace: str) -> None:
     assert "### Longest operators" in text
 
 
+def test_html(trace: str) -> None:
+    page = run(trace, "--format", "html").stdout
+    assert "could run on Tensor Cores and did not" in page
+    assert "<script" not in page
+    assert page.count("<circle") == 2
+    # 64 x 1024 x 512 in 600 us on Tensor Cores, in 300 us without them.
+    assert "1 x 600 us, 0.112 TFLOP/s" in page
+    assert "1 x 300 us, 0.224 TFLOP/s" in page
+
+
+def test_html_of_a_gpu_without_figures_has_no_roofline(tmp_path: Path) -> None:
+    writer = TraceWriter({"id": 0, "name": "NVIDIA PG509-210", "computeMajor": 8, "computeMinor": 0})
+    writer.op("aten::mm", [(FP16_GEMM, 600)], [[64, 1024], [1024, 512]])
+    page = run(writer.write(tmp_path / "trace.json"), "--format", "html").stdout
+    assert "on Tensor Cores" in page
+    assert "<svg" not in page
+
+
 def test_output_to_a_file(trace: str, tmp_path: Path) -> None:
     result = run(trace, "--format", "json", "--output", str(tmp_path / "profile.json"))
     assert result.stdout == ""
@@ -86,10 +104,11 @@ def test_a_folder_has_one_trace_per_rank(tmp_path: Path) -> None:
 
 def test_names_of_others_cannot_steer_the_terminal(tmp_path: Path) -> None:
     writer = TraceWriter()
-    writer.op("aten::\x1b[31mred\nline", [("kernel\x1b]0;title\x07", 100)], [[4]])
+    writer.op("aten::\x1b[31mred\nline<script>", [("kernel\x1b]0;title\x07", 100)], [[4]])
     trace = writer.write(tmp_path / "trace.json")
-    for format_name in ("text", "markdown"):
+    for format_name in ("text", "markdown", "html"):
         text = run(trace, "--format", format_name).stdout
+        assert format_name == "text" or "<script>" not in text
         assert "\x1b" not in text
         assert "red\nline" not in text
 
