@@ -66,23 +66,29 @@ def _attention(attentions: Sequence[WrittenAttention], summary: Summary) -> Iter
 
 
 def _off_tensor_cores(summary: Summary) -> Iterator[Observation]:
+    times: dict[str, float] = defaultdict(float)
+    sizes: dict[str, dict[str, None]] = defaultdict(dict)
     for (use, reason), share in summary.reasons.items():
-        if use != "possible":
-            continue
+        if use == "possible":
+            why, _, dims = reason.partition(": ")
+            times[why] += share.time_us
+            sizes[why].update(dict.fromkeys(dims.split(", ") if dims else ()))
+    for why, time_us in times.items():
         advice = ""
         rules: tuple[str, ...] = ()
-        if reason == "float32 without TF32":
+        if why == "float32 without TF32":
             advice = (
                 " torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True put "
                 "it on them in TF32, autocast in 16 bits."
             )
             rules = ("PRC001", "PRC002", "AMP016")
-        elif reason.startswith("float32, for which"):
+        elif why.startswith("float32, for which"):
             rules = ("AMP016",)
+        which = f": {listed(list(sizes[why]), _MOST_SIZES + 2)}" if sizes[why] else ""
         yield Observation(
-            f"Matrix work on CUDA cores that could run on Tensor Cores: {reason}.{advice}",
-            share.time_us,
-            summary.percent(share.time_us),
+            f"Matrix work on CUDA cores that could run on Tensor Cores: {why}{which}.{advice}",
+            time_us,
+            summary.percent(time_us),
             rules,
         )
 

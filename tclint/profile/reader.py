@@ -35,7 +35,7 @@ _LIBRARY = re.compile(
     r"^(threading|contextlib|functools|runpy|typing|enum|abc|_?collections_?abc|logging/\w+|inspect|copy|re)"
     r"\.py$"
 )
-_AMD = re.compile(r"AMD|Instinct|Radeon|gfx\d", re.IGNORECASE)
+_OTHERS = re.compile(r"AMD|Instinct|Radeon|gfx\d|Intel")
 
 
 def trace_files(path: str) -> list[str]:
@@ -67,9 +67,11 @@ def read_trace(path: str) -> Trace:
     name = printable(path)
     listed = file.header.get("deviceProperties")
     devices = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    if found.is_hip or any(_AMD.search(str(entry.get("name", ""))) for entry in devices):
+    others = [match[0] for entry in devices if (match := _OTHERS.search(str(entry.get("name", ""))))]
+    if found.is_hip or others:
+        vendor = "an Intel" if "Intel" in others else "an AMD"
         raise UsageError(
-            f"The trace {name!r} is from an AMD GPU; tclint knows the kernels of NVIDIA's alone."
+            f"The trace {name!r} is from {vendor} GPU; tclint knows the kernels of NVIDIA's alone."
         )
     if not found.kernels:
         raise UsageError(

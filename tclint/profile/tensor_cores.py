@@ -57,6 +57,7 @@ class Judge:
         if device.compute_capability is not None:
             major, minor = device.compute_capability
             generation = instructions_of(f"{major}{minor}")
+        self._has_tf32 = self._capability is None or self._capability >= (8, 0)
         self._generation = None if generation is None else GENERATIONS.index(generation)
         self.tf32_kinds = frozenset(
             found.kind
@@ -106,7 +107,9 @@ class Judge:
             if self._capability in _HAS_FP64:
                 return "possible", "float64, for which this GPU has Tensor Cores"
             return "none", "float64"
-        if precision == "fp32" and (self._capability is None or self._capability < (8, 0)):
+        if precision == "fp32" and self._capability is None:
+            return "possible", "float32, on a GPU that the trace does not name"
+        if precision == "fp32" and not self._has_tf32:
             return (
                 "possible",
                 "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them",
@@ -116,7 +119,7 @@ class Judge:
         multiple = 4 if precision == "fp32" else 8
         dims = _misaligned(kernel, multiple)
         small = _small(kernel.operator)
-        if dims and self._capability is not None and self._capability < (8, 0):
+        if dims and not self._has_tf32:
             return "possible", f"dims that are no multiples of {multiple}: {', '.join(dims)}"
         if small:
             return "possible", f"small dims: {small}"

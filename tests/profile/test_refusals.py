@@ -92,12 +92,16 @@ def test_a_trace_of_an_amd_gpu_by_its_runtime(tmp_path: Path) -> None:
     assert "AMD" in refusal(path)
 
 
-def test_a_trace_of_an_amd_gpu_by_its_name(tmp_path: Path) -> None:
-    writer = TraceWriter({"id": 0, "name": "AMD Instinct MI300X"})
-    writer.op("aten::mm", [("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32", 5)])
+@pytest.mark.parametrize(
+    ("device", "vendor"),
+    [("AMD Instinct MI300X", "an AMD GPU"), ("Intel(R) Data Center GPU Max 1550", "an Intel GPU")],
+)
+def test_a_trace_of_another_vendor_by_the_name_of_its_gpu(tmp_path: Path, device: str, vendor: str) -> None:
+    writer = TraceWriter({"id": 0, "name": device})
+    writer.op("aten::mm", [("gemm_kernel", 5)])
     path = tmp_path / "trace.json"
     writer.write(path)
-    assert "AMD" in refusal(path)
+    assert vendor in refusal(path)
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

@@ -50,6 +50,8 @@ def said(writer: TraceWriter, tmp_path: Path) -> str:
         (A100, SGEMM, MM, "float", "possible", "float32 without TF32"),
         (V100, "volta_sgemm_128x64_nn", MM, "float", "possible",
          "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them"),
+        ({"id": 0}, "volta_sgemm_128x64_nn", MM, "float", "possible",
+         "float32, on a GPU that the trace does not name"),
         (A100, GEMV, [[64, 1024], [1024, 1]], "float", "narrow", "a product with a vector"),
         (A100, SGEMM, [[64, 1], [1, 512]], "float", "narrow", "K = 1"),
         (V100, "volta_fp16_sgemm_fp16_128x64_nn", [[64, 1023], [1023, 512]], "c10::Half", "possible",
@@ -102,6 +104,15 @@ def test_float32_beside_tf32_is_the_librarys_choice(tmp_path: Path) -> None:
     reasons = {row.sizes: row.reason for row in summary(writer, tmp_path).operators}
     assert reasons["M 64, N 512, K 8"] == "small dims: K 8"
     assert "library chose" in reasons["M 64, N 512, K 2048"]
+
+
+def test_reasons_of_several_sizes_are_one_observation(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.op("aten::mm", [(TF32_GEMM, 100)], MM, "float")
+    for k in (8, 12, 16):
+        writer.op("aten::mm", [(SGEMM, 2)], [[64, k], [k, 512]], "float")
+    text = "could run on Tensor Cores: small dims: K 8, K 12 and K 16."
+    assert text in said(writer, tmp_path)
 
 
 def test_a_trace_in_float32_is_told_so_with_the_share_that_could_run_on_tensor_cores(tmp_path: Path) -> None:
