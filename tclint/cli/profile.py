@@ -80,7 +80,8 @@ def profile(
             from tclint.profile.beside import beside
 
             longest = max(profiles, key=lambda one: one.summary.kernel_time_us)
-            compared = beside(longest, target, settings, progress)
+            given = {field for field, value in flags.items() if value is not None and value != ()}
+            compared = beside(longest, target, settings, given, progress)
     text = _RENDERERS[format_name](profiles, compared, verbose)
     if output is not None:
         write_atomically(output, text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -94,9 +94,17 @@ class Beside:
 
 
 def beside(
-    profile: RankProfile, target: str, settings: Settings, on_progress: Callable[[str], None] | None = None
+    profile: RankProfile,
+    target: str,
+    settings: Settings,
+    given: Collection[str] = (),
+    on_progress: Callable[[str], None] | None = None,
 ) -> Beside:
     """Trace and lint the model, and align the trace with it.
+
+    Args:
+        given: fields of the settings that were given for this run; GPU, mode and precision are the trace's
+            where they were not, whatever a configuration file has.
 
     Raises:
         UsageError: the target is no model, or the GPU is unknown.
@@ -109,7 +117,7 @@ def beside(
         raise UsageError(
             f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
-    settings, said = _as_recorded(profile, settings)
+    settings, said = _as_recorded(profile, settings, given)
     report = check([target], settings, on_progress)
     if report.errors:
         error = report.errors[0]
@@ -122,13 +130,15 @@ def beside(
     return Beside(profile, report, align(profile.trace, ops), estimate, tuple(said))
 
 
-def _as_recorded(profile: RankProfile, settings: Settings) -> tuple[Settings, list[str]]:
-    """GPU, mode and precision as the trace shows them, where the user did not say them."""
+def _as_recorded(
+    profile: RankProfile, settings: Settings, given: Collection[str]
+) -> tuple[Settings, list[str]]:
+    """GPU, mode and precision as the trace shows them, where they were not given."""
     from tclint.cost.gpu import load_gpu
 
     said = []
     summary = profile.summary
-    if "gpus" not in settings.explicit:
+    if "gpus" not in given:
         try:
             gpu = load_gpu(summary.gpu).id
         except UsageError:
@@ -140,10 +150,10 @@ def _as_recorded(profile: RankProfile, settings: Settings) -> tuple[Settings, li
         said.append(f"GPU {gpu}")
     else:
         settings = replace(settings, gpus=settings.gpus[:1])
-    if "mode" not in settings.explicit:
+    if "mode" not in given:
         settings = replace(settings, mode="train" if summary.backward_us else "infer")
         said.append(f"mode {settings.mode}")
-    if "precision" not in settings.explicit:
+    if "precision" not in given:
         settings = replace(settings, precision=recorded_precision(profile.trace))
         said.append(precision_title(settings.precision))
     return settings, said

@@ -186,6 +186,15 @@ def test_a_gpu_without_figures_is_asked_for(recorded: Path) -> None:
     assert run(str(path), "net.py:build", "--gpu", "a100").exit_code == 0
 
 
+def test_the_traces_gpu_counts_and_not_that_of_the_configuration(recorded: Path) -> None:
+    config = recorded / "tclint.toml"
+    config.write_text('[tool.tclint]\ngpu = ["h100"]\nmode = "train"\nprecision = "bf16"\n')
+    arguments = ["infer.json", "net.py:build", "--input", "64,512", "--config", str(config)]
+    result = CliRunner().invoke(cli, ["profile", *arguments, "--format", "json"])
+    said = json.loads(result.stdout)["profile"]["said"]
+    assert said == ["GPU a100-sxm4-80gb", "mode infer", "fp32, no autocast"]
+
+
 def test_a_target_that_is_no_model() -> None:
     result = run("infer.json", "net.py")
     assert result.exit_code == 2
