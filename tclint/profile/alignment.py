@@ -40,7 +40,6 @@ _SAME = {
     "adaptive_avg_pool2d": "mean",
     "to": "copy",
     "_to_copy": "copy",
-    "iadd": "add",
 }
 """Operators that stand for each other: versions of torch take different ones for the same work."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tclint.profile.sizes import DTYPES, dtype_of, sizes_text
 from tclint.profile.tensor_cores import ON_TENSOR_CORES, Judge, Use, Verdict
 from tclint.profile.trace import Kernel, Operator, Trace
+
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 COMMUNICATION = "communication"
 Direction = Literal["forward", "backward", "optimizer", ""]
@@ -198,10 +200,10 @@ def _sum(kernels: Iterable[Kernel]) -> float:
     return sum(kernel.time_us for kernel in kernels)
 
 
-def _shares(items: Iterable[tuple[object, Kernel]]) -> dict:  # type: ignore[type-arg]
+def _shares(items: Iterable[tuple[KeyT, Kernel]]) -> dict[KeyT, Share]:
     """By key, the largest share first."""
-    times: dict[object, float] = defaultdict(float)
-    counts: dict[object, int] = defaultdict(int)
+    times: dict[KeyT, float] = defaultdict(float)
+    counts: dict[KeyT, int] = defaultdict(int)
     for key, kernel in items:
         times[key] += kernel.time_us
         counts[key] += 1
