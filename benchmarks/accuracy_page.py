@@ -30,6 +30,7 @@ What to read out of it:
 - A GPU that is not listed was not measured here: its constants are those of GPUs like it, and every report
   says so. Rows marked with a star are priced with constants of another GPU or precision.
 - Two campaigns on one GPU disagree by a median of 7-8 %. An error below 5 % is luck or one campaign's habit.
+- Whole profiler traces, operator by operator, are in [profile.md](profile.md).
 - Kernel times are compared, not what a host waits for. Campaigns that were timed from the host see kernels
   through their clock; that is applied to all predictions alike (`benchmarks/harnesses.toml`).
 """

@@ -25,7 +25,7 @@ import bert_large  # noqa: E402
 import resnet50  # noqa: E402
 from accuracy_page import with_summary  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from trace_rows import precision_of, priced_rows  # noqa: E402
+from traces import precision_of, priced_rows  # noqa: E402
 
 import tclint  # noqa: E402
 from tclint.cost.estimate import Estimate, estimate  # noqa: E402

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from trace_rows import LEAST_US, precision_of, priced_rows
+from traces import LEAST_US, precision_of, priced_rows
 
 import tclint.cost.gpu
 from tclint.config.settings import Precision

@@ -17,11 +17,11 @@ from pathlib import Path
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.config.table import Place, Setting
+from tclint.core.markup import text
 from tclint.core.rule import Rule
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.catalogue import SOURCE_SIDE
-from tclint.report.markup import text
 from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches

@@ -108,7 +108,7 @@ def _most_gained(context: GraphContext, op_indices: Sequence[int]) -> Effect:
             continue
         gain_us = sum(_row_gain_us(row) for index in op_indices for row in estimate.rows_of(index))
         per_gpu[estimate.gpu.id] = replace(gpu_effect(estimate, op_indices, gain_us), calibrated=False)
-    return Effect(per_gpu=per_gpu)
+    return Effect(per_gpu=per_gpu, op_indices=tuple(op_indices))
 
 
 def _row_gain_us(row: Row) -> float:

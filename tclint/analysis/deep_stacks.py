@@ -124,4 +124,4 @@ def _effect(context: GraphContext, stack: Stack, wider: Graph) -> Effect:
             - after.time_of_us(indices) / 2
         )
         per_gpu[before.gpu.id] = gpu_effect(before, indices, before.step_time_us - step_us)
-    return Effect(per_gpu=per_gpu)
+    return Effect(per_gpu=per_gpu, op_indices=tuple(sorted(indices)))

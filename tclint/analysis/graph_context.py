@@ -93,7 +93,7 @@ class GraphContext:
             if only_concerned:
                 gain_us = before.time_of_us(concerned) - after.time_of_us(concerned) / work_ratio
             per_gpu[before.gpu.id] = gpu_effect(before, concerned, gain_us)
-        return Effect(per_gpu=per_gpu)
+        return Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned)))
 
     def location(self, op: Op) -> Location:
         """Where the user would edit: the line that constructed the op's layer, else the line that called

@@ -18,6 +18,7 @@ from tclint.cli import completion
 from tclint.cli import fix as cli_fix
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
+from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
@@ -347,6 +348,7 @@ for _command in (
     cli_fix.baseline,
     cli_init.init,
     cli_models.models,
+    cli_profile.profile,
     cli_reports.schema,
     cli_reports.diff,
     cli_reports.history,

@@ -62,6 +62,8 @@ class Effect:
 
     per_gpu: Mapping[str, GpuEffect] = field(default_factory=dict)
     unknown: str | None = None
+    op_indices: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """Ops of the traced model whose time is `cost_us`, for what was measured of them; empty: not known."""
 
     @property
     def best_gain_percent(self) -> float | None:

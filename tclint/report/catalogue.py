@@ -13,13 +13,13 @@ import click
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, UNREADABLE_CODE, UNREADABLE_NAME, Rule
+from tclint.core.table import table
 from tclint.core.terminal import WIDTH
 from tclint.core.text import wrapped
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
 from tclint.report.render import Style
-from tclint.report.table import table
 
 _ENGINE_PAGES = {
     (CRASH_CODE, CRASH_NAME): (

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tclint.core.table import table
 from tclint.core.text import printable
 from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
 from tclint.engine.check import relative_path
@@ -19,7 +20,6 @@ from tclint.engine.explain_cost import (
 )
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
 from tclint.report.formats.json import rounded
-from tclint.report.table import table
 
 if TYPE_CHECKING:
     from tclint.cost.estimate import Row

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tclint.core.finding import Confidence, Finding, Level
+from tclint.core.markup import text
 from tclint.core.rule import DOC_SECTIONS, Rule
 from tclint.engine.rule_registry import all_rules
 from tclint.report.catalogue import SOURCE_SIDE, engine_page, rule_kind, rule_page
-from tclint.report.markup import text
 from tclint.report.render import Style
 
 _CODE_SECTIONS = ("Example", "Use instead")

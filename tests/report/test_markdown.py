@@ -12,10 +12,10 @@ from hostile import HOSTILE, hostile_report, hostile_text
 from hypothesis import HealthCheck, example, given, settings
 
 from tclint.config.settings import Settings
+from tclint.core.markup import code, prose, row, table, text
 from tclint.core.text import printable
 from tclint.engine.report import Report
 from tclint.report.formats.markdown import SUMMARY_BYTES
-from tclint.report.markup import code, prose, row, table, text
 from tclint.report.render import render
 
 markdown_it = pytest.importorskip("markdown_it")

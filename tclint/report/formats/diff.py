@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tclint.core.markup import code, prose, shortened, table, text
 from tclint.core.text import printable
 from tclint.core.units import count, flops_text, percent_text, plural, significant, time_text
 from tclint.report.comparison import ChangedFinding, Diff, Document, MetricDelta, best_gain_percent, place
 from tclint.report.formats.json import clean
-from tclint.report.markup import code, prose, shortened, table, text
 
 FORMATS = ("text", "markdown", "json")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tclint.core.errors import UsageError
 from tclint.core.finding import Finding
+from tclint.core.markup import code, prose, row, shortened, table, text
 from tclint.core.text import printable
 from tclint.core.units import flops_text, percent_text, plural, significant, time_text
-from tclint.report.markup import code, prose, row, shortened, table, text
 from tclint.report.step_text import gap_text
 from tclint.report.words import counts_text, doubts, gain_text, models_text, not_listed
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tclint.core.errors import TclintError
 from tclint.core.finding import Confidence, Finding, Fix, Level, Location
+from tclint.core.markup import shortened
 from tclint.core.text import printable
 from tclint.core.version import __version__
 from tclint.engine.provenance import git_state, tool_hash
 from tclint.report.excerpt import SourceLines, read_source
 from tclint.report.formats.json import clean
 from tclint.report.line_hash import line_hashes
-from tclint.report.markup import shortened
 from tclint.report.paths import RepositoryPaths, file_uri, relative_uri
 from tclint.report.rule_text import RuleText, rule_texts
 from tclint.report.words import effect_text

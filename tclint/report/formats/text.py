@@ -14,6 +14,7 @@ import click
 
 from tclint.config.precisions import precision_title
 from tclint.core.finding import Effect, Finding, GpuEffect, Level, Location
+from tclint.core.table import table
 from tclint.core.terminal import hyperlink
 from tclint.core.text import columns, printable, wrapped
 from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
@@ -23,7 +24,6 @@ from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, gap_text, step_lines
-from tclint.report.table import table
 from tclint.report.words import best_effect, doubts, models_text, place_text
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
+from tclint.core.markup import shortened
 from tclint.core.units import percent_text, time_text, uncertainty_text
 from tclint.report.excerpt import TAB_COLUMNS, SourceLines, marked
 from tclint.report.html.profile import Texts
-from tclint.report.markup import shortened
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from tclint.core.markup import shortened
 from tclint.core.text import printable
 from tclint.core.units import (
     bytes_text,
@@ -18,7 +19,6 @@ from tclint.core.units import (
     time_text,
     uncertainty_text,
 )
-from tclint.report.markup import shortened
 from tclint.report.step_text import comparison_table, gap_text, step_lines
 from tclint.report.words import counts_text, doubts, not_listed
 

@@ -1,0 +1,192 @@
+"""A trace beside the model that it is of: predictions and findings with what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tclint.config.precisions import precision_title
+from tclint.config.settings import Precision, Settings
+from tclint.core.errors import TargetError, UsageError
+from tclint.core.target import is_model_target
+from tclint.core.text import printable
+from tclint.profile.alignment import Alignment, align
+from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
+from tclint.profile.profile import RankProfile
+from tclint.profile.sizes import dtype_of
+from tclint.profile.tensor_cores import Judge
+from tclint.profile.trace import Trace
+
+if TYPE_CHECKING:
+    from tclint.core.finding import Finding
+    from tclint.cost.estimate import Estimate
+    from tclint.engine.report import Report
+    from tclint.graph.ops import Op
+
+_DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
+POOR_MATCH_PERCENT = 50.0
+"""Of the time: below, trace and model are hardly of the same run."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One op of the model, measured and predicted, in microseconds per step."""
+
+    op: Op
+    measured_us: float
+    predicted_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFinding:
+    """What the ops that a finding speaks of took, in microseconds per step."""
+
+    time_us: float
+    predicted_us: float
+    """Of the same ops; what the finding's effect has as its cost covers those without a match as well."""
+    ops: int
+    matched_ops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A trace and a model's report, side by side."""
+
+    profile: RankProfile
+    report: Report
+    alignment: Alignment
+    estimate: Estimate
+    said: tuple[str, ...]
+    """How the model was priced, as the trace showed it."""
+
+    @property
+    def rows(self) -> list[OpRow]:
+        """Matched ops, the longest first."""
+        ops = {op.index: op for op in self.estimate.ops}
+        rows = [
+            OpRow(ops[index], time.time_us, self.estimate.time_of_us([index]))
+            for index, time in self.alignment.measured.items()
+        ]
+        return sorted(rows, key=lambda row: -row.measured_us)
+
+    @property
+    def predicted_us(self) -> float:
+        """Of the matched ops."""
+        return self.estimate.time_of_us(self.alignment.measured)
+
+    def measured(self, finding: Finding) -> MeasuredFinding | None:
+        """None where no op of the finding is known, or none was matched."""
+        indices = finding.effect.op_indices or self._ops_at(finding)
+        matched = [index for index in indices if index in self.alignment.measured]
+        if not matched:
+            return None
+        return MeasuredFinding(
+            sum(self.alignment.measured[index].time_us for index in matched),
+            self.estimate.time_of_us(matched),
+            len(indices),
+            len(matched),
+        )
+
+    def _ops_at(self, finding: Finding) -> tuple[int, ...]:
+        path = finding.location.module_path
+        return tuple(op.index for op in self.estimate.ops if path and op.module_path == path)
+
+
+def beside(
+    profile: RankProfile,
+    target: str,
+    settings: Settings,
+    given: Collection[str] = (),
+    on_progress: Callable[[str], None] | None = None,
+) -> Beside:
+    """Trace and lint the model, and align the trace with it.
+
+    Args:
+        given: fields of the settings that were given for this run; GPU, mode and precision are the trace's
+            where they were not, whatever a configuration file has.
+
+    Raises:
+        UsageError: the target is no model, or the GPU is unknown.
+        TargetError: the model could not be built or traced.
+    """
+    from tclint.analysis.graph_context import GraphContext
+    from tclint.engine.check import check
+
+    if not is_model_target(target):
+        raise UsageError(
+            f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
+        )
+    settings, said = _as_recorded(profile, settings, given)
+    report = check([target], settings, on_progress)
+    if report.errors:
+        error = report.errors[0]
+        raise TargetError(error.message, details=error.details, captured_output=error.captured_output)
+    entry = report.entries[0]
+    assert entry.graph is not None
+    context = GraphContext(entry.graph, entry.settings or settings, target)
+    estimate = context.estimate(context.scenarios[0])
+    ops = [op for op in estimate.ops if estimate.rows_of(op.index)]
+    return Beside(profile, report, align(profile.trace, ops), estimate, tuple(said))
+
+
+def _as_recorded(
+    profile: RankProfile, settings: Settings, given: Collection[str]
+) -> tuple[Settings, list[str]]:
+    """GPU, mode and precision as the trace shows them, where they were not given."""
+    from tclint.cost.gpu import load_gpu
+
+    said = []
+    summary = profile.summary
+    if "gpus" not in given:
+        try:
+            gpu = load_gpu(summary.gpu).id
+        except UsageError:
+            raise UsageError(
+                f"The trace is from {printable(summary.gpu)!r}, which tclint has no figures of; name the "
+                "closest GPU with --gpu ('tclint gpus' lists them)."
+            ) from None
+        settings = replace(settings, gpus=(gpu,))
+        said.append(f"GPU {gpu}")
+    else:
+        settings = replace(settings, gpus=settings.gpus[:1])
+    if "mode" not in given:
+        settings = replace(settings, mode="train" if summary.backward_us else "infer")
+        said.append(f"mode {settings.mode}")
+    if "precision" not in given:
+        settings = replace(settings, precision=recorded_precision(profile.trace))
+        said.append(precision_title(settings.precision))
+    return settings, said
+
+
+def recorded_precision(trace: Trace) -> Precision:
+    """What most of the matrix work ran in; casts of weights tell autocast from a converted model."""
+    times: dict[str, float] = {}
+    for kernel in trace.kernels:
+        name = kernel_name(kernel.name)
+        if name.kind in MATRIX_KINDS:
+            dtype = dtype_of(kernel.operator) or _DTYPES.get(name.precision or "", "")
+            times[dtype] = times.get(dtype, 0.0) + kernel.time_us
+    most = max(times, key=lambda dtype: times[dtype], default="")
+    if most in ("float16", "bfloat16"):
+        cast = _has_autocast(trace)
+        if most == "float16":
+            return "fp16" if cast else "pure-fp16"
+        return "bf16" if cast else "pure-bf16"
+    kinds = Judge(trace.device, trace.kernels).tf32_kinds
+    if "product" in kinds:
+        return "tf32" if "convolution" in kinds or "convolution" not in _kinds(trace) else "tf32-matmul"
+    return "tf32-cudnn" if "convolution" in kinds else "fp32"
+
+
+def _kinds(trace: Trace) -> frozenset[str]:
+    return frozenset(kernel_name(kernel.name).kind for kernel in trace.kernels)
+
+
+def _has_autocast(trace: Trace) -> bool:
+    """A linear layer or a convolution that casts what it is given does so under autocast."""
+    layers = ("aten::linear", "aten::conv2d", "aten::conv1d", "aten::conv3d", "aten::matmul")
+    return any(
+        operator.name == "aten::to" and operator.parent is not None and operator.parent.name in layers
+        for operator in trace.operators
+    )

@@ -1,0 +1,228 @@
+"""A trace beside the model that it is of. torch records the operators on the CPU; the kernels are made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from profile_support import A100, ADD, FP16_GEMM, SGEMM, SOFTMAX, TraceWriter
+
+from tclint.cli.main import cli
+from tclint.profile.beside import recorded_precision
+from tclint.profile.reader import read_trace
+
+torch = pytest.importorskip("torch")
+
+MODEL = '''\
+"""A classifier of 1,001 classes."""
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(512, 1024)
+        self.norm = nn.LayerNorm(1024)
+        self.fc2 = nn.Linear(1024, 1001)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.fc2(self.norm(torch.relu(self.fc1(x)))), dim=-1)
+
+
+def build() -> nn.Module:
+    return Net()
+'''
+KERNELS = {
+    "aten::addmm": (SGEMM, 100.0),
+    "aten::mm": (SGEMM, 60.0),
+    "aten::native_layer_norm": ("void at::native::vectorized_layer_norm_kernel<float>(int)", 10.0),
+    "aten::clamp_min": (ADD, 5.0),
+    "aten::_softmax": (SOFTMAX, 20.0),
+}
+"""What a GPU would run for an operator, and how long."""
+
+
+def with_kernels(path: Path) -> None:
+    """Give the operators of a trace of the CPU the kernels of a GPU, one behind the other."""
+    document = json.loads(path.read_text())
+    writer = TraceWriter()
+    gpu_us = 1e9
+    for event in sorted(
+        (event for event in document["traceEvents"] if event.get("ph") == "X"), key=lambda event: event["ts"]
+    ):
+        kernel, time_us = KERNELS.get(event["name"], ("", 0.0))
+        if kernel:
+            writer.launch(kernel, event["ts"] + event["dur"] / 2, gpu_us, time_us)
+            writer.events[-2].update(pid=event["pid"], tid=event["tid"])
+            gpu_us += time_us
+    document["traceEvents"] += writer.events
+    document["deviceProperties"] = [A100]
+    path.write_text(json.dumps(document))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model's file, and traces of its inference and of two training steps."""
+    folder = tmp_path_factory.mktemp("beside")
+    (folder / "net.py").write_text(MODEL)
+    scope: dict[str, Any] = {"__name__": "net"}
+    exec(MODEL, scope)
+    model, x = scope["build"](), torch.randn(64, 512)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with (
+        torch.profiler.profile(activities=activities, record_shapes=True) as inference,
+        torch.no_grad(),
+    ):
+        model(x)
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
+    with torch.profiler.profile(activities=activities, record_shapes=True, schedule=schedule) as training:
+        for _ in range(3):
+            model(x).square().sum().backward()
+            training.step()
+    for name, profile in (("infer", inference), ("train", training)):
+        path = folder / f"{name}.json"
+        profile.export_chrome_trace(str(path))
+        with_kernels(path)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(recorded)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["profile", *arguments, "--input", "64,512", "--isolated"])
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_every_operator_of_an_inference_is_matched() -> None:
+    profile = document("infer.json", "net.py:build")["profile"]
+    alignment = profile["alignment"]
+    assert (alignment["matched_ops"], alignment["ops"]) == (5, 5)
+    assert (alignment["matched_calls"], alignment["calls"]) == (5, 5)
+    assert alignment["matched_percent"] == 100
+    assert alignment["unmatched"] == {}
+    assert profile["said"] == ["GPU a100-sxm4-80gb", "mode infer", "fp32, no autocast"]
+    assert {(row["name"], row["module_path"]): row["measured_us"] for row in profile["ops"]} == {
+        ("linear", "fc1"): 100,
+        ("linear", "fc2"): 100,
+        ("softmax", ""): 20,
+        ("layer_norm", "norm"): 10,
+        ("relu", ""): 5,
+    }
+
+
+def test_backward_time_belongs_to_the_forward_operator() -> None:
+    profile = document("train.json", "net.py:build")["profile"]
+    assert profile["said"][1] == "mode train"
+    assert profile["alignment"]["steps"] == 2
+    measured = {row["module_path"]: row["measured_us"] for row in profile["ops"] if row["name"] == "linear"}
+    # The first layer's input needs no gradient: one product of 60 us, the second layer has two.
+    assert measured == {"fc1": 160, "fc2": 220}
+
+
+def test_findings_have_measured_beside_predicted() -> None:
+    found = document("infer.json", "net.py:build", "--precision", "fp16")
+    (finding,) = [finding for finding in found["findings"] if finding["code"] == "DIM001"]
+    assert finding["location"]["module_path"] == "fc2"
+    measured = finding["measured"]["a100-sxm4-80gb"]
+    assert measured["time_us"] == 100
+    assert (measured["ops"], measured["matched_ops"]) == (1, 1)
+    assert measured["predicted_us"] == pytest.approx(finding["effect"]["a100-sxm4-80gb"]["cost_us"], abs=0.01)
+
+
+def test_text_markdown_and_html() -> None:
+    text = " ".join(run("infer.json", "net.py:build", "--precision", "fp16").stdout.split())
+    assert "beside net.py:build (GPU a100-sxm4-80gb, mode infer):" in text
+    assert "matched 5 of 5 ops of the model, 5 of 5 operators of the trace, 100 % of the time" in text
+    assert "measured 100 us for the same ops" in text
+    markdown = run("infer.json", "net.py:build", "--format", "markdown").stdout
+    assert "## Beside the model" in markdown
+    assert "| linear fc1 | 100 us |" in markdown
+    page = run("infer.json", "net.py:build", "--format", "html").stdout
+    assert '<td>linear fc1</td><td class="number">100 us</td>' in page
+
+
+def test_calls_of_other_sizes_are_not_matched() -> None:
+    result = CliRunner().invoke(
+        cli, ["profile", "infer.json", "net.py:build", "--input", "8,512", "--isolated", "--format", "json"]
+    )
+    profile = json.loads(result.stdout)["profile"]
+    assert profile["alignment"]["matched_ops"] == 0
+    assert sum(profile["alignment"]["unmatched"].values()) == 235
+
+
+def test_without_sizes_name_and_order_decide(recorded: Path) -> None:
+    path = recorded / "no_sizes.json"
+    trace = json.loads((recorded / "infer.json").read_text())
+    for event in trace["traceEvents"]:
+        for key in ("Input Dims", "Input type", "Input Strides"):
+            event.get("args", {}).pop(key, None)
+    path.write_text(json.dumps(trace))
+    alignment = document(str(path), "net.py:build")["profile"]["alignment"]
+    assert alignment["matched_ops"] == 5
+    assert alignment["matched_by_name"] == 5
+
+
+def test_a_gpu_without_figures_is_asked_for(recorded: Path) -> None:
+    path = recorded / "prototype.json"
+    trace = json.loads((recorded / "infer.json").read_text())
+    trace["deviceProperties"][0]["name"] = "NVIDIA PG509-210"
+    path.write_text(json.dumps(trace))
+    result = run(str(path), "net.py:build")
+    assert result.exit_code == 2
+    assert "closest GPU with --gpu" in result.stderr
+    assert run(str(path), "net.py:build", "--gpu", "a100").exit_code == 0
+
+
+def test_the_traces_gpu_counts_and_not_that_of_the_configuration(recorded: Path) -> None:
+    config = recorded / "tclint.toml"
+    config.write_text('[tool.tclint]\ngpu = ["h100"]\nmode = "train"\nprecision = "bf16"\n')
+    arguments = ["infer.json", "net.py:build", "--input", "64,512", "--config", str(config)]
+    result = CliRunner().invoke(cli, ["profile", *arguments, "--format", "json"])
+    said = json.loads(result.stdout)["profile"]["said"]
+    assert said == ["GPU a100-sxm4-80gb", "mode infer", "fp32, no autocast"]
+
+
+def test_a_target_that_is_no_model() -> None:
+    result = run("infer.json", "net.py")
+    assert result.exit_code == 2
+    assert "is no model target" in result.stderr
+
+
+def test_a_model_that_cannot_be_built() -> None:
+    result = run("infer.json", "net.py:missing")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "casts", "precision"),
+    [
+        ("c10::Half", FP16_GEMM, True, "fp16"),
+        ("c10::Half", FP16_GEMM, False, "pure-fp16"),
+        ("c10::BFloat16", FP16_GEMM.replace("fp16", "bf16"), False, "pure-bf16"),
+        ("float", SGEMM, False, "fp32"),
+        ("float", "cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4", False, "tf32"),
+    ],
+)
+def test_the_precision_is_the_traces(
+    tmp_path: Path, dtype: str, kernel: str, casts: bool, precision: str
+) -> None:
+    writer = TraceWriter()
+    began = writer.op("aten::linear", [(kernel, 10)], [[64, 512], [1024, 512], [1024]], dtype)
+    if casts:
+        writer.span("aten::to", began + 1, 2)
+    trace = read_trace(writer.write(tmp_path / "trace.json"))
+    assert recorded_precision(trace) == precision
