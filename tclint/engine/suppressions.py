@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.rule import CRASH_CODE, Rule
+from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(
     r"#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*(?:\[(?P<rules>[^\]]*)\])?", re.IGNORECASE
@@ -194,9 +195,9 @@ def _at(rule: Rule, path: str) -> Finding:
 
 def _read(path: str) -> str:
     try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        with open(path, "rb") as file:
+            return decode(file.read())
+    except (OSError, NotPython):
         return ""
 
 

@@ -29,7 +29,7 @@ from tclint.source.syntax.tables import Tables
 
 LARGEST_BYTES = 256 * 2**20
 """Of all entries together; the oldest go first."""
-_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py", "positions.py")
+_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 
