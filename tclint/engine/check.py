@@ -119,6 +119,7 @@ def check(
         graph_rules=graph_rules,
         marked=source.marked,
         allows=selection.allows,
+        why_unknown=selection.why_unknown,
     )
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
