@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from tclint.analysis.graph_rule import GraphRule
+from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.config.table import Place, Setting
 from tclint.core.rule import Rule
@@ -45,6 +46,20 @@ ignore = ["AMP"]                  # {", ".join(setting.key for setting in settin
 ```
 
 Later tables win over earlier ones.
+"""
+_BUDGET = "\n".join(
+    f"{key} = {getattr(DEFAULT_BUDGET, field):g}  # {meaning}"
+    for key, (field, _, meaning) in BUDGET_KEYS.items()
+)
+BUDGET = f"""## What a change may cost
+
+`tclint diff` fails where a model gets worse by more than this, in the scenario that it is run in (GPU,
+precision, mode, batch):
+
+```toml
+[tool.tclint.budget]
+{_BUDGET}
+```
 """
 
 
@@ -139,6 +154,7 @@ def _configuration() -> str:
         "only in a run with the same ones.",
         "",
         OVERRIDES,
+        BUDGET,
     ]
     return "\n".join(lines)
 

@@ -27,6 +27,13 @@ class Kind:
     """What the words name, for completion; files are relative to the configuration file that names them."""
 
 
+def _revision(value: object) -> str:
+    """A git revision; '' for none."""
+    if not isinstance(value, str) or value.startswith("-"):
+        raise ValueError("expects a git revision such as main or HEAD^1")
+    return value
+
+
 def _patterns(value: object) -> tuple[str, ...]:
     """gitignore patterns; './a' means '/a', as people write paths."""
     patterns = _names(value)
@@ -166,6 +173,9 @@ COUNT = Kind(_at_least(1, "expects a whole number above 0"), "N", {"type": "inte
 COUNT_OR_ZERO = Kind(
     _at_least(0, "expects a whole number (0: one per CPU core)"), "N", {"type": "integer", "minimum": 0}
 )
+COUNT_FROM_ZERO = Kind(
+    _at_least(0, "expects a whole number, 0 or more"), "N", {"type": "integer", "minimum": 0}
+)
 PERCENT = Kind(_percent, "PERCENT", _NUMBER)
 SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
 SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})
@@ -176,6 +186,7 @@ ARGUMENTS = Kind(_names, "NAME=VALUE", _TEXTS)
 SELECTORS = Kind(_selectors, "RULES", _TEXTS, names="rules")
 GPUS = Kind(_gpus, "GPU", _TEXTS, names="gpus")
 PATTERNS = Kind(_patterns, "PATTERN", _TEXTS)
+REVISION = Kind(_revision, "REVISION", _TEXT)
 FILE = Kind(_file, "FILE", _TEXT, names="files")
 FILES = Kind(_names, "FILE", _TEXTS, names="files")
 

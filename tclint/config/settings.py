@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tclint.config import kinds
+from tclint.config.budget import DEFAULT_BUDGET, Budget
 from tclint.config.kinds import one_of, some_of
 from tclint.config.table import Place, Setting, declared_by, setting
 from tclint.core.errors import UsageError
@@ -258,6 +259,11 @@ class Settings:
         "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
         has_flag=False,
     )
+    changed_since: str = setting(
+        "",
+        kinds.REVISION,
+        "Of folders, read only the files that differ from this git revision.",
+    )
     baseline: str = setting("", kinds.FILE, "Leave out the findings that this file accepts.")
     frameworks: tuple[str, ...] = setting(
         (),
@@ -279,6 +285,8 @@ class Settings:
     """Other rules for some paths, in order: the last word counts."""
     models: tuple[DeclaredModel, ...] = ()
     """Models that belong to the project: what `--models` lints."""
+    budget: Budget = DEFAULT_BUDGET
+    """What a change may cost before `tclint diff` fails."""
     find_unused_parameters: bool = False
     """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -341,7 +349,7 @@ class Settings:
 
 
 SETTINGS: tuple[Setting, ...] = declared_by(Settings)
-"""All that users can set, but for the tables `models`, `overrides` and `extend` of a configuration file."""
+"""All that users can set, but for `models`, `overrides`, `budget` and `extend` of a configuration file."""
 SETTINGS_BY_KEY: Mapping[str, Setting] = {item.key: item for item in SETTINGS}
 
 

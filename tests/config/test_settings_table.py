@@ -47,6 +47,7 @@ EXAMPLES: dict[Kind, str] = {
     kinds.SELECTORS: "DIM003",
     kinds.GPUS: "h100",
     kinds.PATTERNS: "generated/",
+    kinds.REVISION: "main",
     kinds.FILE: "own.toml",
     kinds.FILES: "own.toml",
 }
@@ -97,7 +98,7 @@ def test_the_field_has_the_default(setting: Setting) -> None:
 
 def test_every_field_is_declared() -> None:
     # Those that are not are tables, follow from the file, or are what a training script says.
-    others = {"models", "overrides", "exclude_root", "explicit", "find_unused_parameters"}
+    others = {"models", "overrides", "budget", "exclude_root", "explicit", "find_unused_parameters"}
     assert {setting.field for setting in SETTINGS} == set(Settings.__dataclass_fields__) - others
     assert len(SETTINGS_BY_KEY) == len(SETTINGS)
 
