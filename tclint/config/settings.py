@@ -285,6 +285,11 @@ class Settings:
     """Other rules for some paths, in order: the last word counts."""
     models: tuple[DeclaredModel, ...] = ()
     """Models that belong to the project: what `--models` lints."""
+    nested: tuple[tuple[str, Settings], ...] = ()
+    """Folders with configuration files of their own, and the settings that hold for what is in them; the
+    innermost first."""
+    left_out: tuple[str, ...] = ()
+    """Folders that other settings hold for."""
     budget: Budget = DEFAULT_BUDGET
     """What a change may cost before `tclint diff` fails."""
     find_unused_parameters: bool = False

@@ -54,11 +54,23 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
         if os.path.isdir(absolute):
             changed = _changed_files(absolute, settings.changed_since) if settings.changed_since else None
             for file in _files_of_folder(absolute, skipped):
-                if not _excluded(file, absolute, settings) and (changed is None or file in changed):
+                if _excluded(file, absolute, settings) or is_below(file, settings.left_out):
+                    continue
+                if changed is None or file in changed:
                     files.setdefault(file)
         else:
             files.setdefault(absolute)
     return list(files), skipped
+
+
+def is_below(path: str, folders: Sequence[str]) -> bool:
+    """Whether an absolute path lies in one of the folders, or is one."""
+    return any(path == folder or path.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+
+
+def named_files(folder: str, name: str) -> list[str]:
+    """Absolute paths of the files of that name below a folder, where `discover` looks for Python files."""
+    return list(_files_of_folder(os.path.abspath(folder), [], name))
 
 
 def refusal(path: str) -> str | None:
@@ -83,10 +95,11 @@ def refusal(path: str) -> str | None:
     return None
 
 
-def _files_of_folder(folder: str, skipped: list[Skipped]) -> Iterator[str]:
+def _files_of_folder(folder: str, skipped: list[Skipped], wanted: str = ".py") -> Iterator[str]:
+    """Files whose name ends as wanted."""
     listed = _git_files(folder)
     if listed is None:
-        yield from sorted(_walk(folder, skipped))
+        yield from sorted(_walk(folder, skipped, wanted))
         return
     for relative in sorted(listed):
         parts = relative.rstrip("/").split("/")
@@ -96,8 +109,8 @@ def _files_of_folder(folder: str, skipped: list[Skipped]) -> Iterator[str]:
         if os.path.isdir(path) and not os.path.islink(path):
             # A submodule, or a repository inside this one: git lists it without its files.
             if parts[-1] not in SKIPPED_FOLDERS:
-                yield from _files_of_folder(path, skipped)
-        elif relative.endswith(".py") and os.path.isfile(path):
+                yield from _files_of_folder(path, skipped, wanted)
+        elif relative.endswith(wanted) and os.path.isfile(path):
             yield path
 
 
@@ -153,8 +166,8 @@ def _changed_files(folder: str, revision: str) -> frozenset[str]:
     return frozenset(os.path.join(folder, *os.fsdecode(name).split("/")) for name in names if name)
 
 
-def _walk(folder: str, skipped: list[Skipped]) -> Iterator[str]:
-    """Python files below a folder outside git, honouring the .gitignore files on the way."""
+def _walk(folder: str, skipped: list[Skipped], wanted: str) -> Iterator[str]:
+    """Such files below a folder outside git, honouring the .gitignore files on the way."""
 
     def unreadable(error: OSError) -> None:
         path = error.filename or folder
@@ -175,7 +188,7 @@ def _walk(folder: str, skipped: list[Skipped]) -> Iterator[str]:
         )
         for name in names:
             path = os.path.join(current, name)
-            if name.endswith(".py") and os.path.isfile(path) and not _ignored(active, path):
+            if name.endswith(wanted) and os.path.isfile(path) and not _ignored(active, path):
                 yield path
 
 
