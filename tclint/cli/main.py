@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tclint.cli import completion
+from tclint.cli import doctor as cli_doctor
 from tclint.cli import fix as cli_fix
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
@@ -166,7 +167,8 @@ def check(
                     verbose=bool(verbose),
                 )
             else:
-                report = run(targets, settings, on_progress=progress)
+                cache = cli_models.user_cache(targets, settings, verbose=bool(verbose))
+                report = run(targets, settings, on_progress=progress, cache=cache)
     except Interrupted as interrupted:
         # A program that reads a report would take this one for the whole.
         if format_name in FOR_PEOPLE:
@@ -349,6 +351,7 @@ def explain_cost(
 for _command in (
     cli_fix.fix_command,
     cli_fix.baseline,
+    cli_doctor.doctor,
     cli_init.init,
     cli_models.models,
     cli_reports.schema,
