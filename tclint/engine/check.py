@@ -127,7 +127,7 @@ def check(
     report = Report(
         settings=settings,
         entries=tuple(
-            with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
+            _planned(with_fixes_made(entry, *contexts[index], listed, below)) if index in contexts else entry
             for index, entry in enumerate(mark_worst_case(entries))
         ),
         findings=tuple(_shown(finding, spans) for finding in rank(joined(worst_of_sets(listed, entries)))),
@@ -319,6 +319,15 @@ def relative_path(path: str) -> str:
         return os.path.relpath(path).replace(os.sep, "/")
     except ValueError:  # another drive
         return path.replace(os.sep, "/")
+
+
+def _planned(entry: Entry) -> Entry:
+    """As a report holds it: with paths from the working directory."""
+    plan = (
+        replace(fix, location=replace(fix.location, path=relative_path(fix.location.path)))
+        for fix in entry.plan
+    )
+    return replace(entry, plan=tuple(plan))
 
 
 def _shown(finding: Finding, spans: Spans) -> Finding:

@@ -12,7 +12,7 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import REPORTED_PRECISIONS, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import apply_rule
-from tclint.engine.report import Entry, Metrics
+from tclint.engine.report import Entry, Metrics, PlannedFix
 from tclint.graph.ops import Assumption
 
 if TYPE_CHECKING:
@@ -155,12 +155,22 @@ def _gaps(context: GraphContext) -> tuple[Gap, ...]:
 
 
 def with_fixes_made(
-    entry: Entry, context: GraphContext, changes: frozenset[int], listed: Sequence[Finding]
+    entry: Entry,
+    context: GraphContext,
+    changes: frozenset[int],
+    listed: Sequence[Finding],
+    below: Sequence[Finding],
 ) -> Entry:
-    """The entry with the step that its listed fixes together would give; `changes` by identity."""
+    """The entry with the step that its listed fixes would give, and those below that gain enough after them;
+    `changes` by identity."""
     from tclint.analysis.what_if.combined import all_fixes
 
-    fixed = all_fixes(context, [finding for finding in listed if id(finding.change) in changes])
+    fixed = all_fixes(
+        context,
+        [finding for finding in listed if id(finding.change) in changes],
+        [finding for finding in below if id(finding.change) in changes],
+        min_gain_percent=context.settings.min_gain_percent,
+    )
     if fixed is None:
         return entry
     metrics = {
@@ -171,4 +181,16 @@ def with_fixes_made(
         )
         for gpu, found in entry.metrics.items()
     }
-    return replace(entry, metrics=metrics, fixes_made=len(fixed.made))
+    late = {id(finding) for finding in below}
+    plan = tuple(
+        PlannedFix(
+            step.finding.code,
+            step.finding.name,
+            step.finding.location,
+            step.step_time_us,
+            step.readiness_percent,
+            id(step.finding) in late,
+        )
+        for step in fixed.steps
+    )
+    return replace(entry, metrics=metrics, fixes_made=len(fixed.made), plan=plan)

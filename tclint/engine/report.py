@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
-from tclint.core.finding import LEVEL_ORDER, Finding
+from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import CRASH_CODE
 
 if TYPE_CHECKING:
@@ -58,6 +58,20 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFix:
+    """A fix in the order in which fixes gain most, made after those before it."""
+
+    code: str
+    name: str
+    location: Location
+    step_time_us: Mapping[str, float]
+    """With it and those before it made, by GPU id."""
+    readiness_percent: Mapping[str, float]
+    needs_others: bool
+    """Whether it gains less than `min_gain_percent` on the model as it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One model that was built, traced and priced."""
 
@@ -91,6 +105,8 @@ class Entry:
     """What the target's code printed."""
     fixes_made: int = 0
     """Findings whose fixes are in `step_time_fixed_us`."""
+    plan: tuple[PlannedFix, ...] = ()
+    """Those fixes that change the step, in the order in which to make them."""
     settings: Settings | None = field(default=None, compare=False, repr=False)
     """What it was linted under: those of the run, with what a declared model says for itself."""
     graph: Graph | None = field(default=None, compare=False, repr=False)

@@ -102,6 +102,40 @@ def fixed_lines(entry: Entry) -> Iterator[str]:
         )
 
 
+def plan_lines(entry: Entry) -> Iterator[str]:
+    """The fixes in the order in which to make them, on the GPU where they gain most together:
+
+    'in this order, on a100-sxm4-80gb:', '1. net.py:7 DIM001 linear-misaligned: 12.3 ms -> 10.1 ms, ...'.
+    """
+    fixed = [found for found in entry.metrics.values() if found.step_time_fixed_us and found.step_time_us]
+    if len(entry.plan) < 2 or not fixed:
+        return
+    metrics = min(fixed, key=lambda found: (found.step_time_fixed_us or 0.0) / found.step_time_us)
+    yield f"in this order, on {metrics.gpu}:"
+    before_us, before_percent = metrics.step_time_us, metrics.readiness_percent
+    for number, fix in enumerate(entry.plan, start=1):
+        after_us, percent = fix.step_time_us[metrics.gpu], fix.readiness_percent[metrics.gpu]
+        line = (
+            f"{number}. {fix.location.path}:{fix.location.line} {fix.code} {fix.name}: "
+            f"{time_text(before_us)} -> {time_text(after_us)}, "
+            f"readiness {before_percent:.0f} -> {percent:.0f}"
+        )
+        if round(percent) < round(before_percent):
+            line += f" ({_why_less_ready(before_us, before_percent, after_us, percent)})"
+        if fix.needs_others:
+            line += "; alone it gains too little, after those above it does not"
+        yield line
+        before_us, before_percent = after_us, percent
+
+
+def _why_less_ready(before_us: float, before_percent: float, after_us: float, percent: float) -> str:
+    """Readiness is a share: it falls too where the efficient part alone gets shorter."""
+    rest_before_us, rest_us = before_us * (1 - before_percent / 100), after_us * (1 - percent / 100)
+    if rest_us <= rest_before_us * 1.001:
+        return "the ready part gets shorter, so the rest is a larger share"
+    return f"{time_text(rest_us - rest_before_us)} more in kernels that are not ready"
+
+
 def launch_lines(entry: Entry) -> Iterator[str]:
     """Where launching may take longer than the kernels: the only case in which it shows."""
     for metrics in entry.metrics.values():

@@ -134,6 +134,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
         ],
         "input_set": entry.input_set or None,
         "is_worst_case": entry.is_worst_case if entry.input_set else None,
+        "plan": [
+            {
+                **asdict(fix),
+                "step_time_us": rounded(fix.step_time_us),
+                "readiness_percent": rounded(fix.readiness_percent),
+            }
+            for fix in entry.plan
+        ],
         "comparisons": [rounded(asdict(comparison)) for comparison in entry.comparisons],
         "not_analysed": [
             {

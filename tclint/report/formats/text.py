@@ -22,7 +22,14 @@ from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
-from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
+from tclint.report.step_text import (
+    comparison_table,
+    fixed_lines,
+    gap_text,
+    launch_lines,
+    memory_lines,
+    plan_lines,
+)
 from tclint.report.table import table
 from tclint.report.words import best_effect, doubts, models_text, place_text
 
@@ -182,7 +189,7 @@ class _Renderer:
         )
         if any(not metrics.calibrated for metrics in entry.metrics.values()):
             yield "  * inherited constants: measured on another GPU or in another precision"
-        for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry)):
+        for line in (*fixed_lines(entry), *plan_lines(entry), *memory_lines(entry), *launch_lines(entry)):
             yield from self._wrapped(line, "  ", "    ")
         yield from self._comparisons(entry)
         assumed = []

@@ -19,7 +19,14 @@ from tclint.core.units import (
     uncertainty_text,
 )
 from tclint.report.markup import shortened
-from tclint.report.step_text import comparison_table, fixed_lines, gap_text, launch_lines, memory_lines
+from tclint.report.step_text import (
+    comparison_table,
+    fixed_lines,
+    gap_text,
+    launch_lines,
+    memory_lines,
+    plan_lines,
+)
 from tclint.report.words import counts_text, doubts, not_listed
 
 if TYPE_CHECKING:
@@ -69,7 +76,8 @@ def _model(entry: Entry) -> str:
         for name, dtype, shape in entry.inputs
     )
     lines = "".join(
-        f"<li>{text(line)}</li>" for line in (*fixed_lines(entry), *memory_lines(entry), *launch_lines(entry))
+        f"<li>{text(line)}</li>"
+        for line in (*fixed_lines(entry), *plan_lines(entry), *memory_lines(entry), *launch_lines(entry))
     )
     cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
     return (
