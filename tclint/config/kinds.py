@@ -91,6 +91,26 @@ def _seconds(value: object) -> float:
     return number
 
 
+_TIME = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)")
+_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def _time_us(value: object) -> float:
+    """A time with its unit, '120ms', in us."""
+    match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or not float(match["number"]):
+        raise ValueError("expects a time with its unit, such as '120ms' or '1.5s'")
+    return float(match["number"]) * _US[match["unit"]]
+
+
+def _price(value: object) -> float:
+    """A price in any currency, 2.5; 0 for none."""
+    number = _number(value, "expects a price such as 2.5")
+    if number < 0:
+        raise ValueError("expects a price of 0 or more")
+    return number
+
+
 _MEMORY = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>MiB|MB|M|GiB|GB|G)?", re.IGNORECASE)
 
 
@@ -176,6 +196,8 @@ COUNT_OR_ZERO = Kind(
 COUNT_FROM_ZERO = Kind(
     _at_least(0, "expects a whole number, 0 or more"), "N", {"type": "integer", "minimum": 0}
 )
+TIME = Kind(_time_us, "TIME", _NUMBER)
+PRICE = Kind(_price, "PRICE", _NUMBER)
 PERCENT = Kind(_percent, "PERCENT", _NUMBER)
 SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
 SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})

@@ -228,6 +228,26 @@ class Settings:
     network: bool = setting(
         False, kinds.SWITCH, "Let the code of models use the network.", places=("models", "trace")
     )
+    steps: int | None = setting(
+        None,
+        kinds.COUNT,
+        "Steps of one run, to say what it takes and what fixes save in GPU-hours.",
+        places=("models", "report"),
+    )
+    gpu_hour_price: float = setting(
+        0.0,
+        kinds.PRICE,
+        "What a GPU costs per hour, in any currency, to say the same in money; goes with --steps.",
+        places=("models", "report"),
+    )
+    measured_us: float | None = setting(
+        None,
+        kinds.TIME,
+        "Step time that you measured on the one GPU of the run ('120ms'): GPU-hours and money are of this "
+        "step, and predicted gains keep their share of it.",
+        key="measured",
+        places=("models", "report"),
+    )
     cache: bool = setting(
         True,
         kinds.SWITCH,

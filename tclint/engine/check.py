@@ -22,6 +22,7 @@ from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import mark_worst_case, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
+from tclint.engine.run_cost import RunCost
 from tclint.engine.same_findings import joined
 from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
@@ -71,6 +72,7 @@ def check(
     selection = Selection(settings)
     rules = selection.rules
     settings = _with_known_gpus(settings)
+    RunCost.of(settings)
     given = targets_of(targets)
     # The same target twice is one entry: findings would only repeat.
     unique = list(dict.fromkeys(target for target in given if isinstance(target, str)))

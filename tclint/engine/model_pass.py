@@ -13,6 +13,7 @@ from tclint.config.settings import REPORTED_PRECISIONS, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import apply_rule
 from tclint.engine.report import Entry, Metrics, PlannedFix
+from tclint.engine.run_cost import RunCost
 from tclint.graph.ops import Assumption
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def check_graph(
         )
         if estimate.gaps and not estimate.kernels:
             metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
+    run = RunCost.of(settings)
+    if run is not None:
+        found = [run.with_savings(finding, metrics) for finding in found]
+        metrics = {gpu: run.with_run(of_gpu) for gpu, of_gpu in metrics.items()}
     comparisons = WhatIf(context).compare(settings.compare)
     cost_s = priced - started + time.perf_counter() - ruled
     entry = Entry(
@@ -181,6 +186,9 @@ def with_fixes_made(
         )
         for gpu, found in entry.metrics.items()
     }
+    run = RunCost.of(context.settings)
+    if run is not None:
+        metrics = {gpu: run.with_run(of_gpu) for gpu, of_gpu in metrics.items()}
     late = {id(finding) for finding in below}
     plan = tuple(
         PlannedFix(

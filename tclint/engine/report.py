@@ -53,6 +53,15 @@ class Metrics:
     """The step with the fixes of all listed findings made together; None where none has a priced fix."""
     readiness_fixed_percent: float | None = None
     """Readiness of that step."""
+    measured_step_time_us: float | None = None
+    """The step as the user measured it; what a run takes is of this one."""
+    run_steps: int | None = None
+    """Steps of a run; None: not given, and neither is what follows."""
+    run_gpu_hours: float | None = None
+    run_gpu_hours_fixed: float | None = None
+    """With all listed fixes made."""
+    run_price: float | None = None
+    run_price_fixed: float | None = None
     step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
     """The same step in every precision that the GPU's units compute in."""
 

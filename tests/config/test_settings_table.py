@@ -48,6 +48,8 @@ EXAMPLES: dict[Kind, str] = {
     kinds.GPUS: "h100",
     kinds.PATTERNS: "generated/",
     kinds.REVISION: "main",
+    kinds.TIME: "120ms",
+    kinds.PRICE: "2.5",
     kinds.FILE: "own.toml",
     kinds.FILES: "own.toml",
 }

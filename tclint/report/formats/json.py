@@ -157,7 +157,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 
 def _metrics(metrics: Metrics) -> dict[str, Any]:
-    values = asdict(metrics)
+    values = _without_run(asdict(metrics))
     del values["gpu"], values["batch_limits"]
     memory, limits = metrics.memory, metrics.batch_limits
     if memory is not None:
@@ -197,8 +197,17 @@ def _effect(effect: Effect) -> dict[str, Any]:
     if effect.unknown is not None or not effect.per_gpu:
         return {"unknown": effect.unknown or "not priced"}
     return {
-        gpu: {**rounded(asdict(priced)), "gain_within_error": priced.is_within_error}
+        gpu: {**rounded(_without_run(asdict(priced))), "gain_within_error": priced.is_within_error}
         for gpu, priced in effect.per_gpu.items()
+    }
+
+
+def _without_run(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what a run takes where its steps are not given."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None or not name.startswith(("run_", "measured_"))
     }
 
 

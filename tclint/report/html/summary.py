@@ -20,14 +20,7 @@ from tclint.core.units import (
 )
 from tclint.report.markup import shortened
 from tclint.report.overview import FEW_MODELS, HEADER, rows
-from tclint.report.step_text import (
-    comparison_table,
-    fixed_lines,
-    gap_text,
-    launch_lines,
-    memory_lines,
-    plan_lines,
-)
+from tclint.report.step_text import comparison_table, entry_lines, gap_text
 from tclint.report.words import counts_text, doubts, not_listed
 
 if TYPE_CHECKING:
@@ -101,10 +94,7 @@ def _model(entry: Entry, number: int, *, closed: bool) -> str:
         f"{name or 'input'} {dtype}[{', '.join(str(size) for size in shape)}]"
         for name, dtype, shape in entry.inputs
     )
-    lines = "".join(
-        f"<li>{text(line)}</li>"
-        for line in (*fixed_lines(entry), *plan_lines(entry), *memory_lines(entry), *launch_lines(entry))
-    )
+    lines = "".join(f"<li>{text(line)}</li>" for line in entry_lines(entry))
     cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
     title = f"<h2>{text(entry.target)}</h2>"
     # Who follows the link to something inside of it opens it.
