@@ -228,6 +228,9 @@ class Settings:
     network: bool = setting(
         False, kinds.SWITCH, "Let the code of models use the network.", places=("models", "trace")
     )
+    operators: bool = setting(
+        False, kinds.SWITCH, "In JSON reports, every kernel of every model with its operator and its price."
+    )
     steps: int | None = setting(
         None,
         kinds.COUNT,

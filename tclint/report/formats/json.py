@@ -65,7 +65,10 @@ def to_dict(report: Report) -> dict[str, Any]:
         "tool": {"name": "tclint", "version": __version__, "hash": tool_hash()},
         "provenance": provenance(report),
         "settings": {item.field: _setting(item, settings) for item in settings_in("report")},
-        "entries": [_entry(entry) for entry in report.entries],
+        "entries": [
+            _entry(entry) | (_operators(entry, settings) if settings.operators else {})
+            for entry in report.entries
+        ],
         "metrics": [rounded(asdict(row)) for row in metric_rows(report)],
         "findings": [_finding(finding) for finding in report.findings],
         "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
@@ -153,6 +156,27 @@ def _entry(entry: Entry) -> dict[str, Any]:
             }
             for gap in entry.not_analysed
         ],
+    }
+
+
+_KERNEL = (
+    "op_index", "name", "kind", "module_path", "phase", "role", "time_us", "flops", "bytes_read",
+    "bytes_written", "limiter", "uses_tensor_cores", "is_efficient", "uncertainty_percent",
+)  # fmt: skip
+
+
+def _operators(entry: Entry, settings: Settings) -> dict[str, Any]:
+    """Every kernel of the step in order, by GPU; nothing for a report without graphs."""
+    if entry.graph is None:
+        return {}
+    from tclint.analysis.graph_context import GraphContext
+
+    context = GraphContext(entry.graph, entry.settings or settings)
+    return {
+        "operators": {
+            priced.gpu.id: [{name: rounded(getattr(row, name)) for name in _KERNEL} for row in priced.rows]
+            for priced in map(context.estimate, context.scenarios)
+        }
     }
 
 
