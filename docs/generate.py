@@ -15,10 +15,12 @@ import sys
 from pathlib import Path
 
 from tclint.analysis.graph_rule import GraphRule
+from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.config.table import Place, Setting
 from tclint.core.markup import text
 from tclint.core.rule import Rule
+from tclint.engine.projects import RUN_FIELDS
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.catalogue import SOURCE_SIDE
@@ -45,6 +47,21 @@ ignore = ["AMP"]                  # {", ".join(setting.key for setting in settin
 ```
 
 Later tables win over earlier ones.
+"""
+_RUN_KEYS = ", ".join(f"`{setting.key}`" for setting in SETTINGS if setting.field in RUN_FIELDS)
+_BUDGET = "\n".join(
+    f"{key} = {getattr(DEFAULT_BUDGET, field):g}  # {meaning}"
+    for key, (field, _, meaning) in BUDGET_KEYS.items()
+)
+BUDGET = f"""## What a change may cost
+
+`tclint diff` fails where a model gets worse by more than this, in the scenario that it is run in (GPU,
+precision, mode, batch):
+
+```toml
+[tool.tclint.budget]
+{_BUDGET}
+```
 """
 
 
@@ -126,6 +143,11 @@ def _configuration() -> str:
         "`[tool.tclint]` in the nearest `pyproject.toml` above the working directory, and flags of the same",
         "names; flags win. An unknown key is an error.",
         "",
+        "A file or model in a folder with such a file of its own has the settings of that one, and nothing",
+        "of those above it unless `extend` says so: rules, levels, models, GPUs, precision, `exclude`.",
+        f"{_RUN_KEYS} are of the run,",
+        "as the working directory has them. `--config` and `--isolated` leave nested files unread.",
+        "",
         "| key | flag | default | meaning |",
         "|---|---|---|---|",
         *(_row(setting) for setting in SETTINGS),
@@ -139,6 +161,7 @@ def _configuration() -> str:
         "only in a run with the same ones.",
         "",
         OVERRIDES,
+        BUDGET,
     ]
     return "\n".join(lines)
 

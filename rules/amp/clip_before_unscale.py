@@ -117,8 +117,8 @@ class ClipBeforeUnscale(SourceRule):
         return self.finding(
             context.location(clip.node_id),
             f"Gradients are {what} here while multiplied by the loss scale{since}: no "
-            f"`{step.scaler}.unscale_({step.optimizer})` comes before; the limit then holds for the scaled "
-            "gradients, which are up to 65536 times larger or more.",
+            f"`{step.scaler}.unscale_({step.optimizer})` comes before; the limit then holds for gradients "
+            "times the scale, which is 65536 at first and changes.",
             related=tuple(related),
             evidence=scaler_evidence(context, view, clip=clip, step=step, backward=backward),
             fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before clipping."),

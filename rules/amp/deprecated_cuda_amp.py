@@ -97,7 +97,7 @@ class DeprecatedCudaAmp(SourceRule):
             meaning = "" if name == old else f" ({old})"
             imported = self._import_site(context, function, name)
             where = (
-                context.related(imported, "imported here")
+                context.related(imported, f"the import of `{name}`")
                 if imported is not None
                 else context.related(node_id, f"{old} of torch")
             )

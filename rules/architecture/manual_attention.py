@@ -104,8 +104,7 @@ class ManualAttention(GraphRule):
             f", with scores of {scores} per head in memory{gain}",
             concerned=concerned,
             effect=effect,
-            advice="Call torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., "
-            "dropout_p=...) instead of the two products and the softmax.",
+            advice=_advice(context, blocks),
             evidence={"query_length": largest.query_length, "key_length": largest.key_length},
             others="another line of such attention",
             location=context.call_location(largest.ops[1]),
@@ -113,6 +112,23 @@ class ManualAttention(GraphRule):
         )
 
 
+def _advice(context: GraphContext, blocks: list[AttentionBlock]) -> str:
+    masks = all(
+        block.query_length == block.key_length
+        and any(context.graph.ops[index].name in _MASKING for index in block.between)
+        for block in blocks
+    )
+    call = (
+        "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, {}dropout_p=...) instead of the two "
+    )
+    if not masks:
+        return call.format("attn_mask=..., ") + "products and the softmax."
+    return call.format("is_causal=True, ") + (
+        "products and the softmax if the mask hides later tokens alone; attn_mask=... takes any other."
+    )
+
+
+_MASKING = frozenset({"masked_fill", "where"})
 _ALLOWED = frozenset({"mul", "div", "add", "sub", "masked_fill", "where", "dropout", "softmax"})
 
 

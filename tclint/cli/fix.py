@@ -40,14 +40,14 @@ def fix(targets: Sequence[str], report: Report, *, unsafe_fixes: bool, diff: boo
     Raises:
         UsageError: standard output cannot be written.
     """
-    from tclint.engine.check import check
+    from tclint.engine.declared_models import check_targets
     from tclint.engine.fixing import fix as run
     from tclint.engine.fixing import unified_diff, write
 
     paths = [target for target in targets if not is_model_target(target)]
 
     def relint(contents: Mapping[str, bytes]) -> Report:
-        return check(paths, report.settings, contents=contents)
+        return check_targets(paths, report.settings, contents=contents)
 
     outcome = run(report, relint, unsafe=unsafe_fixes)
     if diff:
@@ -103,7 +103,7 @@ def fix_command(
     Exit codes: 0 done, also where findings are left; with --diff 1 if there is something to fix; 2 wrong
     usage, or a file that could not be read or written.
     """
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(config, isolated, flags, targets)
     report = _run(targets, settings, quiet)
     outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
     say_errors(report)
@@ -112,10 +112,10 @@ def fix_command(
 
 
 def _run(targets: Sequence[str], settings: Settings, quiet: bool) -> Report:
-    from tclint.engine.check import check
+    from tclint.engine.declared_models import check_targets
 
     with contextlib.nullcontext() if quiet else ProgressLine() as progress:
-        return check(targets, settings, on_progress=progress)
+        return check_targets(targets, settings, on_progress=progress)
 
 
 @click.group("baseline")
@@ -150,11 +150,12 @@ def write_command(
 
     if declared and targets:
         raise UsageError("--models takes no targets; run 'tclint baseline write' a second time for those.")
-    settings, config_file = read_settings(config, isolated, flags)
+    settings, config_file = read_settings(config, isolated, flags, targets or (".",))
     file = settings.baseline or DEFAULT_FILE
     check_writable(file)
     old = Baseline.load(file) if os.path.exists(file) else Baseline(file)
-    fresh = replace(settings, baseline="")
+    nested = tuple((folder, replace(own, baseline="")) for folder, own in settings.nested)
+    fresh = replace(settings, baseline="", nested=nested)
     if declared:
         with contextlib.nullcontext() if quiet else ProgressLine() as progress:
             report = check_declared(

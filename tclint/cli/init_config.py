@@ -58,8 +58,12 @@ def plan(folder: Path, gpus: Sequence[str]) -> Plan:
     candidates, unread = list_models(paths)
     usable = [candidate for candidate in candidates if _is_usable(candidate)]
     ready = [candidate for candidate in usable if candidate.certain and not candidate.needs]
-    declared = tuple(ready[:DECLARED_AT_MOST])
-    possible = tuple(candidate for candidate in usable if candidate not in declared)
+    once = _each_model_once(ready)
+    declared = tuple(once[:DECLARED_AT_MOST])
+    again = {candidate.target for candidate in ready} - {candidate.target for candidate in once}
+    possible = tuple(
+        candidate for candidate in usable if candidate not in declared and candidate.target not in again
+    )
     section = _section(gpus, declared, possible)
     return Plan(file, section, declared, possible, tuple(unread))
 
@@ -97,6 +101,20 @@ def _refuse_configured(file: Path) -> None:
     tool = data.get("tool")
     if isinstance(tool, dict) and "tclint" in tool:
         raise UsageError(f"{FILE_NAME} has a [tool.tclint] section already; edit that one.")
+
+
+def _each_model_once(ready: Sequence[Candidate]) -> list[Candidate]:
+    """Without classes that a function builds as they are, and functions that build what another one does."""
+    by_functions = {candidate.makes for candidate in ready if candidate.kind == "function"} - {""}
+    seen: set[str] = set()
+    kept = []
+    for candidate in ready:
+        if candidate.adds_nothing:
+            if candidate.makes in seen or (candidate.kind == "class" and candidate.makes in by_functions):
+                continue
+            seen.add(candidate.makes)
+        kept.append(candidate)
+    return kept
 
 
 def _is_usable(candidate: Candidate) -> bool:

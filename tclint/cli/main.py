@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tclint.cli import completion
+from tclint.cli import doctor as cli_doctor
 from tclint.cli import fix as cli_fix
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
@@ -29,6 +30,7 @@ from tclint.cli.options import (
     read_settings,
     setting_flags,
 )
+from tclint.config.pyproject import FILE_NAME
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
@@ -136,11 +138,13 @@ def check(
     if declared and (fix_them or diff):
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
     files = _outputs(outputs)
-    settings, config_file = read_settings(config, isolated, flags)
-    if verbose and config_file is not None:
-        say(f"settings of {config_file}")
+    settings, config_file = read_settings(config, isolated, flags, (".", *targets) if declared else targets)
+    if verbose:
+        own = [] if config_file is None else [str(config_file)]
+        for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):
+            say(f"settings of {file}")
 
-    from tclint.engine.check import check as run
+    from tclint.engine.declared_models import check_targets as run
     from tclint.engine.report import Interrupted
 
     verbosity = -1 if quiet else min(verbose, 1)
@@ -164,7 +168,8 @@ def check(
                     verbose=bool(verbose),
                 )
             else:
-                report = run(targets, settings, on_progress=progress)
+                cache = cli_models.user_cache(targets, settings, verbose=bool(verbose))
+                report = run(targets, settings, on_progress=progress, cache=cache)
     except Interrupted as interrupted:
         # A program that reads a report would take this one for the whole.
         if format_name in FOR_PEOPLE:
@@ -332,7 +337,8 @@ def explain_cost(
     tclint explain-cost model.py:build_model --op lm_head
     tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
     """
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(config, isolated, flags, (target,))
+    settings = next((own for _, own in settings.nested), settings)
 
     from tclint.engine.explain_cost import explain_target
     from tclint.report import cost_text
@@ -346,6 +352,7 @@ def explain_cost(
 for _command in (
     cli_fix.fix_command,
     cli_fix.baseline,
+    cli_doctor.doctor,
     cli_init.init,
     cli_models.models,
     cli_profile.profile,

@@ -15,11 +15,13 @@ import click
 from tclint.cli.command_group import say
 from tclint.cli.options import debug_option, list_format_option
 from tclint.config.settings import Settings
+from tclint.core.target import is_model_target
 from tclint.core.terminal import write_stdout
 
 if TYPE_CHECKING:
     from tclint.engine.check import Progress
     from tclint.engine.report import Report
+    from tclint.engine.trace_cache import TraceCache
 
 
 @click.command()
@@ -77,7 +79,7 @@ def check_declared(
     from tclint.engine.declared_models import check_declared as run
     from tclint.engine.trace_cache import TraceCache
 
-    if not settings.models:
+    if not any(own.models for own in (settings, *(nested for _, nested in settings.nested))):
         where = "[tool.tclint] of pyproject.toml" if config_file is None else str(config_file)
         say(f'note: no models are declared in {where}: add models = ["model.py:build_model"] to lint some.')
     cache = None
@@ -85,6 +87,15 @@ def check_declared(
         cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
     given = {field for field, value in flags.items() if value is not None and value != ()}
     return run(settings, targets, flags=given, cache=cache, on_progress=progress)
+
+
+def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> TraceCache | None:
+    """Where the graphs of models are kept that are named on the command line."""
+    if not settings.cache or not any(is_model_target(target) for target in targets):
+        return None
+    from tclint.engine.trace_cache import TraceCache
+
+    return TraceCache.of_user(say if verbose else lambda _: None)
 
 
 def mention_models(targets: Sequence[str]) -> None:

@@ -89,8 +89,11 @@ list_format_option = click.option(
 )
 
 
-def read_settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> tuple[Settings, Path | None]:
-    """Settings of the configuration file under the flags that were given, and that file."""
+def read_settings(
+    config: str | None, isolated: bool, flags: dict[str, Any], targets: Sequence[str] = ()
+) -> tuple[Settings, Path | None]:
+    """Settings of the configuration file under the flags that were given, and that file; of `targets` each
+    has the settings of its own nearest file, unless one is named."""
     if config is not None and isolated:
         raise UsageError("--config and --isolated exclude each other; give one of them.")
     file = None
@@ -104,7 +107,12 @@ def read_settings(config: str | None, isolated: bool, flags: dict[str, Any]) -> 
         for setting in SETTINGS
         if (value := flags.get(setting.field)) is not None and value != ()
     }
-    return with_flags(settings, given), file
+    settings = with_flags(settings, given)
+    if targets and config is None and not isolated:
+        from tclint.engine.projects import with_nested
+
+        settings = with_nested(settings, file, targets, lambda nested: with_flags(load_config(nested), given))
+    return settings, file
 
 
 def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:

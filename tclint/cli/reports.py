@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import debug_option
+from tclint.cli.options import config_options, debug_option, read_settings
 from tclint.config.settings import FAIL_ON
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
@@ -30,22 +32,31 @@ def schema() -> int:
 @click.option("--format", "format_name", default="text", help="text, markdown or json.  [default: text]")
 @click.option(
     "--threshold",
-    default="1%",
     metavar="PERCENT",
-    help="A metric that gets worse by more is a regression: percent of its old value, points for shares."
-    "  [default: 1%]",
+    help="Step time, readiness (points) and memory may get worse by this much.  [default: as "
+    "tool.tclint.budget has it, else 1% of the step, 1 point, 5% of memory]",
 )
 @click.option(
     "--fail-on",
-    default="warning",
     metavar="error|warning|info|never",
-    help="A new finding of this level or above is a regression.  [default: warning]",
+    help="New findings of this level or above count.  [default: as the configuration has it, else warning]",
 )
+@config_options
 @debug_option
-def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> int:
-    """Show new, fixed and changed findings and moved metrics between two JSON reports.
+def diff(
+    old: str,
+    new: str,
+    format_name: str,
+    threshold: str | None,
+    fail_on: str | None,
+    config: str | None,
+    isolated: bool,
+) -> int:
+    """Judge a change by two JSON reports: what got worse over the budget, and all that moved.
 
-    Exit codes: 0 no regression, 1 a regression over --threshold or --fail-on, 2 wrong usage.
+    Models are judged in the scenario that they are run in: GPU, precision and mode of the report.
+
+    Exit codes: 0 passed, 1 a regression over the budget, 2 wrong usage.
     """
     from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
@@ -53,18 +64,23 @@ def diff(old: str, new: str, format_name: str, threshold: str, fail_on: str) -> 
     from tclint.report.load import load_report
 
     _one_of("--format", format_name, FORMATS)
-    _one_of("--fail-on", fail_on, FAIL_ON)
-    try:
-        threshold_percent = PERCENT.parse(threshold)
-    except ValueError:
-        raise UsageError(
-            f"--threshold expects percent such as 1 or '0.5%', not {threshold!r}; 0 allows nothing."
-        ) from None
+    settings, _ = read_settings(config, isolated, {})
+    budget = settings.budget
+    if fail_on is not None:
+        _one_of("--fail-on", fail_on, FAIL_ON)
+    if threshold is not None:
+        try:
+            limit = PERCENT.parse(threshold)
+        except ValueError:
+            raise UsageError(
+                f"--threshold expects percent such as 1 or '0.5%', not {threshold!r}; 0 allows nothing."
+            ) from None
+        budget = replace(budget, step_percent=limit, readiness_points=limit, memory_percent=limit)
     found = compare(
         load_report(old),
         load_report(new),
-        threshold_percent=threshold_percent,
-        fail_on=next(level for level in FAIL_ON if level == fail_on),
+        budget=budget,
+        fail_on=next((level for level in FAIL_ON if level == fail_on), settings.fail_on),
     )
     write_stdout(render_diff(found, format_name))
     return found.exit_code

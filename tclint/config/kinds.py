@@ -27,6 +27,13 @@ class Kind:
     """What the words name, for completion; files are relative to the configuration file that names them."""
 
 
+def _revision(value: object) -> str:
+    """A git revision; '' for none."""
+    if not isinstance(value, str) or value.startswith("-"):
+        raise ValueError("expects a git revision such as main or HEAD^1")
+    return value
+
+
 def _patterns(value: object) -> tuple[str, ...]:
     """gitignore patterns; './a' means '/a', as people write paths."""
     patterns = _names(value)
@@ -81,6 +88,26 @@ def _seconds(value: object) -> float:
     number = _number(value, "expects seconds such as 300")
     if number <= 0:
         raise ValueError("expects seconds above 0")
+    return number
+
+
+_TIME = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)")
+_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def _time_us(value: object) -> float:
+    """A time with its unit, '120ms', in us."""
+    match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or not float(match["number"]):
+        raise ValueError("expects a time with its unit, such as '120ms' or '1.5s'")
+    return float(match["number"]) * _US[match["unit"]]
+
+
+def _price(value: object) -> float:
+    """A price in any currency, 2.5; 0 for none."""
+    number = _number(value, "expects a price such as 2.5")
+    if number < 0:
+        raise ValueError("expects a price of 0 or more")
     return number
 
 
@@ -166,6 +193,11 @@ COUNT = Kind(_at_least(1, "expects a whole number above 0"), "N", {"type": "inte
 COUNT_OR_ZERO = Kind(
     _at_least(0, "expects a whole number (0: one per CPU core)"), "N", {"type": "integer", "minimum": 0}
 )
+COUNT_FROM_ZERO = Kind(
+    _at_least(0, "expects a whole number, 0 or more"), "N", {"type": "integer", "minimum": 0}
+)
+TIME = Kind(_time_us, "TIME", _NUMBER)
+PRICE = Kind(_price, "PRICE", _NUMBER)
 PERCENT = Kind(_percent, "PERCENT", _NUMBER)
 SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
 SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})
@@ -176,6 +208,7 @@ ARGUMENTS = Kind(_names, "NAME=VALUE", _TEXTS)
 SELECTORS = Kind(_selectors, "RULES", _TEXTS, names="rules")
 GPUS = Kind(_gpus, "GPU", _TEXTS, names="gpus")
 PATTERNS = Kind(_patterns, "PATTERN", _TEXTS)
+REVISION = Kind(_revision, "REVISION", _TEXT)
 FILE = Kind(_file, "FILE", _TEXT, names="files")
 FILES = Kind(_names, "FILE", _TEXTS, names="files")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tclint.config.budget import Budget, parse_budget
 from tclint.config.declared_models import parse_models
 from tclint.config.kinds import PATTERNS, Kind
 from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, DeclaredModel, Override, Settings, settings_in
@@ -19,7 +20,7 @@ from tclint.core.toml import parse_toml
 
 FILE_NAME = "pyproject.toml"
 
-_STRUCTURE = ("extend", "models", "overrides")
+_STRUCTURE = ("extend", "models", "overrides", "budget")
 _OVERRIDE_SETTINGS = settings_in("overrides")
 _OVERRIDE_KEYS = ("paths", *(setting.key for setting in _OVERRIDE_SETTINGS))
 
@@ -91,6 +92,8 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
         values[setting.field] = reader.parse(name, setting.kind, value)
     if "models" in section:
         values["models"] = reader.models(section["models"])
+    if "budget" in section:
+        values["budget"] = reader.budget(section["budget"], settings.budget)
     if "exclude" in values:
         values["exclude_root"] = str(file.parent)
     for setting in SETTINGS:
@@ -125,6 +128,12 @@ class _Reader:
             return parse_models(value, str(self.file.parent))
         except ValueError as error:
             raise self.error("models", str(error), None) from None
+
+    def budget(self, value: object, base: Budget) -> Budget:
+        try:
+            return parse_budget(value, base)
+        except ValueError as error:
+            raise self.error("budget", str(error), None) from None
 
     def overrides(self, tables: object) -> tuple[Override, ...]:
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tclint.config import kinds
+from tclint.config.budget import DEFAULT_BUDGET, Budget
 from tclint.config.kinds import one_of, some_of
 from tclint.config.table import Place, Setting, declared_by, setting
 from tclint.core.errors import UsageError
@@ -251,6 +252,29 @@ class Settings:
     network: bool = setting(
         False, kinds.SWITCH, "Let the code of models use the network.", places=("models", "trace")
     )
+    operators: bool = setting(
+        False, kinds.SWITCH, "In JSON reports, every kernel of every model with its operator and its price."
+    )
+    steps: int | None = setting(
+        None,
+        kinds.COUNT,
+        "Steps of one run, to say what it takes and what fixes save in GPU-hours.",
+        places=("models", "report"),
+    )
+    gpu_hour_price: float = setting(
+        0.0,
+        kinds.PRICE,
+        "What a GPU costs per hour, in any currency, to say the same in money; goes with --steps.",
+        places=("models", "report"),
+    )
+    measured_us: float | None = setting(
+        None,
+        kinds.TIME,
+        "Step time that you measured on the one GPU of the run ('120ms'): GPU-hours and money are of this "
+        "step, and predicted gains keep their share of it.",
+        key="measured",
+        places=("models", "report"),
+    )
     cache: bool = setting(
         True,
         kinds.SWITCH,
@@ -282,6 +306,11 @@ class Settings:
         "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
         has_flag=False,
     )
+    changed_since: str = setting(
+        "",
+        kinds.REVISION,
+        "Of folders, read only the files that differ from this git revision.",
+    )
     baseline: str = setting("", kinds.FILE, "Leave out the findings that this file accepts.")
     frameworks: tuple[str, ...] = setting(
         (),
@@ -303,6 +332,13 @@ class Settings:
     """Other rules for some paths, in order: the last word counts."""
     models: tuple[DeclaredModel, ...] = ()
     """Models that belong to the project: what `--models` lints."""
+    nested: tuple[tuple[str, Settings], ...] = ()
+    """Folders with configuration files of their own, and the settings that hold for what is in them; the
+    innermost first."""
+    left_out: tuple[str, ...] = ()
+    """Folders that other settings hold for."""
+    budget: Budget = DEFAULT_BUDGET
+    """What a change may cost before `tclint diff` fails."""
     find_unused_parameters: bool = False
     """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -365,7 +401,7 @@ class Settings:
 
 
 SETTINGS: tuple[Setting, ...] = declared_by(Settings)
-"""All that users can set, but for the tables `models`, `overrides` and `extend` of a configuration file."""
+"""All that users can set, but for `models`, `overrides`, `budget` and `extend` of a configuration file."""
 SETTINGS_BY_KEY: Mapping[str, Setting] = {item.key: item for item in SETTINGS}
 
 

@@ -47,6 +47,10 @@ class GpuEffect:
     """gain_us as a share of the step."""
     uncertainty_percent: float
     """Of gain_us's underlying estimates, from the calibration's held-out errors."""
+    run_gpu_hours: float | None = None
+    """What the fix saves in a run, where its number of steps is known."""
+    run_price: float | None = None
+    """The same in money, where a GPU-hour has a price."""
     calibrated: bool = True
     """False where the GPU's constants are inherited from its generation."""
 

@@ -38,6 +38,12 @@ def uncertainty_text(percent: float) -> str:
     return f"+-{math.ceil(percent)} %" if math.isfinite(percent) else "+-unknown"
 
 
+def hours_text(gpu_hours: float, price: float | None) -> str:
+    """'15.3 GPU-hours (38.20)': the price has no currency, since nobody named one."""
+    text = f"{significant(gpu_hours)} GPU-hours"
+    return text if price is None else f"{text} ({price:.2f})"
+
+
 def plural(number: int, noun: str, nouns: str = "") -> str:
     """'1 file', '2 files'."""
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"

@@ -136,9 +136,14 @@ class Baseline:
         """
         if report.errors or any(finding.code == CRASH_CODE for finding in report.findings):
             return self
-        found = Counter(self.known(finding) for finding in report.baselined)
+        # What gains too little to be listed is still there, and may gain more once another one is fixed.
+        still = (*report.baselined, *each_target(report.below_min_gain))
+        found = Counter(self.known(finding) for finding in still)
         looked_at = self._coverage(report, check_scenario=True)
-        counts = {known: found[known] if looked_at(known) else count for known, count in self.counts.items()}
+        counts = {
+            known: min(found[known], count) if looked_at(known) else count
+            for known, count in self.counts.items()
+        }
         return replace(self, counts={known: count for known, count in counts.items() if count})
 
     def renewed(self, report: Report) -> Baseline:

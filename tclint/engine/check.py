@@ -22,6 +22,7 @@ from tclint.engine.baseline import Baseline
 from tclint.engine.input_sets import mark_worst_case, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
+from tclint.engine.run_cost import RunCost
 from tclint.engine.same_findings import joined
 from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
@@ -71,6 +72,7 @@ def check(
     selection = Selection(settings)
     rules = selection.rules
     settings = _with_known_gpus(settings)
+    RunCost.of(settings)
     given = targets_of(targets)
     # The same target twice is one entry: findings would only repeat.
     unique = list(dict.fromkeys(target for target in given if isinstance(target, str)))
@@ -119,6 +121,7 @@ def check(
         graph_rules=graph_rules,
         marked=source.marked,
         allows=selection.allows,
+        why_unknown=selection.why_unknown,
     )
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
@@ -126,7 +129,7 @@ def check(
     report = Report(
         settings=settings,
         entries=tuple(
-            with_fixes_made(entry, *contexts[index], listed) if index in contexts else entry
+            _planned(with_fixes_made(entry, *contexts[index], listed, below)) if index in contexts else entry
             for index, entry in enumerate(mark_worst_case(entries))
         ),
         findings=tuple(_shown(finding, spans) for finding in rank(joined(worst_of_sets(listed, entries)))),
@@ -318,6 +321,15 @@ def relative_path(path: str) -> str:
         return os.path.relpath(path).replace(os.sep, "/")
     except ValueError:  # another drive
         return path.replace(os.sep, "/")
+
+
+def _planned(entry: Entry) -> Entry:
+    """As a report holds it: with paths from the working directory."""
+    plan = (
+        replace(fix, location=replace(fix.location, path=relative_path(fix.location.path)))
+        for fix in entry.plan
+    )
+    return replace(entry, plan=tuple(plan))
 
 
 def _shown(finding: Finding, spans: Spans) -> Finding:

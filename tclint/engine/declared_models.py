@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tclint.config.settings import DeclaredModel, Settings
 from tclint.core.errors import UsageError
 from tclint.core.target import is_model_target
+from tclint.engine.projects import grouped
 
 if TYPE_CHECKING:
     from tclint.engine.check import Progress
@@ -40,6 +41,32 @@ def target_of(model: DeclaredModel) -> str:
         return path + colon + attribute
 
 
+def check_targets(
+    targets: Sequence[str],
+    settings: Settings,
+    on_progress: Progress | None = None,
+    *,
+    contents: Mapping[str, bytes] | None = None,
+    cache: TraceCache | None = None,
+) -> Report:
+    """As `check`, but targets of nested projects under the settings of those; one report for all."""
+    from tclint.engine.check import check
+    from tclint.engine.report import Interrupted
+
+    if not settings.nested:
+        return check(targets, settings, on_progress=on_progress, contents=contents, cache=cache)
+    reports: list[Report] = []
+    try:
+        for own, group in grouped(targets, settings).items():
+            reports.append(check(group, own, on_progress, contents=contents, cache=cache))
+    except KeyboardInterrupt as error:
+        reports += [error.report] if isinstance(error, Interrupted) else []
+        if not reports:
+            raise
+        raise Interrupted(merged(reports, settings)) from error
+    return merged(reports, settings)
+
+
 def check_declared(
     settings: Settings,
     more: Sequence[str] = (),
@@ -60,12 +87,18 @@ def check_declared(
     from tclint.engine.check import check
     from tclint.engine.report import Interrupted
 
+    projects = (replace(settings, nested=()), *(nested for _, nested in reversed(settings.nested)))
+    given = [
+        (target_of(model), settings_of(model, project, flags), model.target)
+        for project in projects
+        for model in project.models
+    ]
+    typed = grouped([target for target in more if is_model_target(target)], settings)
+    given += [
+        (target, replace(own, left_out=()), target) for own, targets in typed.items() for target in targets
+    ]
     groups: dict[Settings, list[str]] = {}
     owners: dict[str, Settings] = {}
-    given = [
-        (target_of(model), settings_of(model, settings, flags), model.target) for model in settings.models
-    ]
-    given += [(target, settings, target) for target in more if is_model_target(target)]
     for target, own, name in given:
         if owners.setdefault(target, own) != own:
             raise UsageError(
@@ -80,13 +113,13 @@ def check_declared(
         for own, targets in groups.items():
             reports.append(check(targets, own, on_progress, cache=cache))
         if paths:
-            reports.append(check(paths, settings, on_progress))
+            reports.append(check_targets(paths, settings, on_progress))
     except KeyboardInterrupt as error:
         reports += [error.report] if isinstance(error, Interrupted) else []
         if not reports:
             raise
         raise Interrupted(merged(reports, settings)) from error
-    return merged(reports, settings) if reports else check((), settings)
+    return merged(reports, settings) if reports else check((), replace(settings, nested=()))
 
 
 _LISTS = ("entries", "findings", "below_min_gain", "suppressed", "skipped", "errors", "baselined", "paths")
@@ -98,7 +131,11 @@ def merged(reports: list[Report], settings: Settings) -> Report:
     from tclint.engine.report import Report
     from tclint.engine.same_findings import joined
 
-    order = {target_of(model): index for index, model in reversed(list(enumerate(settings.models)))}
+    models = [
+        *settings.models,
+        *(model for _, nested in reversed(settings.nested) for model in nested.models),
+    ]
+    order = {target_of(model): index for index, model in reversed(list(enumerate(models)))}
 
     def position(target: str) -> int:
         return order.get(target.partition(" [")[0], len(order))

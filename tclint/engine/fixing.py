@@ -18,10 +18,11 @@ from tclint.core.text import printable
 from tclint.core.units import plural
 from tclint.edits.texts import apply_edits
 from tclint.engine.report import Report
+from tclint.source.syntax.encoding import encoded_like
+from tclint.source.syntax.parse import decode
 
 _ROUNDS = 50
 """Fixes make way for other fixes; more than a few rounds are needed only where a fix is of no use."""
-_BOM = b"\xef\xbb\xbf"
 
 Relint = Callable[[Mapping[str, bytes]], Report]
 """Lints the sources again, with other bytes for some absolute paths."""
@@ -177,10 +178,9 @@ def _read_as_linted(path: str, report: Report, outcome: Outcome) -> bytes | None
 
 def _fixed(data: bytes, findings: Sequence[Finding]) -> tuple[bytes, list[Finding]]:
     """New bytes, and the findings that were fixed."""
-    bom = _BOM if data.startswith(_BOM) else b""
-    text = data[len(bom) :].decode("utf-8")
-    new, made = apply_edits(text, [finding.fix.edits for finding in findings if finding.fix is not None])
-    return bom + new.encode("utf-8"), [findings[index] for index in made]
+    edits = [finding.fix.edits for finding in findings if finding.fix is not None]
+    new, made = apply_edits(decode(data), edits)
+    return encoded_like(new, data), [findings[index] for index in made]
 
 
 def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]]) -> set[_Key]:

@@ -13,7 +13,8 @@ from tclint.config.settings import REPORTED_PRECISIONS, Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import apply_rule
 from tclint.core.units import percent_text, time_text
-from tclint.engine.report import Entry, Metrics
+from tclint.engine.report import Entry, Metrics, PlannedFix
+from tclint.engine.run_cost import RunCost
 from tclint.graph.ops import Assumption
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ def check_graph(
         )
         if estimate.gaps and not estimate.kernels:
             metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
+    run = RunCost.of(settings)
+    if run is not None:
+        found = [run.with_savings(finding, metrics) for finding in found]
+        metrics = {gpu: run.with_run(of_gpu) for gpu, of_gpu in metrics.items()}
     comparisons = WhatIf(context).compare(settings.compare)
     cost_s = priced - started + time.perf_counter() - ruled
     entry = Entry(
@@ -205,12 +210,22 @@ def _gaps(context: GraphContext) -> tuple[Gap, ...]:
 
 
 def with_fixes_made(
-    entry: Entry, context: GraphContext, changes: frozenset[int], listed: Sequence[Finding]
+    entry: Entry,
+    context: GraphContext,
+    changes: frozenset[int],
+    listed: Sequence[Finding],
+    below: Sequence[Finding],
 ) -> Entry:
-    """The entry with the step that its listed fixes together would give; `changes` by identity."""
+    """The entry with the step that its listed fixes would give, and those below that gain enough after them;
+    `changes` by identity."""
     from tclint.analysis.what_if.combined import all_fixes
 
-    fixed = all_fixes(context, [finding for finding in listed if id(finding.change) in changes])
+    fixed = all_fixes(
+        context,
+        [finding for finding in listed if id(finding.change) in changes],
+        [finding for finding in below if id(finding.change) in changes],
+        min_gain_percent=context.settings.min_gain_percent,
+    )
     if fixed is None:
         return entry
     metrics = {
@@ -221,4 +236,19 @@ def with_fixes_made(
         )
         for gpu, found in entry.metrics.items()
     }
-    return replace(entry, metrics=metrics, fixes_made=len(fixed.made))
+    run = RunCost.of(context.settings)
+    if run is not None:
+        metrics = {gpu: run.with_run(of_gpu) for gpu, of_gpu in metrics.items()}
+    late = {id(finding) for finding in below}
+    plan = tuple(
+        PlannedFix(
+            step.finding.code,
+            step.finding.name,
+            step.finding.location,
+            step.step_time_us,
+            step.readiness_percent,
+            id(step.finding) in late,
+        )
+        for step in fixed.steps
+    )
+    return replace(entry, metrics=metrics, fixes_made=len(fixed.made), plan=plan)

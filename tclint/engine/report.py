@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
-from tclint.core.finding import LEVEL_ORDER, Finding
+from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import CRASH_CODE
 
 if TYPE_CHECKING:
@@ -59,8 +59,31 @@ class Metrics:
     """The step with the fixes of all listed findings made together; None where none has a priced fix."""
     readiness_fixed_percent: float | None = None
     """Readiness of that step."""
+    measured_step_time_us: float | None = None
+    """The step as the user measured it; what a run takes is of this one."""
+    run_steps: int | None = None
+    """Steps of a run; None: not given, and neither is what follows."""
+    run_gpu_hours: float | None = None
+    run_gpu_hours_fixed: float | None = None
+    """With all listed fixes made."""
+    run_price: float | None = None
+    run_price_fixed: float | None = None
     step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
     """The same step in every precision that the GPU's units compute in."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFix:
+    """A fix in the order in which fixes gain most, made after those before it."""
+
+    code: str
+    name: str
+    location: Location
+    step_time_us: Mapping[str, float]
+    """With it and those before it made, by GPU id."""
+    readiness_percent: Mapping[str, float]
+    needs_others: bool
+    """Whether it gains less than `min_gain_percent` on the model as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +120,8 @@ class Entry:
     """What the target's code printed."""
     fixes_made: int = 0
     """Findings whose fixes are in `step_time_fixed_us`."""
+    plan: tuple[PlannedFix, ...] = ()
+    """Those fixes that change the step, in the order in which to make them."""
     settings: Settings | None = field(default=None, compare=False, repr=False)
     """What it was linted under: those of the run, with what a declared model says for itself."""
     graph: Graph | None = field(default=None, compare=False, repr=False)

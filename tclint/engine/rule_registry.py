@@ -7,21 +7,21 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.finding import Finding
-from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, Rule
+from tclint.core.rule import CRASH_CODE, CRASH_NAME, UNREADABLE_CODE, UNREADABLE_NAME, Rule
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
-from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
+from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.source.source_rule import SourceRule
 
 ENTRY_POINT_GROUP = "tclint.rules"
-_OWN = {UNUSED_CODE: UNUSED_NAME, UNREADABLE_CODE: UNREADABLE_NAME}
+_OWN = {UNUSED_CODE: UNUSED_NAME, UNREADABLE_CODE: UNREADABLE_NAME, INVALID_CODE: INVALID_NAME}
 """tclint's own findings that can be ignored, as those of rules can; that a rule crashed cannot."""
 
 
@@ -99,15 +99,20 @@ class Selection:
             chosen.update((_order(type(rule)), rule) for rule in load_rules(on_path))
         self.rules: list[Rule] = [chosen[order] for order in sorted(chosen)]
         self._known = frozenset(code for code, _ in chosen)
+        self._named: dict[str, str] | None = None
 
     def allows(self, finding: Finding) -> bool:
-        """True if the finding's rule is selected for the finding's path; tclint's own are unless ignored.
+        """True if the finding's rule is selected for the finding's path; tclint's own are unless ignored, but
+        for malformed suppressions, which a selection has to name as it has to name rules.
 
         Of a rule's two sides, one may be off by default: a finding without a target is that for sources.
         """
         if finding.code in _OWN:
-            ignored = self._settings.for_path(finding.location.path).ignore
-            return not any(_means(selector, finding.code, finding.name) for selector in ignored)
+            on_path = self._settings.for_path(finding.location.path)
+            chosen = (*on_path.select, *on_path.extend_select) if on_path.select else ("ALL",)
+            return not _named_by(on_path.ignore, finding) and (
+                finding.code != INVALID_CODE or _named_by(chosen, finding)
+            )
         if finding.code not in self._known:
             return True
         on_path = self._settings.for_path(finding.location.path)
@@ -117,6 +122,15 @@ class Selection:
                 (rule.code, isinstance(rule, SourceRule)) for rule in rules
             )
         return (finding.code, finding.target is None) in self._sides_by_settings[on_path]
+
+    def why_unknown(self, selector: str) -> str | None:
+        """Why a code, prefix or name in a comment means no rule, in a sentence; None where it means one."""
+        if self._named is None:
+            rules = _found(self._settings.rules, indexed=True)
+            self._named = {rule.code: rule.name for rule in rules} | _OWN | {CRASH_CODE: CRASH_NAME}
+        if any(_means(selector, code, name) for code, name in self._named.items()):
+            return None
+        return _unknown(selector, self._named)
 
 
 def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule], ...]:
@@ -129,7 +143,7 @@ def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule],
     code, name = code_or_name.upper(), code_or_name.lower()
     found = tuple(rule for rule in rules if code == rule.code or name == rule.name)
     if not found:
-        raise UsageError(_unknown(code_or_name, rules))
+        raise UsageError(_unknown(code_or_name, {rule.code: rule.name for rule in rules}))
     return found
 
 
@@ -141,7 +155,7 @@ def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type
             continue
         hits = {rule for rule in rules if _means(selector, rule.code, rule.name)}
         if not hits and not any(_means(selector, code, name) for code, name in _OWN.items()):
-            raise UsageError(_unknown(selector, rules))
+            raise UsageError(_unknown(selector, {rule.code: rule.name for rule in rules}))
         chosen |= hits
     return chosen
 
@@ -150,8 +164,14 @@ def _means(selector: str, code: str, name: str) -> bool:
     return name == selector.lower() or (bool(selector) and code.startswith(selector.upper()))
 
 
-def _unknown(selector: str, rules: Sequence[type[Rule]]) -> str:
-    known = [rule.code for rule in rules] + [rule.name for rule in rules]
+def _named_by(selectors: Iterable[str], finding: Finding) -> bool:
+    return any(
+        selector.upper() == "ALL" or _means(selector, finding.code, finding.name) for selector in selectors
+    )
+
+
+def _unknown(selector: str, names_by_code: Mapping[str, str]) -> str:
+    known = [*names_by_code, *names_by_code.values()]
     guess = closest(selector.upper(), known) or closest(selector.lower(), known)
     return f"No rule is called {selector!r}.{guess} `tclint rules` lists them."
 

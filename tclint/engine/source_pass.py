@@ -18,7 +18,7 @@ from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
 from tclint.source.names.frameworks import extended, names
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import Skipped, discover
-from tclint.source.syntax.parse import NotPython, decode, what_is_broken
+from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 if TYPE_CHECKING:
@@ -86,21 +86,28 @@ def lint(
     named = {os.path.abspath(path) for path in paths}
     for path in files:
         try:
-            data = contents[path] if path in contents else _read(path)
+            written = contents[path] if path in contents else _read(path)
+            data = as_utf8(written)
         except OSError as error:
             skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
             continue
+        except NotPython as problem:
+            # What it says is not known; in UTF-16 there are zeros between the letters.
+            if path in named or b"torch" in written.replace(b"\0", b""):
+                unreadable.append(path)
+                findings.append(_unreadable(path, problem))
+            continue
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
-            digests[path] = hashlib.sha256(data).digest()
+            digests[path] = hashlib.sha256(written).digest()
         concerned = [rule for rule in applicable(rules, data) if applies(rule)]
         outcome: list[Finding] | Skipped | NotPython | None = None
         if concerned:
             tables_cache = open_cache()
-            outcome = _lint_file(path, data, concerned, settings, finish, tables_cache)
+            outcome = _lint_file(path, written, concerned, settings, finish, tables_cache)
         elif (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
             tables_cache = open_cache()
-            outcome = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(data)
+            outcome = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(written)
         if isinstance(outcome, Skipped):
             skipped.append(outcome)
         elif isinstance(outcome, NotPython):
@@ -110,7 +117,7 @@ def lint(
             parsed_files += 1
             findings.extend(outcome)
             if outcome:
-                digests[path] = hashlib.sha256(data).digest()
+                digests[path] = hashlib.sha256(written).digest()
     if tables_cache is not None:
         tables_cache.limit()
     unread = {*unreadable, *(item.path for item in skipped)}

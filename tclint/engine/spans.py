@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from tclint.core.finding import Finding, Location
+from tclint.source.syntax.parse import NotPython, decode
 
 MAX_FILE_BYTES = 8 * 2**20
 """A larger file is data."""
@@ -53,9 +54,9 @@ def _read(path: str) -> tuple[list[str], dict[int, ast.expr | ast.stmt]]:
         if len(data) > MAX_FILE_BYTES:
             return [], {}
         # ast counts the bytes of UTF-8, and lines as Python does; a form feed ends none.
-        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        text = decode(data).replace("\r\n", "\n").replace("\r", "\n")
         tree = ast.parse(text)
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    except (OSError, NotPython, ValueError, SyntaxError, RecursionError, MemoryError):
         return [], {}
     products: dict[int, ast.expr | ast.stmt] = {}
     statements: dict[int, ast.expr | ast.stmt] = {}

@@ -5,16 +5,22 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
-from tclint.core.rule import CRASH_CODE, Rule
+from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
+from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(
-    r"#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*(?:\[(?P<rules>[^\]]*)\])?", re.IGNORECASE
+    r"(?<!\S)#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*"
+    r"(?:\[(?P<rules>[^\]]*)\]|(?P<open>\[)|(?P<bare>[:=(]?\s*(?P<words>[\w-]+(?:\s*,\s*[\w-]+)*)\)?))?",
+    re.IGNORECASE,
 )
+"""`bare`: what may be rules without their brackets, or the first words of a reason."""
+_NAMED = re.compile(r"[A-Z]{2,6}|[a-z0-9]+(-[a-z0-9]+)+")
+"""A family as it is written, or a rule's name: other words begin a reason."""
 _LAYOUT_TOKENS = frozenset(
     {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
 )
@@ -39,9 +45,15 @@ class Suppression:
     """As written; '' where the text cannot be tokenized."""
     line_text: str = ""
     """The line that the comment stands on, without its end."""
+    words: tuple[str, ...] = ()
+    """What follows a bare directive: rules without their brackets, or the first words of a reason."""
+    mistake: str = ""
+    """Why it silences nothing, as a sentence; '' where it is well formed."""
 
     def matches(self, finding: Finding) -> bool:
         """True, and remembered as used, if it silences the finding."""
+        if self.mistake:
+            return False
         if not self.whole_file:
             end_line = finding.location.end_line or finding.location.line
             if end_line < self.first_line or finding.location.line > self.last_line:
@@ -57,7 +69,7 @@ class Suppression:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Rules named that silenced nothing; ('',) for a bare directive that did not."""
+        """Rules named that silenced nothing; ('',) for one without rules that did not."""
         return tuple(rule for rule in (self.rules or ("",)) if rule not in self.used)
 
 
@@ -78,15 +90,24 @@ def parse_suppressions(text: str) -> list[Suppression]:
         found = (
             _directive(match, number)
             for number, line in enumerate(text.splitlines(), start=1)
-            if (match := _DIRECTIVE.search(line))
+            for match in _DIRECTIVE.finditer(line)
         )
         return list(found)
 
 
 def _directive(match: re.Match[str], line: int) -> Suppression:
-    listed = match["rules"] or ""
-    rules = tuple(rule.strip() for rule in listed.split(",") if rule.strip())
-    return Suppression(line, rules, line, line, whole_file=match["verb"].lower() == "file-ignore")
+    whole_file = match["verb"].lower() == "file-ignore"
+    found = Suppression(line, _listed(match["rules"]), line, line, whole_file, words=_listed(match["words"]))
+    if match["open"]:
+        found.mistake = "Its bracket is never closed."
+    elif match["rules"] is not None and not found.rules:
+        verb = match["verb"].lower()
+        found.mistake = f"It names no rule; write {verb}[CODE], or {verb} without brackets for every rule."
+    return found
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(rule.strip() for rule in (text or "").split(",") if rule.strip())
 
 
 def _from_tokens(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> list[Suppression]:
@@ -96,25 +117,27 @@ def _from_tokens(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> 
     )
     found = []
     for token in tokens:
-        match = _DIRECTIVE.match(token.string) if token.type == tokenize.COMMENT else None
-        if match is None:
+        if token.type != tokenize.COMMENT:
             continue
-        suppression = _directive(match, token.start[0])
-        suppression.column, suppression.comment = token.start[1] + 1, token.string
-        suppression.line_text = lines[token.start[0] - 1]
-        alone = not suppression.line_text[: token.start[1]].strip()
-        anchor = suppression.line
-        if alone:
-            anchor = next((line for line in code_lines if line > anchor), anchor)
-        first, last = next(
-            ((first, last) for first, last in statements if first <= anchor <= last), (anchor, anchor)
-        )
-        speaks_for_statement = anchor in (first, last) and (not alone or suppression.line < first)
-        if speaks_for_statement:
-            suppression.first_line, suppression.last_line = first, last
-        else:
-            suppression.first_line = suppression.last_line = anchor
-        found.append(suppression)
+        # It may follow another comment on the line.
+        for match in _DIRECTIVE.finditer(token.string):
+            suppression = _directive(match, token.start[0])
+            suppression.column = token.start[1] + match.start() + 1
+            suppression.comment = token.string[match.start() :]
+            suppression.line_text = lines[token.start[0] - 1]
+            alone = not suppression.line_text[: token.start[1]].strip()
+            anchor = suppression.line
+            if alone:
+                anchor = next((line for line in code_lines if line > anchor), anchor)
+            first, last = next(
+                ((first, last) for first, last in statements if first <= anchor <= last), (anchor, anchor)
+            )
+            speaks_for_statement = anchor in (first, last) and (not alone or suppression.line < first)
+            if speaks_for_statement:
+                suppression.first_line, suppression.last_line = first, last
+            else:
+                suppression.first_line = suppression.last_line = anchor
+            found.append(suppression)
     return found
 
 
@@ -133,9 +156,13 @@ def _statement_ranges(tokens: Sequence[tokenize.TokenInfo]) -> list[tuple[int, i
 
 UNUSED_CODE = "TCL002"
 UNUSED_NAME = "unused-suppression"
+INVALID_CODE = "TCL004"
+INVALID_NAME = "invalid-suppression"
 
 
 Allows = Callable[[Finding], bool]
+WhyUnknown = Callable[[str], str | None]
+"""Why a text names no rule, in a sentence; None where it names one."""
 
 
 def apply_suppressions(
@@ -146,11 +173,13 @@ def apply_suppressions(
     graph_rules: Sequence[Rule],
     marked: Mapping[str, str] | None = None,
     allows: Allows = lambda _: True,
+    why_unknown: WhyUnknown = lambda _: None,
 ) -> tuple[list[Finding], list[Finding]]:
     """Split findings into those that stand and those that a comment in their file silences.
 
     A directive that silenced nothing is itself reported, but only where this run could have made it
-    useful: for the rules that ran on that file.
+    useful: for the rules that ran on that file. One that is malformed silences nothing and is reported,
+    and so is every name in one that no rule has.
 
     Args:
         source_paths: files that the source pass read and could parse.
@@ -158,6 +187,7 @@ def apply_suppressions(
         graph_rules: rules that ran on the traced models; they can report in any file.
         marked: texts of the files among `source_paths` that can hold directives; None: read them all.
         allows: whether a finding's rule is selected on the finding's path.
+        why_unknown: tells names that no rule has.
     """
     read = frozenset(source_paths)
     texts = {path: _read(path) for path in source_paths} if marked is None else marked
@@ -172,6 +202,8 @@ def apply_suppressions(
             by_path.setdefault(path, []).append(finding)
     for path, found in by_path.items():
         suppressions = parse_suppressions(texts[path] if path in texts else _read(path))
+        for suppression in suppressions:
+            _find_missing_brackets(suppression, why_unknown)
         for finding in found:
             # Every matching directive counts as used, hence no short circuit.
             hits = [suppression.matches(finding) for suppression in suppressions]
@@ -184,6 +216,7 @@ def apply_suppressions(
         crashed = {finding.identity for finding in found if finding.code == CRASH_CODE}
         ran = [rule for rule in ran if rule.code not in crashed and allows(_at(rule, path))]
         standing.extend(_unused(path, suppressions, ran))
+        standing.extend(finding for finding in _invalid(path, suppressions, why_unknown) if allows(finding))
     return standing, silenced
 
 
@@ -194,9 +227,9 @@ def _at(rule: Rule, path: str) -> Finding:
 
 def _read(path: str) -> str:
     try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        with open(path, "rb") as file:
+            return decode(file.read())
+    except (OSError, NotPython):
         return ""
 
 
@@ -222,6 +255,49 @@ def _unused(path: str, suppressions: Sequence[Suppression], ran: Sequence[Rule])
             )
         )
     return found
+
+
+def _find_missing_brackets(suppression: Suppression, why_unknown: WhyUnknown) -> None:
+    if suppression.mistake or not suppression.words:
+        return
+    first = suppression.words[0]
+    if CODE_PATTERN.fullmatch(first) or (_NAMED.fullmatch(first) and why_unknown(first) is None):
+        suppression.mistake = f"Rules stand in brackets: ignore[{', '.join(suppression.words)}]."
+
+
+def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnknown) -> Iterator[Finding]:
+    for suppression in suppressions:
+        unknown = {rule: why for rule in suppression.rules if (why := why_unknown(rule)) is not None}
+        if suppression.mistake:
+            said = f"This comment silences nothing. {suppression.mistake}"
+        elif unknown:
+            said = " ".join(unknown.values())
+        else:
+            continue
+        yield Finding(
+            code=INVALID_CODE,
+            name=INVALID_NAME,
+            level="warning",
+            confidence="high",
+            message=said,
+            location=Location(path, suppression.line, suppression.column),
+            effect=Effect(unknown="a suppression costs nothing"),
+            evidence={"rules": [*(unknown or suppression.words)]},
+            fix=_with_brackets(path, suppression),
+            identity=",".join(unknown) or suppression.mistake,
+        )
+
+
+def _with_brackets(path: str, suppression: Suppression) -> Fix | None:
+    """Puts rules into brackets."""
+    match = _DIRECTIVE.match(suppression.comment)
+    if match is None or not suppression.mistake or not match["words"]:
+        return None
+    start, end = (
+        (suppression.line, suppression.column + offset) for offset in (match.end("verb"), match.end())
+    )
+    rules = f"[{', '.join(suppression.words)}]"
+    return Fix(f"Write {match['verb']}{rules}.", "safe", (Edit(path, start, end, rules),))
 
 
 def _without(path: str, suppression: Suppression, idle: Sequence[str]) -> Fix | None:

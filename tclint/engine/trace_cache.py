@@ -1,8 +1,9 @@
-"""Graphs of declared models, kept between runs: nothing is traced again until a file it rests on changes.
+"""Graphs of models, kept between runs: nothing is traced again until a file it rests on changes.
 
-A record is gzipped JSON in `.tclint_cache/` beside the configuration file. It holds the traced graphs, and
-everything that tracing depends on: the trace settings, the versions of what traced, and a hash of every file
-that the model imported or opened. Pricing and rules are not part of it; they run afresh, without torch.
+A record is gzipped JSON: of declared models in `.tclint_cache/` beside the configuration file, of others in
+the user's cache folder. It holds the traced graphs, and everything that tracing depends on: the trace
+settings, the versions of what traced, and a hash of every file that the model imported or opened. Pricing and
+rules are not part of it; they run afresh, without torch.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.graph.ops import Graph
+from tclint.source.syntax.cache import private_folder
 from tclint.tracing import TraceResult, trace_targets
 
 FOLDER = ".tclint_cache"
 _SCHEMA = 2
 _KEPT = 64
-"""Records in a folder; the oldest go first."""
+"""Records in the folder of a project; the oldest go first."""
+_KEPT_OF_USER = 256
+"""In that of a user."""
 _HASHED_BYTES = 64 * 2**20
 """Of larger files (weights, data) the size and the time of change stand for the content."""
 
@@ -37,13 +41,23 @@ _HASHED_BYTES = 64 * 2**20
 class TraceCache:
     """Looks traced models up, and traces those that it does not have."""
 
-    def __init__(self, root: str, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, root: str, say: Callable[[str], None] = lambda _: None, *, folder: Path | None = None
+    ) -> None:
         """Args:
         root: folder of the configuration file.
         say: gets a line about every target: why it is traced, or that it is not.
+        folder: where records lie; None: in a folder of their own in `root`.
         """
-        self._folder = Path(root) / FOLDER
+        self._folder = folder or Path(root) / FOLDER
+        self._kept = _KEPT if folder is None else _KEPT_OF_USER
         self._say = say
+
+    @classmethod
+    def of_user(cls, say: Callable[[str], None] = lambda _: None) -> TraceCache | None:
+        """That for models which no project declares; None where there is no folder that is safe to use."""
+        folder = private_folder("models")
+        return None if folder is None else cls("", say, folder=folder)
 
     def trace(
         self,
@@ -107,7 +121,10 @@ class TraceCache:
             return
         paths = sorted({path for result in results if result.graph for path in _sources(result.graph)})
         try:
-            if not paths or any(os.stat(path).st_mtime_ns >= started_ns for path in paths):
+            # A model of an installed package rests on that alone.
+            if (not paths and ".py:" in target) or any(
+                os.stat(path).st_mtime_ns >= started_ns for path in paths
+            ):
                 return
             files = {path: _content_hash(path) for path in paths}
         except OSError:
@@ -145,7 +162,7 @@ class TraceCache:
     def _forget_oldest(self) -> None:
         with contextlib.suppress(OSError):
             records = sorted(self._folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
-            for file in records[_KEPT:]:
+            for file in records[self._kept :]:
                 file.unlink()
 
 

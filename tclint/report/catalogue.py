@@ -18,7 +18,7 @@ from tclint.core.terminal import WIDTH
 from tclint.core.text import wrapped
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
-from tclint.engine.suppressions import UNUSED_CODE, UNUSED_NAME
+from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.report.render import Style
 
 _ENGINE_PAGES = {
@@ -34,6 +34,11 @@ _ENGINE_PAGES = {
         "Python cannot read a file: its syntax is wrong, or its bytes are no text. No rule looked at it, so "
         "what it holds is unknown; a baseline never accepts that. Fix the file, or leave it out with the "
         "key 'exclude'. In folders, only files that mention torch are tried."
+    ),
+    (INVALID_CODE, INVALID_NAME): (
+        "A '# tclint: ignore' comment names a rule that there is not, has no rule in its brackets, or names "
+        "rules without brackets. What is malformed silences nothing. Write '# tclint: ignore[CODE] reason'; "
+        "without brackets it silences every rule. With --select it is reported if it is selected too."
     ),
 }
 

@@ -7,24 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tclint.config.budget import DEFAULT_BUDGET, Budget
 from tclint.config.settings import FailOn
 from tclint.core.finding import LEVEL_ORDER
+from tclint.report.gate import SHARES, MetricDelta, judged, regressions, targets_of
 
 Document = Mapping[str, Any]
 
-HIGHER_IS_WORSE: dict[str, bool] = {
-    "step_time_us": True,
-    "memory_bytes": True,
-    "readiness_percent": False,
-    "tensor_core_time_percent": False,
-    "aligned_flops_percent": False,
-}
-"""Metrics that can regress; shares move by points, the others by percent of the old value."""
-
-SHARES = frozenset({"readiness_percent", "tensor_core_time_percent", "aligned_flops_percent"})
-
-SHOWN_ONLY = ("step_flops", "forward_flops", "parameters", "amdahl_ceiling")
-"""Metrics whose change is worth a line but good or bad by the model's own purpose."""
+COMPARED = (
+    "step_time_us",
+    "readiness_percent",
+    "memory_bytes",
+    "tensor_core_time_percent",
+    "aligned_flops_percent",
+    "step_flops",
+    "forward_flops",
+    "parameters",
+    "amdahl_ceiling",
+)
+"""Metrics whose change is worth a line."""
 
 SAME_PERCENT = 0.01
 """Smaller moves are rounding."""
@@ -38,32 +39,6 @@ class ChangedFinding:
     new: Document
     what: tuple[str, ...]
     """'level', 'message', 'gain'."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricDelta:
-    """One metric that moved."""
-
-    name: str
-    unit: str
-    target: str | None
-    gpu: str | None
-    precision: str | None
-    mode: str | None
-    old: float | None
-    new: float | None
-    change: float | None
-    """Points for shares, percent of the old value for others; None where one side has no value."""
-    is_regression: bool
-
-    @property
-    def is_share(self) -> bool:
-        return self.name in SHARES
-
-    @property
-    def where(self) -> str:
-        """'a100-sxm4-80gb, fp16, train': the dimensions that apply, without the target."""
-        return ", ".join(part for part in (self.gpu, self.precision, self.mode) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +61,34 @@ class Diff:
 
 
 def diff(
-    old: Document, new: Document, *, threshold_percent: float = 1.0, fail_on: FailOn = "warning"
+    old: Document, new: Document, *, budget: Budget = DEFAULT_BUDGET, fail_on: FailOn = "warning"
 ) -> Diff:
     """Compare two reports (documents of `tclint.report.load.load_report`).
 
     Args:
-        threshold_percent: a metric that gets worse by more is a regression; percent of the old value,
-            points for shares. A model that was traced with other inputs has no regressions.
-        fail_on: a new finding of this level or above is a regression, and so is one that rose to it;
-            'never': metrics alone decide.
+        budget: by how much models may get worse, each in the scenario that it is run in. A model that was
+            traced with other inputs has no regressions.
+        fail_on: new findings of this level or above count, and so do those that rose to it; 'never':
+            metrics alone decide.
     """
     added, fixed, changed, unchanged = _findings(old["findings"], new["findings"])
     incomparable = _other_inputs(old, new)
-    deltas = tuple(_metrics(old["metrics"], new["metrics"], threshold_percent, incomparable))
-    regressions = [
-        *_finding_regressions(added, changed, fail_on),
-        *(_sentence(delta) for delta in deltas if delta.is_regression),
-        *_lost_targets(old, new),
-    ]
+    deltas = list(_metrics(old, new))
+    compared = [delta for delta in deltas if delta.target not in incomparable]
+    verdicts = {id(delta): verdict for delta, verdict in zip(compared, judged(compared, budget), strict=True)}
+    deltas = [verdicts.get(id(delta), delta) for delta in deltas]
+    counting = list(_counting(added, changed, fail_on))
     return Diff(
         new=tuple(added),
         fixed=tuple(fixed),
         changed=tuple(changed),
         unchanged=unchanged,
-        metrics=tuple(sorted(deltas, key=lambda delta: not delta.is_regression)),
+        metrics=tuple(sorted(deltas, key=lambda delta: (not delta.is_regression, not delta.is_gated))),
         notes=tuple(_notes(old, new)),
-        regressions=tuple(regressions),
+        regressions=(
+            *regressions(deltas, counting if len(counting) > budget.new_findings else ()),
+            *_lost_targets(old, new),
+        ),
     )
 
 
@@ -120,29 +97,49 @@ def _findings(
 ) -> tuple[list[Document], list[Document], list[ChangedFinding], int]:
     """New, fixed, changed and the number of equal findings.
 
+    A finding of several models is new, or fixed, of those models that it was not, or is no more, found in.
     One rule can find the same thing twice in one place, so equal fingerprints are paired in order.
     """
     waiting: dict[tuple[str, str | None], list[Document]] = defaultdict(list)
     for finding in old:
-        waiting[_key(finding)].append(finding)
+        for target in targets_of(finding):
+            waiting[finding["fingerprint"], target].append(finding)
     added, changed, unchanged = [], [], 0
     for finding in new:
-        before = waiting[_key(finding)]
+        before: list[Document] = []
+        missing: list[str | None] = []
+        for target in targets_of(finding):
+            known = waiting[finding["fingerprint"], target]
+            if known:
+                before.append(known.pop(0))
+            else:
+                missing.append(target)
+        if missing:
+            added.append(_of(finding, missing))
         if not before:
-            added.append(finding)
             continue
         what = _differences(before[0], finding)
         if what:
             changed.append(ChangedFinding(before[0], finding, what))
         else:
             unchanged += 1
-        del before[0]
-    left = {id(finding) for findings in waiting.values() for finding in findings}
-    return added, [finding for finding in old if id(finding) in left], changed, unchanged
+    left: dict[int, list[str | None]] = defaultdict(list)
+    for (_, target), findings in waiting.items():
+        for finding in findings:
+            left[id(finding)].append(target)
+    return (
+        added,
+        [_of(finding, left[id(finding)]) for finding in old if id(finding) in left],
+        changed,
+        unchanged,
+    )
 
 
-def _key(finding: Document) -> tuple[str, str | None]:
-    return finding["fingerprint"], finding["target"]
+def _of(finding: Document, targets: Sequence[str | None]) -> Document:
+    """A finding as it concerns some of its models."""
+    if len(targets) == len(targets_of(finding)):
+        return finding
+    return {**finding, "target": targets[0], "targets": list(targets)}
 
 
 def _differences(old: Document, new: Document) -> tuple[str, ...]:
@@ -164,20 +161,28 @@ def best_gain_percent(finding: Document) -> float | None:
     return max(known, default=None)
 
 
-def _metrics(
-    old: Sequence[Document], new: Sequence[Document], threshold: float, incomparable: frozenset[str]
-) -> Iterator[MetricDelta]:
-    before = {_metric_key(row): row for row in old if row["rule"] is None and row["level"] is None}
-    for row in new:
-        name = row["name"]
-        known = before.get(_metric_key(row))
-        if known is None or row["rule"] is not None or row["level"] is not None:
-            continue
-        if name not in HIGHER_IS_WORSE and name not in SHOWN_ONLY:
-            continue
-        delta = _delta(row, known["value"], row["value"], threshold)
-        if delta is not None:
-            yield replace(delta, is_regression=delta.is_regression and row["target"] not in incomparable)
+def _metrics(old: Document, new: Document) -> Iterator[MetricDelta]:
+    before = {key: row["value"] for key, _, row in _compared(old)}
+    for key, is_own, row in _compared(new):
+        if key in before:
+            delta = _delta(row, before[key], row["value"])
+            if delta is not None:
+                yield replace(delta, is_own=is_own)
+
+
+def _compared(document: Document) -> Iterator[tuple[tuple[Any, ...], bool, Document]]:
+    """Rows that are compared, each behind what it is compared by, and whether it is of the scenario that its
+    model is run in: that one is compared also where its precision has changed."""
+    precisions = _precisions(document)
+    for row in document["metrics"]:
+        if row["name"] in COMPARED and row["rule"] is None and row["level"] is None:
+            is_own = row["precision"] in (None, precisions.get(row["target"]))
+            key = (*(row[part] for part in ("name", "target", "gpu", "mode")), is_own or row["precision"])
+            yield key, is_own, row
+
+
+def _precisions(document: Document) -> dict[str, str | None]:
+    return {entry["target"]: entry.get("precision") for entry in document["entries"]}
 
 
 def _other_inputs(old: Document, new: Document) -> frozenset[str]:
@@ -190,14 +195,9 @@ def _other_inputs(old: Document, new: Document) -> frozenset[str]:
     )
 
 
-def _metric_key(row: Document) -> tuple[Any, ...]:
-    return tuple(row[part] for part in ("name", "target", "gpu", "precision", "mode"))
-
-
-def _delta(row: Document, old: float | None, new: float | None, threshold: float) -> MetricDelta | None:
+def _delta(row: Document, old: float | None, new: float | None) -> MetricDelta | None:
     name = row["name"]
     change: float | None = None
-    is_regression = False
     if old is None and new is None:
         return None
     if old is not None and new is not None:
@@ -209,30 +209,30 @@ def _delta(row: Document, old: float | None, new: float | None, threshold: float
             change = 0.0
         if change is not None and abs(change) < SAME_PERCENT:
             return None
-        worse = HIGHER_IS_WORSE.get(name)
-        if worse is not None and change is not None:
-            is_regression = (change if worse else -change) > threshold
     # What could be computed and now cannot is news, but no regression of the model.
     return MetricDelta(
-        name, row["unit"], row["target"], row["gpu"], row["precision"], row["mode"], old, new, change,
-        is_regression,
-    )  # fmt: skip
+        name, row["unit"], row["target"], row["gpu"], row["precision"], row["mode"], old, new, change
+    )
 
 
-def _finding_regressions(
+def _counting(
     added: Sequence[Document], changed: Sequence[ChangedFinding], fail_on: FailOn
-) -> Iterator[str]:
+) -> Iterator[tuple[Document, str]]:
+    """Findings that a budget counts, each with how it is said."""
     if fail_on == "never":
         return
     limit = LEVEL_ORDER[fail_on]
     for finding in added:
         if _rank(finding["level"]) <= limit:
-            yield f"new {finding['level']}: {finding['code']} {finding['name']} at {place(finding)}"
+            yield finding, f"new {_named(finding)}"
     for change in changed:
         rose = _rank(change.new["level"]) < _rank(change.old["level"])
         if rose and _rank(change.new["level"]) <= limit:
-            finding = change.new
-            yield f"now {finding['level']}: {finding['code']} {finding['name']} at {place(finding)}"
+            yield change.new, f"now {_named(change.new)}"
+
+
+def _named(finding: Document) -> str:
+    return f"{finding['level']}: {finding['code']} {finding['name']} at {place(finding)}"
 
 
 def _rank(level: str) -> int:
@@ -244,11 +244,6 @@ def place(finding: Document) -> str:
     location = finding["location"]
     layer = location.get("module_path")
     return f"{location.get('path')}:{location.get('line')}" + (f" ({layer})" if layer else "")
-
-
-def _sentence(delta: MetricDelta) -> str:
-    unit = "points" if delta.is_share else "%"
-    return f"{delta.name} of {delta.target}, {delta.where}: {delta.change or 0.0:+.3g} {unit}"
 
 
 def _lost_targets(old: Document, new: Document) -> Iterator[str]:
@@ -271,6 +266,10 @@ def _notes(old: Document, new: Document) -> Iterator[str]:
     entries = {entry["target"]: entry for entry in old["entries"]}
     for target in sorted(_other_inputs(old, new)):
         yield f"{target} was traced with other inputs: its metrics cannot be compared."
+    now = _precisions(new)
+    for target, precision in _precisions(old).items():
+        if target in now and now[target] != precision:
+            yield f"{target} ran in {precision} and now runs in {now[target]}: these two are compared."
     targets = {entry["target"] for entry in new["entries"]}
     missing = [target for target in entries if target not in targets]
     if missing:

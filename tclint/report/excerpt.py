@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 
 from tclint.core.finding import Location
 from tclint.core.text import columns, printable
+from tclint.source.syntax.parse import NotPython, as_utf8
 
 TAB_COLUMNS = 4
 MAX_FILE_BYTES = 8 * 2**20
@@ -30,12 +32,15 @@ class SourceLines:
 
 
 def read_source(path: str) -> bytes | None:
-    """A file's bytes, or None where it is gone, no file, too large to be code, or binary."""
+    """A file's bytes, in UTF-8 where it can be read, or None where it is gone, no file, too large to be code,
+    or binary."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
         return None
+    with contextlib.suppress(NotPython):
+        data = as_utf8(data)
     return data if len(data) <= MAX_FILE_BYTES and b"\0" not in data else None
 
 

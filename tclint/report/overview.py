@@ -18,9 +18,9 @@ FEW_MODELS = 3
 HEADER = ("model", "GPU", "predicted step", "ready", "best gain", "findings")
 
 
-def rows(report: Report) -> Iterator[tuple[str, ...]]:
+def rows(report: Report, models_at_most: int | None = None) -> Iterator[tuple[str, ...]]:
     """A row per model and GPU; what belongs to the model as a whole stands in its first."""
-    for entry in report.entries:
+    for entry in report.entries[:models_at_most]:
         found = findings_of(report, entry)
         for index, (gpu, metrics) in enumerate(entry.metrics.items()):
             gains = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Effect, Finding, GpuEffect, Location
 from tclint.core.text import listed
-from tclint.core.units import percent_text, plural, time_text, uncertainty_text
+from tclint.core.units import hours_text, percent_text, plural, time_text, uncertainty_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -39,7 +39,17 @@ def effect_text(effect: Effect) -> str:
         f"{uncertainty_text(priced.uncertainty_percent)})"
         for gpu, priced in effect.per_gpu.items()
     ]
-    return f"Predicted gain per step: {'; '.join(parts)}."
+    saved = savings_text(effect)
+    return f"Predicted gain per step: {'; '.join([*parts, *([saved] if saved else [])])}."
+
+
+def savings_text(effect: Effect) -> str:
+    """'a run saves 15.3 GPU-hours (38.20) on a100-sxm4-80gb', where its steps are given and it saves some."""
+    best = best_effect(effect)
+    if best is None or (best[1].run_gpu_hours or 0.0) <= 0.0:
+        return ""
+    gpu, priced = best
+    return f"a run saves {hours_text(priced.run_gpu_hours or 0.0, priced.run_price)} on {gpu}"
 
 
 def gain_text(effect: Effect) -> str:

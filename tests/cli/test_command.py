@@ -44,7 +44,7 @@ class Pipeline:
         self.settings = Settings()
         self.answer: Callable[[Settings], Report] = lambda settings: Report(settings=settings)
 
-    def __call__(self, targets: Sequence[str], settings: Settings, on_progress: Any = None) -> Report:
+    def __call__(self, targets: Sequence[str], settings: Settings, **_: Any) -> Report:
         self.targets, self.settings = list(targets), settings
         return self.answer(settings)
 

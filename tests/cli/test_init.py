@@ -43,6 +43,27 @@ def declared(file: Path) -> list[str]:
     return [model.target for model in load_config(file).models]
 
 
+def test_a_model_is_declared_once(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch.nn as nn\n\n"
+        "class Net(nn.Module):\n    def __init__(self, width=8): ...\n    def forward(self, x): ...\n\n"
+        "class Alone(nn.Module):\n    def forward(self, x): ...\n\n"
+        "class Tuned(nn.Module):\n    def forward(self, x): ...\n\n"
+        'def build():\n    """Builds it."""\n    return Net()\n\n'
+        "def build_wide():\n    return Net(64)\n\n"
+        "def build_tuned():\n    model = Tuned()\n    model.eval()\n    return model\n"
+    )
+    (tmp_path / "zoo.py").write_text("from net import build\n\ndef build_model():\n    return build()\n")
+    init()
+    assert declared(tmp_path / "pyproject.toml") == [
+        "net.py:build",
+        "net.py:build_wide",
+        "net.py:build_tuned",
+        "net.py:Alone",
+    ]
+    assert "zoo.py" not in (tmp_path / "pyproject.toml").read_text()
+
+
 def test_declares_models_and_comments_what_needs_a_choice(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "tests").mkdir()

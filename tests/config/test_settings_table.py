@@ -47,6 +47,9 @@ EXAMPLES: dict[Kind, str] = {
     kinds.SELECTORS: "DIM003",
     kinds.GPUS: "h100",
     kinds.PATTERNS: "generated/",
+    kinds.REVISION: "main",
+    kinds.TIME: "120ms",
+    kinds.PRICE: "2.5",
     kinds.FILE: "own.toml",
     kinds.FILES: "own.toml",
 }
@@ -97,7 +100,16 @@ def test_the_field_has_the_default(setting: Setting) -> None:
 
 def test_every_field_is_declared() -> None:
     # Those that are not are tables, follow from the file, or are what a training script says.
-    others = {"models", "overrides", "exclude_root", "explicit", "find_unused_parameters"}
+    others = {
+        "models",
+        "overrides",
+        "nested",
+        "left_out",
+        "budget",
+        "exclude_root",
+        "explicit",
+        "find_unused_parameters",
+    }
     assert {setting.field for setting in SETTINGS} == set(Settings.__dataclass_fields__) - others
     assert len(SETTINGS_BY_KEY) == len(SETTINGS)
 

@@ -341,3 +341,45 @@ def test_every_finding_is_new_or_known(old: list[Finding], now: list[Finding]) -
         there = sum(baseline.known(finding) == key for finding in now)
         known = sum(baseline.known(finding) == key for finding in accepted)
         assert known == min(there, counts.get(key, 0))
+
+
+NET = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, wide):
+        super().__init__()
+        self.narrow = nn.Sequential(nn.Linear(1024, 131), nn.Linear(131, 1024))
+        self.wide = nn.Sequential(nn.Linear(1024, wide), nn.Linear(wide, 1024))
+
+    def forward(self, x):
+        return self.wide(self.narrow(x))
+
+
+def build():
+    return Net({wide})
+
+
+def example_inputs():
+    return torch.zeros(4096, 1024)
+"""
+
+
+def test_what_gains_too_little_after_another_change_stays_accepted(folder: Path) -> None:
+    pytest.importorskip("torch")
+    model = ("net.py:build", "--gpu", "a100")
+    (folder / "net.py").write_text(NET.format(wide=1019))
+    run("baseline", "write", *model, select=("--isolated",))
+    file = folder / "tclint-baseline.json"
+    assert len(json.loads(file.read_text())["findings"]) == 2
+
+    (folder / "net.py").write_text(NET.format(wide=65536))
+    result = run("check", *model, "--baseline", str(file), select=("--isolated",))
+    assert "1 accepted finding is gone and forgotten\n" in result.stderr
+    assert "linear-misaligned" not in result.stdout
+    (folder / "net.py").write_text(NET.format(wide=1024))
+    result = run("check", *model, "--baseline", str(file), select=("--isolated",))
+    assert result.exit_code == 0
+    assert "1 accepted by the baseline" in result.stdout

@@ -80,7 +80,7 @@ def test_they_are_selected_and_ignored_as_rules_are(folder: Path) -> None:
         assert (result.exit_code, found(".", "--ignore", selector)) == (0, [])
     (folder / "bad.py").write_text(BROKEN + "# tclint: file-ignore[TCL003] a template\n")
     assert found(".") == [("TCL003", "latin.py", 2, 6)]
-    assert run(".", "--ignore", "TCL004").exit_code == 2
+    assert run(".", "--ignore", "TCL009").exit_code == 2
     config = folder / "own.toml"
     config.write_text('[tool.tclint]\n[[tool.tclint.overrides]]\npaths = ["latin.py"]\nignore = ["TCL003"]\n')
     result = CliRunner().invoke(cli, [".", "--config", str(config)])

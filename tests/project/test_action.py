@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,7 @@ class Runner:
     has_torch: bool = True
 
     def __post_init__(self) -> None:
+        self.environment: dict[str, str] = {}
         self.temporary = self.folder / "temp"
         self.work = self.folder / "work"
         for folder in (self.temporary, self.work):
@@ -90,6 +94,7 @@ class Runner:
             "GITHUB_OUTPUT": str(self.output_file),
             "GITHUB_STEP_SUMMARY": str(self.summary_file),
             "RUNNER_TEMP": str(self.temporary),
+            **self.environment,
             **values,
         }
         file = self.folder / "step.sh"
@@ -105,6 +110,8 @@ class Runner:
     def _expression(self, expression: str, inputs: dict[str, str]) -> str:
         if expression == "github.action_path":
             return str(ROOT)
+        if expression == "github.token":
+            return "secret"
         if expression.startswith("inputs."):
             return inputs[expression.removeprefix("inputs.")]
         return self.outputs().get(expression.removeprefix("steps.lint.outputs."), "")
@@ -313,3 +320,145 @@ def test_outputs_of_an_odd_report_folder(runner: Runner) -> None:
     outputs = runner.outputs()
     assert outputs["json"] == str(folder / "tclint.json")
     assert set(outputs) == {"exit-code", "json", "sarif", "markdown", "findings"}
+
+
+def repository(runner: Runner, **files: tuple[str, str]) -> None:
+    """The runner's checkout as a pull request's: two commits, with the text of each file before and after."""
+    for place in (0, 1):
+        for name, texts in files.items():
+            (runner.work / f"{name}.py").write_text(texts[place])
+        for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+            who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+            subprocess.run(["git", *who, *command], cwd=runner.work, check=True)
+
+
+NO_SCALER = (ROOT / "fixtures" / "train_fp16_no_scaler.py").read_text()
+
+
+def test_what_was_there_before_does_not_fail_a_comparison(runner: Runner) -> None:
+    repository(runner, train=(NO_SCALER, NO_SCALER + "x = 1\n"), other=("y = 1\n", "y = 2\n"))
+    assert runner.run()[-1].returncode == 1
+    results = runner.run(compare_with="HEAD^1")
+    assert results[-1].returncode == 0, results[1].stderr
+    comparison = Path(runner.outputs()["comparison"]).read_text()
+    assert comparison.startswith("## tclint: passed; 0 new, 0 fixed")
+    assert runner.summary_file.read_text().endswith(comparison)
+
+    repository(runner, other=("y = 2\n", NO_SCALER))
+    results = runner.run(compare_with="HEAD^1")
+    assert results[-1].returncode == 1
+    assert "other.py" in Path(runner.outputs()["comparison"]).read_text()
+    assert "failed" in results[1].stdout
+    listed = subprocess.run(
+        ["git", "worktree", "list"], cwd=runner.work, capture_output=True, text=True, check=True
+    )
+    assert listed.stdout.count("\n") == 1
+
+
+def test_only_what_a_pull_request_changes_is_read(runner: Runner) -> None:
+    repository(runner, train=(NO_SCALER, NO_SCALER), other=("y = 1\n", "y = 2\n"))
+    assert runner.run(changed_only="true")[-1].returncode == 1  # a push: everything
+    runner.environment["GITHUB_EVENT_NAME"] = "pull_request"
+    for compare_with in ("", "HEAD^1"):
+        assert runner.run(changed_only="true", compare_with=compare_with)[-1].returncode == 0
+        report = json.loads(Path(runner.outputs()["json"]).read_text())
+        assert report["summary"]["source_files"] == 1
+
+
+GitHub = Callable[[int], tuple[str, list[dict[str, Any]]]]
+"""From the status that it answers writing with, to its address and comments."""
+
+
+@pytest.fixture
+def github() -> Iterator[GitHub]:
+    """Starts GitHub's comments of one pull request; answers writing with a status of its own."""
+    servers = []
+
+    def start(status: int) -> tuple[str, list[dict[str, Any]]]:
+        comments: list[dict[str, Any]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(200, comments)
+
+            def do_POST(self) -> None:
+                self._write()
+
+            def do_PATCH(self) -> None:
+                self._write()
+
+            def _write(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["body"]
+                assert self.headers["Authorization"] == "Bearer secret"
+                if status < 400:
+                    if self.command == "POST":
+                        assert self.path == "/repos/o/r/issues/7/comments"
+                        comments.append({"id": len(comments), "body": body, "user": {"type": "Bot"}})
+                    else:
+                        comments[int(self.path.rpartition("/")[2])]["body"] = body
+                self._answer(status, {})
+
+            def _answer(self, code: int, value: object) -> None:
+                self.send_response(code)
+                self.end_headers()
+                self.wfile.write(json.dumps(value).encode())
+
+            def log_message(self, *_: object) -> None: ...
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}", comments
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def commenting(
+    runner: Runner, url: str, event: dict[str, Any], job: str = "lint"
+) -> subprocess.CompletedProcess[str]:
+    file = runner.folder / "event.json"
+    file.write_text(json.dumps(event))
+    runner.environment |= {
+        "GITHUB_API_URL": url,
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_EVENT_PATH": str(file),
+        "GITHUB_WORKFLOW": "ci",
+        "GITHUB_JOB": job,
+    }
+    results = runner.run(targets="train.py", comment="true", fail_on="never")
+    assert [result.returncode for result in results] == [0, 0, 0, 0], results[-2].stderr
+    return results[2]
+
+
+def test_one_comment_is_renewed(runner: Runner, github: GitHub) -> None:
+    url, comments = github(200)
+    pull_request = {"pull_request": {"number": 7}}
+    commenting(runner, url, pull_request)
+    first = comments[0]["body"]
+    assert "AMP001" in first or "GradScaler" in first
+    (runner.work / "train.py").write_text("x = 1\n")
+    commenting(runner, url, pull_request)
+    assert len(comments) == 1
+    assert comments[0]["body"] != first
+    commenting(runner, url, pull_request, job="other")
+    assert len(comments) == 2
+    assert "no pull request" in commenting(runner, url, {}).stdout
+    assert len(comments) == 2
+
+
+def test_from_a_fork_the_summary_has_it(runner: Runner, github: GitHub) -> None:
+    url, comments = github(403)
+    said = commenting(runner, url, {"pull_request": {"number": 7}})
+    assert "the token may only read" in said.stdout
+    assert comments == []
+    assert runner.summary_file.read_text()
+
+
+def test_other_actions_are_pinned() -> None:
+    for file in (ROOT / "action.yml", ROOT / "docs" / "ci.md"):
+        used = re.findall(r"uses: ((?!OWNER)\S+)", file.read_text(encoding="utf-8"))
+        assert used
+        assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name) for name in used)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,24 +34,3 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
         ),
         source_files=14,
     )
-
-
-@pytest.fixture
-def git(tmp_path: Path) -> Callable[..., str]:
-    """Runs git in the test's folder, with an author and a time of its own and no outer configuration."""
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    identity = {
-        f"GIT_{role}_{name}": value
-        for role in ("AUTHOR", "COMMITTER")
-        for name, value in (("NAME", "A"), ("EMAIL", "a@example.org"), ("DATE", "2026-01-02T03:04:05+0000"))
-    }
-    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
-    return run

@@ -19,6 +19,7 @@ from sample_report import BACKWARD, ENTRY, STEM, VOCABULARY, metrics
 from test_markdown import check_structure
 
 from tclint.cli.main import cli
+from tclint.config.budget import Budget
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding
 from tclint.engine.report import Entry, EntryError, Report
@@ -78,7 +79,7 @@ def test_changed_findings() -> None:
     risen = replace(STEM, level="error")
     found = diff(document(STEM), document(risen))
     assert found.changed[0].what == ("level",)
-    assert found.regressions == ("now error: DIM002 conv-misaligned at model.py:8 (stem)",)
+    assert found.regressions == (f"{ENTRY.target}: now error: DIM002 conv-misaligned at model.py:8 (stem)",)
     priced = replace(BACKWARD, identity="same", effect=STEM.effect, message="other words")
     found = diff(document(replace(BACKWARD, identity="same")), document(priced))
     assert found.changed[0].what == ("message", "gain")
@@ -104,7 +105,9 @@ def test_equal_fingerprints_are_counted() -> None:
         ({"readiness_percent": 99.0}, 1.0, 0),
         ({"memory_bytes": 2_000}, 1.0, 1),
         ({"memory_bytes": 500}, 1.0, 0),
-        ({"aligned_flops_percent": 50.0}, 1.0, 1),
+        ({"aligned_flops_percent": 50.0}, 1.0, 0),
+        ({"step_time_us": 43_000.0, "readiness_percent": 50.0, "memory_bytes": 2_000}, 1.0, 1),
+        ({"step_time_us": 40_000.0, "readiness_percent": 50.0}, 1.0, 0),
         ({"uncertainty_percent": 99.0}, 1.0, 0),
         ({"amdahl_ceiling": 1.0}, 1.0, 0),
     ],
@@ -115,7 +118,7 @@ def test_metrics_regress_over_the_threshold(
     known = {"memory_bytes": 1_000, "aligned_flops_percent": 90.0}
     old = document(entry=with_metrics(**known))
     new = document(entry=with_metrics(**{**known, **changes}))
-    found = diff(old, new, threshold_percent=threshold)
+    found = diff(old, new, budget=Budget(threshold, threshold, threshold))
     assert len(found.regressions) == regressions
 
 
@@ -124,7 +127,9 @@ def test_what_moved_is_shown_with_both_values() -> None:
     delta = found.metrics[0]
     assert (delta.name, delta.old, delta.new) == ("step_time_us", 42_100.0, 50_000.0)
     assert delta.change == pytest.approx(18.765, abs=0.001)
-    assert "step_time_us of model.py:LanguageModel, a100-sxm4-80gb, fp16, train: +18.8 %" in found.regressions
+    assert found.regressions == (
+        "model.py:LanguageModel: step 42.1 ms -> 50.0 ms (+18.8 %) on a100-sxm4-80gb, fp16, train",
+    )
 
 
 def test_other_inputs_are_no_regression() -> None:
@@ -177,12 +182,15 @@ def test_command_as_text(run: Run, reports: tuple[Path, Path]) -> None:
     result = run("diff", *reports)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("+ train.py:3: error: AMP006 backward-under-autocast: ")
-    assert lines[1].startswith("- model.py:8 (stem): info: DIM002 conv-misaligned: ")
-    assert lines[2].startswith("~ model.py:7 (lm_head): warning: DIM003")
-    assert lines[3] == "    gain 10 % -> unknown"
-    assert any(line.startswith("! step_time_us of model.py") and "(+18.8 %)" in line for line in lines)
-    assert "1 new, 1 fixed, 1 changed, 0 unchanged findings; 2 regressions" in lines
+    assert lines[0] == "failed: 2 regressions; 1 new, 1 fixed, 1 changed, 0 unchanged findings"
+    assert lines[1].startswith(
+        "  regression: model.py:LanguageModel: step 42.1 ms -> 50.0 ms (+18.8 %) on a100"
+    )
+    assert lines[2] == "  regression: new error: AMP006 backward-under-autocast at train.py:3"
+    assert lines[3].startswith("+ train.py:3: error: AMP006 backward-under-autocast: ")
+    assert lines[4].startswith("- model.py:8 (stem): info: DIM002 conv-misaligned: ")
+    assert lines[5].startswith("~ model.py:7 (lm_head): warning: DIM003")
+    assert lines[6] == "    gain 10 % -> unknown"
 
 
 def test_command_as_json_and_markdown(run: Run, reports: tuple[Path, Path]) -> None:
@@ -192,7 +200,8 @@ def test_command_as_json_and_markdown(run: Run, reports: tuple[Path, Path]) -> N
     assert data["metrics"][0]["is_regression"] is True
     markdown = run("diff", *reports, "--format", "markdown").stdout
     check_structure(markdown)
-    assert "| step_time_us | <code>model.py:LanguageModel</code> |" in markdown
+    assert markdown.startswith("## tclint: failed: 2 regressions; ")
+    assert "| <code>model.py:LanguageModel</code> | a100-sxm4-80gb, fp16, train | 42.1 ms" in markdown
 
 
 def test_command_options(run: Run, reports: tuple[Path, Path]) -> None:

@@ -12,10 +12,11 @@ import pytest
 from hostile import HOSTILE, hostile_report, hostile_text, many_findings
 from html_support import Page, traced_entry
 from hypothesis import HealthCheck, example, given, settings
-from sample_report import BACKWARD
+from sample_report import BACKWARD, ENTRY
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.what_if.comparisons import ComparedStep, Comparison
+from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Fix
 from tclint.core.text import printable
 from tclint.engine.report import Report
@@ -238,3 +239,21 @@ def test_an_empty_report() -> None:
     page = check_document(render(Report(settings=hostile_report("x", "x", "x").settings), "html"))
     assert "no findings" in page.text
     assert "Everything was analysed" in page.text
+
+
+@pytest.mark.parametrize(("models", "closed"), [(1, 0), (2, 0), (5, 5)])
+def test_several_models_begin_with_a_table(models: int, closed: int) -> None:
+    entries = tuple(replace(ENTRY, target=f"model.py:build_{number}") for number in range(models))
+    page = Page(render(Report(Settings(), entries=entries), "html"))
+    links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+    places = {attributes.get("id") for _, attributes in page.elements}
+    gpus = len(ENTRY.metrics)
+    if models == 1:
+        assert links == []
+    else:
+        assert links == [f"#model-{number}" for number in range(1, models + 1)]
+        assert {link[1:] for link in links if link} <= places
+        table = page.source.split("id='overview'")[1].split("</section>")[0]
+        assert table.count("<tr>") == 1 + models * gpus
+    sections = page.source.split("<section class='model'>")[1:]
+    assert sum(section.startswith("<details>") for section in sections) == closed

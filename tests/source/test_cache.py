@@ -144,7 +144,7 @@ def test_relative_folder_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """A relative path would point into the project that is linted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", ".cache")
-    found = user_folder()
+    found = user_folder("tables")
     assert found is not None
     assert found.is_absolute()
     assert not found.is_relative_to(tmp_path)

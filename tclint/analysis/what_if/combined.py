@@ -1,7 +1,8 @@
-"""All fixes of a report at once: what the step takes when every one of them is made.
+"""The fixes of a report in the order in which one makes them, and what the step takes after each.
 
-Gains do not add up: a padded layer gains less once the model is compiled, and two findings may ask for the
-same change. So the changes are made together, and the changed model is priced.
+Gains do not add up: a padded layer gains less once the model is compiled, attention may gain only once its
+width is padded, and two findings may ask for the same change. So the best is made first, and the others are
+priced again on the changed model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
     from tclint.graph.ops import Graph
 
 
+_EVALUATIONS_PER_FIX = 4
+"""How often a fix is priced at most, on average: each time takes as long as pricing the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixStep:
+    """One fix, made after those before it."""
+
+    finding: Finding
+    step_time_us: dict[str, float]
+    """With it made, by GPU id."""
+    readiness_percent: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class CombinedFix:
     """The step with several fixes made, per GPU id."""
@@ -30,6 +45,8 @@ class CombinedFix:
     readiness_percent: dict[str, float]
     made: tuple[Finding, ...]
     """Findings whose fixes are in it."""
+    steps: tuple[FixStep, ...] = ()
+    """Those that change the step, in their order."""
 
 
 @dataclass(slots=True)
@@ -66,35 +83,86 @@ class _Plan:
         return priced
 
 
-def all_fixes(context: GraphContext, findings: Sequence[Finding]) -> CombinedFix | None:
-    """The findings' fixes made together, those that gain most first; None where none has a priced fix.
+def all_fixes(
+    context: GraphContext,
+    findings: Sequence[Finding],
+    others: Sequence[Finding] = (),
+    *,
+    min_gain_percent: float = 0.0,
+) -> CombinedFix | None:
+    """The findings' fixes made together, the best first; None where none has a priced fix.
 
     A fix that costs time once the others are made is left out, and so is one that does not fit them.
+
+    Args:
+        others: findings that alone gain less than `min_gain_percent` of the step; their fixes are made if
+            they gain as much after others.
     """
-    gaining = [f for f in findings if f.change and (f.effect.best_gain_percent or 0.0) > 0.0]
-    gaining.sort(key=lambda f: -(f.effect.best_gain_percent or 0.0))
-    if not gaining:
+    known = [(f.effect.best_gain_percent or 0.0, f) for f in findings if f.change]
+    queue = [(gain, f) for gain, f in known if gain > 0.0]
+    waiting = [f for gain, f in known if gain <= 0.0] + [f for f in others if f.change]
+    free = {id(f) for _, f in queue}
+    if not queue:
         return None
+    left = _EVALUATIONS_PER_FIX * (len(queue) + len(waiting))
     plan = _Plan()
     best = [context.estimate(scenario) for scenario in context.scenarios]
     made: list[Finding] = []
-    for finding in gaining:
+    steps: list[FixStep] = []
+
+    def gain_of(finding: Finding) -> tuple[float, _Plan, list[Estimate]] | None:
+        """Percent of the step that it gains now; None where it does not fit, or gains too little."""
         assert isinstance(finding.change, Change)
         tried = plan.with_change(finding.change)
         graph = tried.graph(context)
         if graph is None:
-            continue
+            return None
         priced = tried.estimates(context, graph)
-        if _relative_time(priced, best) <= 1.0:
-            plan, best = tried, priced
-            made.append(finding)
+        gain = 100.0 * (1.0 - _relative_time(priced, best))
+        least = 0.0 if id(finding) in free else min_gain_percent
+        return (gain, tried, priced) if gain >= least else None
+
+    tried_with = -1
+    while left > 0:
+        if not queue:
+            if tried_with == len(made) or not made:
+                break
+            # What gained nothing may do so now.
+            tried_with = len(made)
+            again, waiting = waiting, []
+            for finding in again:
+                left -= 1
+                found = gain_of(finding)
+                if found is not None:
+                    queue.append((found[0], finding))
+                else:
+                    waiting.append(finding)
+            continue
+        queue.sort(key=lambda item: -item[0])
+        _, finding = queue.pop(0)
+        left -= 1
+        found = gain_of(finding)
+        if found is None:
+            waiting.append(finding)
+            continue
+        gain, tried, priced = found
+        if queue and gain < queue[0][0]:
+            queue.append((gain, finding))
+            continue
+        changes = _times(priced) != _times(best)
+        plan, best = tried, priced
+        made.append(finding)
+        if changes:
+            ready = {price.gpu.id: price.readiness_percent for price in best}
+            steps.append(FixStep(finding, _times(best), ready))
     if not made:
         return None
-    return CombinedFix(
-        {found.gpu.id: found.step_time_us for found in best},
-        {found.gpu.id: found.readiness_percent for found in best},
-        tuple(made),
-    )
+    ready = {price.gpu.id: price.readiness_percent for price in best}
+    return CombinedFix(_times(best), ready, tuple(made), tuple(steps))
+
+
+def _times(priced: Sequence[Estimate]) -> dict[str, float]:
+    return {price.gpu.id: price.step_time_us for price in priced}
 
 
 def _relative_time(after: Sequence[Estimate], before: Sequence[Estimate]) -> float:

@@ -12,7 +12,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -64,6 +64,10 @@ class Candidate:
     """What in the file provides inputs; None: they are inferred."""
     certain: bool
     """False where only its name says that it builds a model."""
+    makes: str = ""
+    """The class that it builds without arguments, itself if it is one, as 'path:Class'."""
+    adds_nothing: bool = False
+    """Whether it returns what it builds as it is."""
 
 
 def list_models(paths: Sequence[str]) -> tuple[list[Candidate], list[str]]:
@@ -135,7 +139,38 @@ class _Listing:
                 continue
             certain = self.known.builders.get(node, False) or is_hub
             if not _wraps(node, file.path, needs(node)) and (certain or node in self.known.builders):
-                yield _candidate(file, name, "function", node.lineno, needs(node), certain)
+                made = self._made_as_it_is(file, node)
+                yield replace(
+                    _candidate(file, name, "function", node.lineno, needs(node), certain),
+                    makes=_identity(made or self._only_class_made(file, node)),
+                    adds_nothing=made is not None,
+                )
+
+    def _made_as_it_is(self, file: ModelFile, node: ast.FunctionDef, depth: int = 3) -> ModelClass | None:
+        """The class that a function returns an instance of, made without arguments, and does no more."""
+        body = [item for item in node.body if not _is_text(item)]
+        if len(body) != 1 or not isinstance(body[0], ast.Return) or depth == 0:
+            return None
+        call = body[0].value
+        if not isinstance(call, ast.Call) or call.args or call.keywords:
+            return None
+        dotted = file.dotted(call.func)
+        made = self.known.find(file, dotted)
+        if made is not None:
+            return made
+        other = self.project.find_function(file, dotted) if dotted else None
+        of = next((one for one in self.project.files if other in one.functions.values()), None)
+        return None if other is None or of is None else self._made_as_it_is(of, other, depth - 1)
+
+    def _only_class_made(self, file: ModelFile, node: ast.FunctionDef) -> ModelClass | None:
+        """The one module class that a function makes, if it is made without arguments."""
+        calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+        made = [
+            (item, bool(call.args or call.keywords))
+            for call in calls
+            if (item := self.known.find(file, file.dotted(call.func))) is not None
+        ]
+        return made[0][0] if len(made) == 1 and not made[0][1] else None
 
     # --- classes
 
@@ -149,7 +184,8 @@ class _Listing:
             if needed and item in made:
                 continue
             if not self._is_wrapper(item) and self._runs(item):
-                yield _candidate(file, name, "class", item.node.lineno, needed, True)
+                candidate = _candidate(file, name, "class", item.node.lineno, needed, True)
+                yield replace(candidate, makes=_identity(item), adds_nothing=True)
 
     def _made_without_arguments(self, file: ModelFile) -> set[ModelClass]:
         """Classes that functions of a file build without arguments, by themselves or through others in it."""
@@ -198,6 +234,14 @@ class _Listing:
         return next(
             (current.own_needs for current in self._lineage(item) if current.own_needs is not None), ()
         )
+
+
+def _identity(item: ModelClass | None) -> str:
+    return "" if item is None else f"{item.file.path}:{item.node.name}"
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _wraps(item: ModelClass | ast.FunctionDef, path: str, needed: Sequence[str]) -> bool:

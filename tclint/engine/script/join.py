@@ -21,7 +21,7 @@ from tclint.graph.ops.graph import Assumption
 from tclint.graph.ops.spec import Site
 from tclint.source.context import SourceContext
 from tclint.source.syntax.discovery import discover
-from tclint.source.syntax.parse import NotPython, decode, parse
+from tclint.source.syntax.parse import NotPython, as_utf8, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 MOST_SCRIPTS = 20
@@ -171,7 +171,8 @@ def _script(path: str) -> SourceContext | None:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_SOURCE_BYTES + 1)
-        if len(data) > MAX_SOURCE_BYTES or not any(mark in data for mark in (b"backward(", *MARKERS)):
+        words = as_utf8(data)
+        if len(data) > MAX_SOURCE_BYTES or not any(mark in words for mark in (b"backward(", *MARKERS)):
             return None
         return SourceContext.of(path, parse(decode(data)), Settings())
     except (OSError, NotPython):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tclint.core.markup import code, prose, shortened, table, text
 from tclint.core.text import printable
-from tclint.core.units import count, flops_text, percent_text, plural, significant, time_text
-from tclint.report.comparison import ChangedFinding, Diff, Document, MetricDelta, best_gain_percent, place
+from tclint.core.units import percent_text, plural
+from tclint.report.comparison import ChangedFinding, Diff, Document, best_gain_percent, place
 from tclint.report.formats.json import clean
+from tclint.report.gate import GATED, MetricDelta, change_text, gated_text, moved_text, value_text
 
 FORMATS = ("text", "markdown", "json")
 
@@ -48,27 +50,32 @@ def to_dict(found: Diff) -> dict[str, Any]:
 
 
 def headline(found: Diff) -> str:
-    """'2 new, 1 fixed, 0 changed, 14 unchanged findings; 1 regression'."""
+    """'failed: 1 regression; 2 new, 1 fixed, 0 changed, 14 unchanged findings'."""
     counts = f"{len(found.new)} new, {len(found.fixed)} fixed, {len(found.changed)} changed"
-    verdict = plural(len(found.regressions), "regression") if found.regressions else "no regressions"
-    return f"{counts}, {found.unchanged} unchanged findings; {verdict}"
+    verdict = f"failed: {plural(len(found.regressions), 'regression')}" if found.regressions else "passed"
+    return f"{verdict}; {counts}, {found.unchanged} unchanged findings"
 
 
 def _text(found: Diff) -> Iterator[str]:
+    yield headline(found)
+    for regression in found.regressions:
+        yield f"  regression: {regression}"
+    for where, deltas in _models(found):
+        if not any(delta.is_regression for delta in deltas):
+            yield f"  {where}: {', '.join(gated_text(delta) for delta in deltas)}"
+    for note in found.notes:
+        yield f"note: {note}"
     for mark, findings in (("+", found.new), ("-", found.fixed)):
         for finding in findings:
             yield f"{mark} {_finding_line(finding)}"
     for change in found.changed:
         yield f"~ {_finding_line(change.new)}"
         yield f"    {_change(change)}"
-    for delta in found.metrics:
-        mark = "!" if delta.is_regression else " "
-        yield f"{mark} {_metric_name(delta)}: {_moved(delta)}"
-    for note in found.notes:
-        yield f"note: {note}"
-    yield headline(found)
-    for regression in found.regressions:
-        yield f"  regression: {regression}"
+    others = [delta for delta in found.metrics if not delta.is_gated]
+    if others:
+        yield "for information:"
+    for delta in others:
+        yield f"  {_metric_name(delta)}: {moved_text(delta)}"
 
 
 def _finding_line(finding: Document) -> str:
@@ -96,51 +103,28 @@ def _metric_name(delta: MetricDelta) -> str:
     return f"{delta.name} of {where}" if where else delta.name
 
 
-def _moved(delta: MetricDelta) -> str:
-    moved = f"{_value(delta, delta.old)} -> {_value(delta, delta.new)}"
-    return moved if delta.change is None else f"{moved} ({_change_text(delta)})"
-
-
-def _change_text(delta: MetricDelta) -> str:
-    """'+3.2 %', '-4 points'; '' where one side has no value."""
-    if delta.change is None:
-        return ""
-    sign, unit = "+" if delta.change > 0 else "", " points" if delta.is_share else " %"
-    return f"{sign}{significant(delta.change)}{unit}"
-
-
-def _value(delta: MetricDelta, value: float | None) -> str:
-    if value is None:
-        return "unavailable"
-    if delta.unit == "us":
-        return time_text(value)
-    if delta.unit == "percent":
-        return percent_text(value)
-    if delta.unit == "FLOP":
-        return flops_text(value)
-    if delta.unit == "bytes":
-        return f"{significant(value / 2**30)} GiB"
-    return count(int(value)) if delta.unit == "count" else f"{significant(value)}x"
+def _models(found: Diff) -> list[tuple[str, list[MetricDelta]]]:
+    """Models whose step, readiness or memory moved, each on a GPU, with what moved."""
+    moved: dict[str, list[MetricDelta]] = defaultdict(list)
+    for delta in found.metrics:
+        if delta.is_gated:
+            moved[f"{delta.target}, {delta.where}"].append(delta)
+    return [
+        (where, sorted(deltas, key=lambda delta: list(GATED).index(delta.name)))
+        for where, deltas in moved.items()
+    ]
 
 
 def _markdown(found: Diff) -> str:
     lines = [f"## tclint: {headline(found)}", ""]
     if found.regressions:
         lines += ["### Regressions", "", *_items(found.regressions), ""]
-    if found.metrics:
+    if models := _models(found):
         rows = [
-            [
-                text(delta.name),
-                code(delta.target or ""),
-                text(delta.where),
-                text(_value(delta, delta.old)),
-                text(_value(delta, delta.new)),
-                text(_change_text(delta) + (", worse" if delta.is_regression else "")),
-            ]
-            for delta in found.metrics[:LISTED_AT_MOST]
+            [code(deltas[0].target or ""), text(deltas[0].where), *_cells(deltas)] for _, deltas in models
         ]
-        header = ["Metric", "Model", "On", "Before", "After", "Change"]
-        lines += ["### Metrics", "", *table(header, rows, right=frozenset({3, 4, 5})), ""]
+        header = ["Model", "On", *(name.capitalize() for name in GATED.values())]
+        lines += ["### Models", "", *table(header, rows[:LISTED_AT_MOST]), ""]
     for title, findings in (("New", found.new), ("Fixed", found.fixed)):
         if findings:
             lines += [f"### {title}", "", *_items([_finding_line(finding) for finding in findings]), ""]
@@ -149,7 +133,32 @@ def _markdown(found: Diff) -> str:
         lines += ["### Changed", "", *_items(changes), ""]
     if found.notes:
         lines += ["### Notes", "", *_items(found.notes), ""]
+    others = [delta for delta in found.metrics if not delta.is_gated][:LISTED_AT_MOST]
+    if others:
+        rows = [
+            [
+                text(delta.name),
+                code(delta.target or ""),
+                text(delta.where),
+                text(value_text(delta, delta.old)),
+                text(value_text(delta, delta.new)),
+                text(change_text(delta)),
+            ]
+            for delta in others
+        ]
+        header = ["Metric", "Model", "On", "Before", "After", "Change"]
+        lines += ["### For information", "", *table(header, rows, right=frozenset({3, 4, 5})), ""]
     return _fitting(lines)
+
+
+def _cells(deltas: Sequence[MetricDelta]) -> Iterator[str]:
+    moved = {delta.name: delta for delta in deltas}
+    for name in GATED:
+        yield (
+            text(moved_text(moved[name]) + (", worse" if moved[name].is_regression else ""))
+            if name in moved
+            else ""
+        )
 
 
 def _items(sentences: Sequence[str]) -> list[str]:

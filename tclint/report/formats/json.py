@@ -65,7 +65,10 @@ def to_dict(report: Report) -> dict[str, Any]:
         "tool": {"name": "tclint", "version": __version__, "hash": tool_hash()},
         "provenance": provenance(report),
         "settings": {item.field: _setting(item, settings) for item in settings_in("report")},
-        "entries": [_entry(entry) for entry in report.entries],
+        "entries": [
+            _entry(entry) | (_operators(entry, settings) if settings.operators else {})
+            for entry in report.entries
+        ],
         "metrics": [rounded(asdict(row)) for row in metric_rows(report)],
         "findings": [_finding(finding) for finding in report.findings],
         "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
@@ -134,6 +137,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
         ],
         "input_set": entry.input_set or None,
         "is_worst_case": entry.is_worst_case if entry.input_set else None,
+        "plan": [
+            {
+                **asdict(fix),
+                "step_time_us": rounded(fix.step_time_us),
+                "readiness_percent": rounded(fix.readiness_percent),
+            }
+            for fix in entry.plan
+        ],
         "comparisons": [rounded(asdict(comparison)) for comparison in entry.comparisons],
         "not_analysed": [
             {
@@ -148,8 +159,29 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
+_KERNEL = (
+    "op_index", "name", "kind", "module_path", "phase", "role", "time_us", "flops", "bytes_read",
+    "bytes_written", "limiter", "uses_tensor_cores", "is_efficient", "uncertainty_percent",
+)  # fmt: skip
+
+
+def _operators(entry: Entry, settings: Settings) -> dict[str, Any]:
+    """Every kernel of the step in order, by GPU; nothing for a report without graphs."""
+    if entry.graph is None:
+        return {}
+    from tclint.analysis.graph_context import GraphContext
+
+    context = GraphContext(entry.graph, entry.settings or settings)
+    return {
+        "operators": {
+            priced.gpu.id: [{name: rounded(getattr(row, name)) for name in _KERNEL} for row in priced.rows]
+            for priced in map(context.estimate, context.scenarios)
+        }
+    }
+
+
 def _metrics(metrics: Metrics) -> dict[str, Any]:
-    values = asdict(metrics)
+    values = _without_run(asdict(metrics))
     del values["gpu"], values["batch_limits"]
     memory, limits = metrics.memory, metrics.batch_limits
     if memory is not None:
@@ -189,8 +221,17 @@ def _effect(effect: Effect) -> dict[str, Any]:
     if effect.unknown is not None or not effect.per_gpu:
         return {"unknown": effect.unknown or "not priced"}
     return {
-        gpu: {**rounded(asdict(priced)), "gain_within_error": priced.is_within_error}
+        gpu: {**rounded(_without_run(asdict(priced))), "gain_within_error": priced.is_within_error}
         for gpu, priced in effect.per_gpu.items()
+    }
+
+
+def _without_run(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what a run takes where its steps are not given."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None or not name.startswith(("run_", "measured_"))
     }
 
 

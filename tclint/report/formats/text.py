@@ -23,8 +23,8 @@ from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
-from tclint.report.step_text import comparison_table, gap_text, step_lines
-from tclint.report.words import best_effect, doubts, models_text, place_text
+from tclint.report.step_text import comparison_table, entry_lines, gap_text
+from tclint.report.words import best_effect, doubts, models_text, place_text, savings_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry, Report
@@ -139,6 +139,8 @@ class _Renderer:
             return
         if self.style.verbosity > 0:
             yield from _effect_table(effect)
+            if saved := savings_text(effect):
+                yield from self._wrapped(saved, "  ", "    ")
             return
         best = best_effect(effect)
         if best is not None:
@@ -150,6 +152,8 @@ class _Renderer:
                 "  ",
                 "    ",
             )
+            if saved := savings_text(effect):
+                yield from self._wrapped(saved, "  ", "    ")
 
     # --- entries
 
@@ -182,7 +186,7 @@ class _Renderer:
         )
         if any(not metrics.calibrated for metrics in entry.metrics.values()):
             yield "  * inherited constants: measured on another GPU or in another precision"
-        for line in step_lines(entry):
+        for line in entry_lines(entry):
             yield from self._wrapped(line, "  ", "    ")
         yield from self._comparisons(entry)
         assumed = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.markup import shortened
-from tclint.core.units import percent_text, time_text, uncertainty_text
+from tclint.core.units import hours_text, percent_text, time_text, uncertainty_text
 from tclint.report.excerpt import TAB_COLUMNS, SourceLines, marked
 from tclint.report.html.profile import Texts
 
@@ -88,6 +88,8 @@ def _effect(effect: Effect, entry: Entry | None, texts: Texts) -> list[list[Any]
         if metrics is not None:
             after_us = metrics.step_time_us - priced.gain_us
             steps = f"{time_text(metrics.step_time_us)} -> {time_text(after_us)}"
+        if priced.run_gpu_hours is not None and priced.run_gpu_hours > 0.0:
+            steps += f", {hours_text(priced.run_gpu_hours, priced.run_price)} less a run"
         share = f"{percent_text(priced.gain_percent)} {uncertainty_text(priced.uncertainty_percent)}"
         rows.append(
             [

@@ -124,6 +124,7 @@ def _page(report: Report) -> tuple[str, str]:
 <body>
 <header><h1>tclint</h1>{html_summary.heading(report)}</header>
 <main>
+{html_summary.overview(report)}
 {html_summary.models(report)}
 <noscript><p>The findings, charts and tables below need JavaScript; \
 the text report (<code>--format text</code>) has the findings without it.</p></noscript>

@@ -19,7 +19,8 @@ from tclint.core.units import (
     time_text,
     uncertainty_text,
 )
-from tclint.report.step_text import comparison_table, gap_text, step_lines
+from tclint.report.overview import FEW_MODELS, HEADER, rows
+from tclint.report.step_text import comparison_table, entry_lines, gap_text
 from tclint.report.words import counts_text, doubts, not_listed
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ ENTRIES_AT_MOST = 200
 LISTED_AT_MOST = 200
 """Lines of a list; the others are counted."""
 CHARACTERS = 1_000
+_NAMES = 2
+"""Columns of the overview that are no numbers."""
 
 
 def text(value: str) -> str:
@@ -46,14 +49,37 @@ def heading(report: Report) -> str:
     return f"<p class='counts'>{text('; '.join(parts))}.</p>{said}"
 
 
+def overview(report: Report) -> str:
+    """A table of model x GPU, where there are several models."""
+    if len(report.entries) < 2:
+        return ""
+    heads = "".join(
+        f"<th scope='col'{'' if index < _NAMES else ' class=number'}>{text(name)}</th>"
+        for index, name in enumerate(HEADER)
+    )
+    body = []
+    number = 0
+    for row in rows(report, len(report.entries[:ENTRIES_AT_MOST])):
+        number += bool(row[0])
+        link = f"<a href='#model-{number}'>{text(row[0])}</a>" if row[0] else ""
+        cells = "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[_NAMES:])
+        body.append(f"<tr><th scope='row'>{link}</th><td>{text(row[1])}</td>{cells}</tr>")
+    return (
+        "<section id='overview'><h2>Models</h2><div class='scroll' tabindex='0'>"
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div></section>"
+    )
+
+
 def models(report: Report) -> str:
-    """A section per model, with a card per GPU."""
-    shown = "".join(_model(entry) for entry in report.entries[:ENTRIES_AT_MOST])
+    """A section per model, with a card per GPU; closed where there are many."""
+    entries = report.entries[:ENTRIES_AT_MOST]
+    closed = len(entries) > FEW_MODELS
+    shown = "".join(_model(entry, number, closed=closed) for number, entry in enumerate(entries, start=1))
     left_out = len(report.entries) - ENTRIES_AT_MOST
     return shown + (f"<p>{plural(left_out, 'further model')} left out here.</p>" if left_out > 0 else "")
 
 
-def _model(entry: Entry) -> str:
+def _model(entry: Entry, number: int, *, closed: bool) -> str:
     facts = [
         entry.model,
         entry.mode,
@@ -68,14 +94,18 @@ def _model(entry: Entry) -> str:
         f"{name or 'input'} {dtype}[{', '.join(str(size) for size in shape)}]"
         for name, dtype, shape in entry.inputs
     )
-    lines = "".join(f"<li>{text(line)}</li>" for line in step_lines(entry))
+    lines = "".join(f"<li>{text(line)}</li>" for line in entry_lines(entry))
     cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
+    title = f"<h2>{text(entry.target)}</h2>"
+    # Who follows the link to something inside of it opens it.
+    begin = f"<details><summary>{title}</summary>" if closed else title
+    end = "</details>" if closed else ""
     return (
-        f"<section class='model'><h2>{text(entry.target)}</h2>"
+        f"<section class='model'>{begin}<div id='model-{number}'>"
         f"<p class='facts'>{text(' · '.join(fact for fact in facts if fact))}</p>"
         + (f"<p class='facts'>{text(inputs)}</p>" if inputs else "")
         + f"<div class='cards'>{cards}</div><ul class='notes'>{lines}</ul>"
-        f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</section>"
+        f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</div>{end}</section>"
     )
 
 

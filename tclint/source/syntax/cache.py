@@ -29,7 +29,7 @@ from tclint.source.syntax.tables import Tables
 
 LARGEST_BYTES = 256 * 2**20
 """Of all entries together; the oldest go first."""
-_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "parse.py", "positions.py")
+_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 
@@ -42,10 +42,8 @@ class TablesCache:
     @classmethod
     def of(cls, settings: Settings) -> TablesCache | None:
         """The user's cache; None when it is switched off, or has no folder that is safe to use."""
-        base = user_folder() if settings.cache else None
-        if base is None or not _private(base):
-            return None
-        return cls(base)
+        base = private_folder("tables") if settings.cache else None
+        return None if base is None else cls(base)
 
     def parse(self, text: str) -> Parsed:
         """As `tclint.source.syntax.parse.parse`, from the cache where it holds the text.
@@ -113,15 +111,22 @@ class TablesCache:
             write_bytes_atomically(str(self.folder / name), pickle.dumps(value, protocol=5))
 
 
-def user_folder() -> Path | None:
-    """Where tables are kept: below XDG_CACHE_HOME, or in the platform's folder for caches."""
+def private_folder(name: str) -> Path | None:
+    """A folder of the user's cache that nobody else can put files into, made if need be; None where there is
+    none."""
+    folder = user_folder(name)
+    return folder if folder is not None and _private(folder) else None
+
+
+def user_folder(name: str) -> Path | None:
+    """Where something is kept: below XDG_CACHE_HOME, or in the platform's folder for caches."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         if sys.platform == "win32":
             base = os.environ.get("LOCALAPPDATA", "")
         else:
             base = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
-    return Path(base, "tclint", "tables") if os.path.isabs(base) else None
+    return Path(base, "tclint", name) if os.path.isabs(base) else None
 
 
 def _private(folder: Path) -> bool:

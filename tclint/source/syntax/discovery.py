@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings, matches
-from tclint.core.errors import TargetError
+from tclint.core.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -37,10 +37,12 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
 
     A file is taken as it is. A folder gives what git would track in it, or, outside a repository, what no
     .gitignore in it excludes; `settings.exclude` (gitignore syntax, relative to the folder of the
-    configuration file, else to the working directory) and SKIPPED_FOLDERS are left out.
+    configuration file, else to the working directory) and SKIPPED_FOLDERS are left out, and so is what has
+    not changed since `settings.changed_since`.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
+        UsageError: git does not know the revision.
     """
     files: dict[str, None] = {}
     skipped: list[Skipped] = []
@@ -50,12 +52,25 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
             raise TargetError(problem)
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
+            changed = _changed_files(absolute, settings.changed_since) if settings.changed_since else None
             for file in _files_of_folder(absolute, skipped):
-                if not _excluded(file, absolute, settings):
+                if _excluded(file, absolute, settings) or is_below(file, settings.left_out):
+                    continue
+                if changed is None or file in changed:
                     files.setdefault(file)
         else:
             files.setdefault(absolute)
     return list(files), skipped
+
+
+def is_below(path: str, folders: Sequence[str]) -> bool:
+    """Whether an absolute path lies in one of the folders, or is one."""
+    return any(path == folder or path.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+
+
+def named_files(folder: str, name: str) -> list[str]:
+    """Absolute paths of the files of that name below a folder, where `discover` looks for Python files."""
+    return list(_files_of_folder(os.path.abspath(folder), [], name))
 
 
 def refusal(path: str) -> str | None:
@@ -80,10 +95,11 @@ def refusal(path: str) -> str | None:
     return None
 
 
-def _files_of_folder(folder: str, skipped: list[Skipped]) -> Iterator[str]:
+def _files_of_folder(folder: str, skipped: list[Skipped], wanted: str = ".py") -> Iterator[str]:
+    """Files whose name ends as wanted."""
     listed = _git_files(folder)
     if listed is None:
-        yield from sorted(_walk(folder, skipped))
+        yield from sorted(_walk(folder, skipped, wanted))
         return
     for relative in sorted(listed):
         parts = relative.rstrip("/").split("/")
@@ -93,38 +109,38 @@ def _files_of_folder(folder: str, skipped: list[Skipped]) -> Iterator[str]:
         if os.path.isdir(path) and not os.path.islink(path):
             # A submodule, or a repository inside this one: git lists it without its files.
             if parts[-1] not in SKIPPED_FOLDERS:
-                yield from _files_of_folder(path, skipped)
-        elif relative.endswith(".py") and os.path.isfile(path):
+                yield from _files_of_folder(path, skipped, wanted)
+        elif relative.endswith(wanted) and os.path.isfile(path):
             yield path
+
+
+def _git(folder: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    # Hooks run with GIT_DIR and GIT_INDEX_FILE set, which would name another repository's index.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(
+        ["git", "-C", folder, *arguments],
+        capture_output=True,
+        check=False,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=_GIT_TIMEOUT_S,
+    )
 
 
 def _git_files(folder: str) -> list[str] | None:
     """What git tracks or would track below a folder, relative to it; None where git cannot say."""
-    # Hooks run with GIT_DIR and GIT_INDEX_FILE set, which would name another repository's index.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-
-    def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            ["git", "-C", folder, *arguments],
-            capture_output=True,
-            check=False,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            timeout=_GIT_TIMEOUT_S,
-        )
-
     try:
-        top = git("rev-parse", "--show-toplevel")
+        top = _git(folder, "rev-parse", "--show-toplevel")
         if top.returncode != 0:
             return None
         root = os.fsdecode(top.stdout.rstrip(b"\n"))
         # Someone who names an ignored folder wants it linted, though git would list nothing.
         if (
             os.path.realpath(root) != os.path.realpath(folder)
-            and git("check-ignore", "-q", folder).returncode == 0
+            and _git(folder, "check-ignore", "-q", folder).returncode == 0
         ):
             return None
-        listing = git("ls-files", "-z", "-c", "-o", "--exclude-standard")
+        listing = _git(folder, "ls-files", "-z", "-c", "-o", "--exclude-standard")
     except (OSError, subprocess.SubprocessError):
         return None
     if listing.returncode != 0:
@@ -132,8 +148,26 @@ def _git_files(folder: str) -> list[str] | None:
     return [os.fsdecode(name) for name in set(listing.stdout.split(b"\0")) if name]
 
 
-def _walk(folder: str, skipped: list[Skipped]) -> Iterator[str]:
-    """Python files below a folder outside git, honouring the .gitignore files on the way."""
+def _changed_files(folder: str, revision: str) -> frozenset[str]:
+    """Absolute paths below a folder that are other, or there only, in the working tree."""
+    try:
+        listings = [
+            _git(folder, "diff", "--name-only", "--relative", "--no-renames", "-z", revision, "--"),
+            _git(folder, "ls-files", "-o", "--exclude-standard", "-z"),
+        ]
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"--changed-since needs git, which did not run ({error}).") from error
+    if any(listing.returncode for listing in listings):
+        raise UsageError(
+            f"git cannot compare {folder!r} with {revision!r}: name a revision that this clone holds "
+            "(a shallow one, as CI makes it, holds the last commit alone)."
+        )
+    names = b"".join(listing.stdout for listing in listings).split(b"\0")
+    return frozenset(os.path.join(folder, *os.fsdecode(name).split("/")) for name in names if name)
+
+
+def _walk(folder: str, skipped: list[Skipped], wanted: str) -> Iterator[str]:
+    """Such files below a folder outside git, honouring the .gitignore files on the way."""
 
     def unreadable(error: OSError) -> None:
         path = error.filename or folder
@@ -154,7 +188,7 @@ def _walk(folder: str, skipped: list[Skipped]) -> Iterator[str]:
         )
         for name in names:
             path = os.path.join(current, name)
-            if name.endswith(".py") and os.path.isfile(path) and not _ignored(active, path):
+            if name.endswith(wanted) and os.path.isfile(path) and not _ignored(active, path):
                 yield path
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import threading
-import tokenize
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from tclint.source.syntax.encoding import encoding_of
 from tclint.source.syntax.positions import Span, spans_of
 from tclint.source.syntax.tables import Tables
 
@@ -69,35 +68,40 @@ class Parsed:
 
 
 def decode(data: bytes) -> str:
-    """The text of a Python file.
+    """The text of a Python file: UTF-8, UTF-16 behind a mark, or what its first lines say.
 
     Raises:
-        NotPython: it is not UTF-8, or binary.
+        NotPython: it is written in something else, or binary.
     """
-    if b"\0" in data:
+    try:
+        mark, encoding = encoding_of(data)
+    except SyntaxError as error:
+        raise NotPython(f"{error.msg} in its first lines; save it as UTF-8", 1) from None
+    if not encoding.startswith("utf-16") and b"\0" in data:
         raise NotPython("it is a binary file, not Python", *_position(data, data.index(b"\0")))
     try:
-        return data.decode("utf-8-sig")
+        return data[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
-        reason = f"it is not UTF-8 (byte {error.start}); save it as UTF-8"
-        place = () if _says_its_encoding(data) else _position(data, error.start)
+        start = len(mark) + error.start
+        reason = f"it is not {encoding.upper()} (byte {start}); save it as UTF-8"
+        place = (1, 1) if encoding.startswith("utf-16") else _position(data, start)
         raise NotPython(reason, *place) from None
+
+
+def as_utf8(data: bytes) -> bytes:
+    """A Python file as it would be in UTF-8, to look for words in; a line that names an encoding is no longer
+    true.
+
+    Raises:
+        NotPython: as `decode`.
+    """
+    return data if data.isascii() else decode(data).encode("utf-8")
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:
     """Line and column of a byte, where what stands before it can be read."""
     before = re.split(r"\r\n|\r|\n", data[:offset].decode("utf-8-sig", "replace"))
     return len(before), len(before[-1]) + 1
-
-
-def _says_its_encoding(data: bytes) -> bool:
-    """Whether Python can read what tclint cannot: the file names another encoding in its first lines."""
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        data.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError):
-        return False
-    return True
 
 
 def what_is_broken(data: bytes) -> NotPython | None:

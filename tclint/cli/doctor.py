@@ -1,0 +1,112 @@
+"""The command `doctor`: what tclint runs with here, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tclint.cli.options import debug_option
+from tclint.core.terminal import write_stdout
+from tclint.core.units import bytes_text, plural
+from tclint.core.version import __version__
+
+_TIMEOUT_S = 120
+_PROBE = """
+import json, torch
+gpus = torch.cuda.is_available() and [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "gpus": gpus or []}))
+"""
+
+
+@click.command()
+@debug_option
+def doctor() -> int:
+    """Check versions, the installation, caches, torch and the GPU, and say what to do about what is wrong.
+
+    Exit codes: 0 nothing is wrong, 1 something is.
+    """
+    problems: list[str] = []
+    lines = [*_versions(problems), *_torch(problems), *_caches(problems)]
+    width = max(len(name) for name, _ in lines)
+    text = "".join(f"{name:{width}}  {value}\n" for name, value in lines)
+    text += "".join(f"problem: {problem}\n" for problem in problems) or "Nothing is wrong.\n"
+    write_stdout(text)
+    return 1 if problems else 0
+
+
+def _versions(problems: list[str]) -> Iterator[tuple[str, str]]:
+    yield "tclint", f"{__version__}, {Path(__file__).parents[1]}"
+    yield "Python", f"{sys.version.split()[0]}, {sys.executable}"
+    for name in ("click", "libcst", "numpy", "pathspec"):
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield name, "missing"
+            problems.append(f"{name} is missing: install tensorcore-lint again.")
+    try:
+        from tensorcore_lint import mixed_installation
+    except ModuleNotFoundError:
+        return  # run from a folder, not installed
+    mixed = mixed_installation()
+    yield "installation", "whole" if mixed is None else "mixed"
+    if mixed is not None:
+        problems.append(mixed)
+
+
+def _torch(problems: list[str]) -> Iterator[tuple[str, str]]:
+    """As a process of its own has it: a broken one must not end this one."""
+    try:
+        metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        yield "torch", "not installed: sources are read, models need 'tensorcore-lint[torch]'"
+        return
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        last = (
+            done.stderr.strip().rpartition("\n")[2]
+            if isinstance(error, ValueError | IndexError)
+            else str(error)
+        )
+        yield "torch", "cannot be imported"
+        problems.append(f"torch cannot be imported ({last}); install it again.")
+        return
+    build = f"for CUDA {found['cuda']}" if found["cuda"] else "for the CPU, which is enough"
+    yield "torch", f"{found['version']}, {build}"
+    gpus = [f"{name} ({_known_as(name)})" for name in found["gpus"]]
+    yield "GPU", ", ".join(gpus) or "none, and none is needed"
+
+
+def _known_as(name: str) -> str:
+    """Which of tclint's GPUs a GPU of this machine can be, by its name."""
+    from tclint.cost.gpu import all_gpus
+
+    words = name.lower().replace("-", " ").split()
+    known = [gpu.id for gpu in all_gpus() if gpu.id.partition("-")[0] in words]
+    return f"--gpu {' or '.join(known)}" if known else "not known: 'tclint gpus' lists those that are"
+
+
+def _caches(problems: list[str]) -> Iterator[tuple[str, str]]:
+    from tclint.source.syntax.cache import private_folder, user_folder
+
+    for name, what in (("tables", "parsed files"), ("models", "traced models")):
+        folder = private_folder(name)
+        if folder is None:
+            yield f"cache of {what}", "off"
+            problems.append(
+                f"nothing is kept of {what}: {user_folder(name) or 'the cache folder'} cannot be written, or "
+                "others can write into it; make it yours alone (chmod 700)."
+            )
+            continue
+        sizes = [file.stat().st_size for file in Path(folder).iterdir() if file.is_file()]
+        yield f"cache of {what}", f"{folder}: {plural(len(sizes), 'file')}, {bytes_text(sum(sizes))}"
