@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import Called, has_star, is_test_path, keyword
+from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, method_of, render
 from tclint.source.training.loaders import LOADERS, copies_in_training, dataset_made_by, targets_of
@@ -52,7 +52,8 @@ class PinMemoryMissing(SourceRule):
         "PyTorch docs, CUDA semantics: Use pinned memory buffers",
     )
     triggers = ("DataLoader",)
-    requires = ("cuda", ".backward(")
+    requires = (".backward(",)
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.source.context import SourceContext
 from tclint.source.names.queries import Called, keyword, root_name, words
+from tclint.source.names.resolve import UNKNOWN, Symbol
 from tclint.source.syntax.tables import (
     Call,
     Expression,
@@ -98,12 +99,25 @@ def copies_in_training(context: SourceContext, loader: Called) -> list[Call]:
             receiver, method = method_of(event.call)
             if receiver is None or root_name(receiver) not in names:
                 continue
-            if method == "cuda" or (method == "to" and _to_gpu(context, function, event.call)):
+            if (
+                method == "cuda"
+                or (method == "to" and to_gpu(context, function, event.call))
+                or (method == "type" and _to_cuda_type(context, function, event.call))
+            ):
                 found.append(event.call)
     return found
 
 
-def _to_gpu(context: SourceContext, function: Function, call: Call) -> bool:
+def _to_cuda_type(context: SourceContext, function: Function, call: Call) -> bool:
+    """`x.type(Tensor)` for `Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor`."""
+    given = keyword(call, "dtype", 0)
+    possible = context.resolver.evaluate(function, given) if given is not None else UNKNOWN
+    return any(
+        isinstance(value, Symbol) and value.qualified.startswith("torch.cuda.") for value in possible.values
+    )
+
+
+def to_gpu(context: SourceContext, function: Function, call: Call) -> bool:
     """`.to(device)` for a device that is or may be a GPU."""
     given = keyword(call, "device", 0)
     if given is None or (isinstance(given, Literal) and not isinstance(given.value, str | int)):
