@@ -93,3 +93,20 @@ def test_a_class_of_the_project_with_the_methods_of_a_scaler_is_none(tmp_path: P
     assert not found("AMP004", text, path)
     (tmp_path / "dummies.py").write_text("from torch.amp import GradScaler as DummyGradScaler\n")
     assert found("AMP004", text, path)
+
+
+def test_a_checkpoint_of_another_file_without_the_scaler(tmp_path: Path) -> None:
+    saving = (
+        "import torch\n\n\ndef save(model, optimizer, path):\n"
+        "    torch.save({'model': model.state_dict(), 'optimizer': optimizer.state_dict()}, path)\n"
+    )
+    (tmp_path / "utils.py").write_text(saving)
+    text = (
+        "import utils\n"
+        + FORGOTTEN_UPDATE
+        + "    scaler.update()\nutils.load(model, optimizer, path)\nutils.save(model, optimizer, path)\n"
+    )
+    path = str(tmp_path / "train.py")
+    assert [finding.location.line for finding in found("AMP018", text, path)] == [11]
+    (tmp_path / "utils.py").write_text(saving.replace("path):", "path, scaler=None):"))
+    assert not found("AMP018", text, path)
