@@ -114,10 +114,14 @@ def test_what_cannot_be_read_is_skipped(tmp_path: Path, content: Any, reason: st
 
 
 def test_lines_without_a_change_stay_as_they_are() -> None:
-    sources = (SETUP, SHELL, TRAIN, [], "", ["x = 1\ny = 2\n", 'z = "\U0001f600"'])
+    sources = (SETUP, SHELL, TRAIN, [], "", ["w = 1\n"], ["x = 1\ny = 2\n", 'z = "\U0001f600"'])
     raw = json.dumps(document(*sources), indent=1)
     notebook = read_notebook(raw.encode())
     assert notebook.rewritten(notebook.text) == raw
     assert notebook.rewritten(notebook.text.replace("# tclint cell 3\n", "")) is None
     lost = notebook.text.replace("pass  # tclint line 0\n", "", 1)
     assert notebook.rewritten(lost) is None
+    changed = notebook.rewritten(notebook.text.replace("w = 1", "w = 10"))
+    assert changed == raw.replace("w = 1", "w = 10")
+    text_only = json.dumps({**document(), "nbformat": 4})
+    assert read_notebook(text_only.encode()).rewritten("") == text_only

@@ -218,10 +218,11 @@ def _lines_of(text: str, start: int, end: int) -> tuple[list[str], list[int]]:
 def _source_like(old: str, lines: list[str]) -> str:
     """The JSON of a source in the form of the old one."""
     ascii_only = old.isascii() and "\\u" in old
+    last_end = "\n" if "".join(json.loads(old)).endswith("\n") else ""
     if not old.startswith("["):
-        return json.dumps("\n".join(lines), ensure_ascii=ascii_only)
+        return json.dumps("\n".join(lines) + last_end, ensure_ascii=ascii_only)
     written = [
-        json.dumps(line + ("\n" if number < len(lines) else ""), ensure_ascii=ascii_only)
+        json.dumps(line + ("\n" if number < len(lines) else last_end), ensure_ascii=ascii_only)
         for number, line in enumerate(lines, start=1)
     ]
     inner = re.match(r"\[(\s*)", old)
@@ -272,6 +273,8 @@ def _compiles(lines: list[str]) -> bool:
 def _split(text: str) -> list[tuple[int, list[str]]] | None:
     """The cells of a program, by its markers."""
     parts: list[tuple[int, list[str]]] = []
+    if not text:
+        return parts
     above: list[str] = []
     for line in text.split("\n")[:-1] if text.endswith("\n") else text.split("\n"):
         marker = _MARKED.fullmatch(line)
