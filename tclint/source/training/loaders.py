@@ -102,11 +102,9 @@ def _copies_in_loop(context: SourceContext, function: Function, loop: int) -> li
     names = context.program.loop_names(function, loop)
     for event in function.calls:
         receiver, method = method_of(event.call)
-        if (
-            loop not in function.enclosing(event.block)
-            or receiver is None
-            or root_name(receiver) not in names
-        ):
+        if receiver is None or root_name(receiver) not in names:
+            continue
+        if loop not in function.enclosing(event.block):
             continue
         if (
             method == "cuda"
@@ -118,7 +116,7 @@ def _copies_in_loop(context: SourceContext, function: Function, loop: int) -> li
 
 
 def copies_elsewhere(context: SourceContext, loader: Called) -> tuple[SourceContext, list[Call]] | None:
-    """Copies to the GPU in the training loop of another file's function that gets the loader, and that file."""
+    """Copies to the GPU in a training loop of another file whose function gets the loader, and that file."""
     targets = set(targets_of(loader))
     for event in loader.function.calls:
         given = [argument for argument in event.call.arguments if dotted(argument.value) in targets]

@@ -110,3 +110,23 @@ def test_a_checkpoint_of_another_file_without_the_scaler(tmp_path: Path) -> None
     assert [finding.location.line for finding in found("AMP018", text, path)] == [11]
     (tmp_path / "utils.py").write_text(saving.replace("path):", "path, scaler=None):"))
     assert not found("AMP018", text, path)
+
+
+def test_a_loader_whose_batches_another_file_copies(tmp_path: Path) -> None:
+    engine = (
+        "def train_one_epoch(model, loader, optimizer, device):\n"
+        "    for images, labels in tqdm(loader):\n"
+        "        loss = model(images.to(device), labels.to(device))\n"
+        "        loss.backward()\n"
+        "        optimizer.step()\n"
+    )
+    (tmp_path / "engine.py").write_text(engine)
+    text = (
+        "from torch.utils.data import DataLoader\nfrom engine import train_one_epoch\n"
+        "model.cuda()\nloader = DataLoader(dataset, batch_size=64, num_workers=8)\n"
+        "train_one_epoch(model, loader, optimizer, device)\n"
+    )
+    path = str(tmp_path / "main.py")
+    assert [finding.location.line for finding in found("RUN007", text, path)] == [4]
+    (tmp_path / "engine.py").write_text(engine.replace("tqdm(loader)", "others"))
+    assert not found("RUN007", text, path)
