@@ -22,8 +22,8 @@ from tclint.source.source_rule import SourceRule
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "tests" / "source" / "labelled"
 LABEL = re.compile(r"\b([A-Z]{3}\d{3}): (flag|quiet)")
-ALSO_HERE = "not scaled here either"
-"""One finding of AMP001 lists further backward calls as related places."""
+ALSO_HERE = ("not scaled here either", "is deprecated as well")
+"""One finding of AMP001 or AMP014 lists further places as related ones."""
 
 
 def labels(path: Path) -> dict[tuple[str, int], bool]:
@@ -72,7 +72,7 @@ def reported(path: Path, codes: set[str]) -> set[tuple[str, int]]:
         found.update(
             (finding.code, related.location.line)
             for related in finding.related
-            if ALSO_HERE in related.message
+            if any(words in related.message for words in ALSO_HERE)
         )
     return found
 

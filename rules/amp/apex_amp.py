@@ -10,6 +10,16 @@ from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
+_WHY = {
+    "precision": "torch.amp does mixed precision since torch 1.6; apex.amp is no longer developed",
+    "batch norm": "torch.nn.SyncBatchNorm does the same since torch 1.1",
+    "parallel": "torch.nn.parallel.DistributedDataParallel overlaps the exchange of gradients as well",
+}
+_INSTEAD = {
+    "precision": "torch.autocast and torch.amp.GradScaler",
+    "batch norm": "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model), or torch.nn.SyncBatchNorm",
+    "parallel": "torch.nn.parallel.DistributedDataParallel with device_ids=[rank]",
+}
 _WITHOUT_SUCCESSOR = ("apex.parallel.LARC",)
 """torch has no layer-wise adaptive rates."""
 
@@ -74,18 +84,23 @@ class ApexAmp(SourceRule):
         uses.sort()
         node_id, first = uses[0]
         used = sorted({name for _, name in uses})
+        kinds = list(dict.fromkeys(_kind(name) for _, name in uses))
         yield self.finding(
             context.location(node_id),
-            f"{first} is superseded: torch.amp does mixed precision since torch 1.6; apex.amp is no longer "
-            "developed.",
+            f"{first} is superseded: {_WHY[kinds[0]]}.",
             related=tuple(context.related(place, name) for place, name in uses[:8]),
             evidence={"used": used, "uses": len(uses)},
-            fix=Fix(
-                "Use torch.autocast and torch.amp.GradScaler; torch.nn.parallel.DistributedDataParallel and "
-                "torch.nn.SyncBatchNorm instead of apex.parallel."
-            ),
+            fix=Fix(f"Use {'; '.join(_INSTEAD[kind] for kind in kinds)}."),
             identity="apex",
         )
 
 
 RULES = (ApexAmp,)
+
+
+def _kind(name: str) -> str:
+    """What of apex it is: a key of the tables above."""
+    last = name.rpartition(".")[2]
+    if last in ("SyncBatchNorm", "convert_syncbn_model", "create_syncbn_process_group"):
+        return "batch norm"
+    return "parallel" if name.startswith("apex.parallel.") else "precision"

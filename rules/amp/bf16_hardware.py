@@ -50,7 +50,7 @@ class Bf16OnPreAmpere(SourceRule):
         "NVIDIA, Matrix Multiplication Background: Table 1",
         "PyTorch 2.13, torch.cuda.is_bf16_supported",
     )
-    triggers = ("bfloat16",)
+    triggers = ("bfloat16", "is_bf16_supported")
     requires = ()
 
     def applies(self, settings: Settings) -> bool:
@@ -58,6 +58,8 @@ class Bf16OnPreAmpere(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         gpus = _gpus_without_bf16(context.settings)
+        if gpus:
+            yield from self._asked(context, gpus)
         if not gpus or _CAPABILITY & context.tables.identifiers:
             return
         listed = ", ".join(gpus)
@@ -84,6 +86,22 @@ class Bf16OnPreAmpere(SourceRule):
                 ),
                 identity=context.excerpt(node_id),
             )
+
+    def _asked(self, context: SourceContext, gpus: tuple[str, ...]) -> Iterator[Finding]:
+        """`torch.cuda.is_bf16_supported()`, which emulation makes True on every GPU."""
+        for called in context.program.calls("torch.cuda.is_bf16_supported"):
+            if called.call.arguments or not context.torch_may_be((2, 4)):
+                continue
+            yield self.finding(
+                context.location(called.call.node_id),
+                f"`{context.excerpt(called.call.node_id)}` is True on {', '.join(gpus)} as well, where "
+                "bfloat16 is emulated without Tensor Cores.",
+                related=(context.related(called.call.node_id, "asked here"),),
+                evidence={"including_emulation": True, "gpus": list(gpus)},
+                fix=Fix("Ask `torch.cuda.is_bf16_supported(including_emulation=False)`."),
+                identity=f"{called.function.qualified_name}:is_bf16_supported",
+            )
+            return
 
 
 RULES = (Bf16OnPreAmpere,)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
+from tclint.core.units import plural
 from tclint.source.context import SourceContext
 from tclint.source.names.conditions import conditions_of, guards_before
 from tclint.source.source_rule import SourceRule
@@ -41,12 +42,16 @@ class DeprecatedCudaAmp(SourceRule):
     """torch.cuda.amp, which torch.amp has replaced.
 
     What it does
-    Finds uses of `torch.cuda.amp.autocast`, `GradScaler`, `custom_fwd` and `custom_bwd`, and of their
-    twins in torch.cpu.amp.
+    Finds, once per file, uses of `torch.cuda.amp.autocast`, `GradScaler`, `custom_fwd` and `custom_bwd`, and
+    of their twins in torch.cpu.amp.
 
     Why it costs
     Since torch 2.4 every use prints a FutureWarning, in training loops once per step and process; the
     names are kept for compatibility only. torch.amp has the same classes for every device.
+
+    `tclint fix` rewrites all of a file's uses and their imports in one go. That is safe unless a requirement
+    file lets a torch be installed that lacks the new names: torch.amp has autocast since 1.10, GradScaler
+    since 2.3, custom_fwd and custom_bwd since 2.4.
 
     Example
         with torch.cuda.amp.autocast(enabled=amp):
@@ -79,36 +84,58 @@ class DeprecatedCudaAmp(SourceRule):
     requires = ()
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
+        if not context.torch_may_be((2, 4)):
+            return
         found: dict[int, tuple[str, str, Function]] = {}
         for function in context.tables.functions:
-            chosen = set(_chosen_by_version(function))
             uses = list(_uses(context, function))
+            chosen = set(_chosen_by_version(function)) if uses else set()
+            new = [
+                (_NEW[qualified], block)
+                for name, _, block in uses
+                for qualified in context.resolver.qualified(function, name)
+                if qualified in _NEW
+            ]
             for name, node_id, block in uses:
                 if node_id in chosen:
                     continue
                 old = self._deprecated(context, function, name, block, node_id)
-                if old is not None and not _else_new(context, function, old, block, uses):
+                if old is not None and not _else_new(function, old, block, new):
                     found.setdefault(node_id, (name, old, function))
-        if not found or not context.torch_may_be((2, 4)):
-            return
+        if found:
+            yield self._finding(context, found)
+
+    def _finding(self, context: SourceContext, found: dict[int, tuple[str, str, Function]]) -> Finding:
+        """One for the file: its first use, and the lines of the others."""
+        first, *others = sorted(found)
+        name, old, function = found[first]
         replacements = context.names.deprecated_amp
-        for node_id, (name, old, function) in sorted(found.items()):
-            new = replacements[old]
-            meaning = "" if name == old else f" ({old})"
-            imported = self._import_site(context, function, name)
-            where = (
-                context.related(imported, f"the import of `{name}`")
-                if imported is not None
-                else context.related(node_id, f"{old} of torch")
-            )
-            yield self.finding(
-                context.location(node_id),
-                f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new}`.",
-                related=(where,),
-                evidence={"name": old, "replacement": new, "written": name},
-                fix=Fix(f"Write `{new}`, imported from torch.amp."),
-                identity=f"{function.qualified_name}:{context.excerpt(node_id)}",
-            )
+        new = list(dict.fromkeys(replacements[found[node_id][1]] for node_id in (first, *others)))
+        meaning = "" if name == old else f" ({old})"
+        imported = self._import_site(context, function, name)
+        lines = list(dict.fromkeys(context.location(node_id).line for node_id in others))
+        more = f" The file has {plural(len(others), 'more use')} of such names." if others else ""
+        return self.finding(
+            context.location(first),
+            f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new[0]}`.{more}",
+            related=(
+                context.related(
+                    first if imported is None else imported,
+                    f"{old} of torch" if imported is None else f"the import of `{name}`",
+                ),
+                *(
+                    context.related(node_id, f"{found[node_id][0]} is deprecated as well")
+                    for node_id in others
+                ),
+            ),
+            evidence={
+                "names": sorted({old for _, old, _ in found.values()}),
+                "replacements": new,
+                "lines": [context.location(first).line, *lines],
+            },
+            fix=Fix(f"Write {', '.join(f'`{item}`' for item in new)}, imported from torch.amp."),
+            identity="torch.cuda.amp",
+        )
 
     def _deprecated(
         self, context: SourceContext, function: Function, name: str, block: int, node_id: int
@@ -191,12 +218,13 @@ def _chosen_values(context: SourceContext, function: Function, value: Expression
     return sides
 
 
-def _else_new(
-    context: SourceContext, function: Function, old: str, block: int, uses: list[tuple[str, int, int]]
-) -> bool:
+def _else_new(function: Function, old: str, block: int, new: list[tuple[str, int]]) -> bool:
     """The other branch of the same test uses what torch.amp has instead: the test asks what torch has.
 
     Not where it asks for a device or a dtype, as in `cuda.amp.autocast() if on_gpu else autocast("cpu")`.
+
+    Args:
+        new: today's names that the function uses, by how the old ones end, with their blocks.
     """
     blocks = function.blocks
     around = {
@@ -204,10 +232,8 @@ def _else_new(
         for index in function.enclosing(block)
         if blocks[index].kind in ("if", "else")
     }
-    for name, _, other in uses:
-        if not any(
-            _NEW.get(new) == old.rpartition(".")[2] for new in context.resolver.qualified(function, name)
-        ):
+    for name, other in new if around else ():
+        if name != old.rpartition(".")[2]:
             continue
         for index in function.enclosing(other):
             twin = around.get(blocks[index].statement)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
 from tclint.source.facts.scaling_view import Op, View
+from tclint.source.names.queries import words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import method_of
 from tclint.source.training.scaler_ops import (
@@ -19,6 +20,8 @@ from tclint.source.training.scaler_ops import (
 )
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
+_OVERFLOW_WORDS = words("finite isfinite isnan isinf nan inf found overflow overflowed skip skipped")
+"""A file with one of these words may look for overflows itself."""
 
 
 class StepBypassesScaler(SourceRule):
@@ -67,7 +70,13 @@ class StepBypassesScaler(SourceRule):
         for view in context.scaling.views:
             for step in view.of("step"):
                 backward = scaled_by(context, view, step)
-                if backward is None or step.node_id in seen:
+                if step.node_id in seen:
+                    continue
+                unscale = _unscaled_and_stepped(context, view, step) if backward is None else None
+                if unscale is not None:
+                    seen.add(step.node_id)
+                    yield self._overflows(context, view, step, unscale)
+                if backward is None:
                     continue
                 seen.add(step.node_id)
                 if scales_itself(context, view.function, step.optimizer):
@@ -75,6 +84,21 @@ class StepBypassesScaler(SourceRule):
                 if belongs_to(context, view.function, backward.scaler, step.optimizer):
                     continue
                 yield self._report(context, view, step, backward)
+
+    def _overflows(self, context: SourceContext, view: View, step: Op, unscale: Op) -> Finding:
+        return self.finding(
+            context.location(step.node_id),
+            f"`{step.optimizer}.step()` applies what `{unscale.scaler}.unscale_({unscale.optimizer})` of "
+            "line "
+            f"{context.location(unscale.node_id).line} unscaled also where it overflowed: only "
+            f"`{unscale.scaler}.step({unscale.optimizer})` leaves such steps out.",
+            related=(context.related(unscale.node_id, "the gradients are unscaled here"),),
+            evidence=scaler_evidence(context, view, step=step, unscale=unscale),
+            fix=Fix(
+                f"Replace it by `{unscale.scaler}.step({unscale.optimizer})`, which does not unscale twice."
+            ),
+            identity=f"{view.function.qualified_name}:{step.optimizer}",
+        )
 
     def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
         method = method_of(step.call)[1]
@@ -109,3 +133,16 @@ class StepBypassesScaler(SourceRule):
 
 
 RULES = (StepBypassesScaler,)
+
+
+def _unscaled_and_stepped(context: SourceContext, view: View, step: Op) -> Op | None:
+    """The unscale_ of the same optimizer before a plain step that nothing holds back from overflows."""
+    if method_of(step.call)[1] != "step" or context.program.words & _OVERFLOW_WORDS:
+        return None
+    if view.of("scaler_step") or view.of("backward", "other_backward", "escape"):
+        return None
+    for op in view.before(step, "unscale"):
+        same = op.optimizer == step.optimizer and view.before(op, "scaled_backward")
+        if same and not view.extra(step, op) and not context.scaling.is_off(view, op):
+            return op
+    return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Finding, Fix, Location, Related
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, Collection, Literal, dotted, method_of, render
+from tclint.source.syntax.tables import Call, Collection, Function, Literal, dotted, method_of, render
 
 _RECIPE = "PyTorch recipes, Automatic Mixed Precision"
 
@@ -16,8 +17,9 @@ class ScalerStateNotSaved(SourceRule):
     """A checkpoint with the optimizer's state but without the scaler's.
 
     What it does
-    Finds `torch.save` of a dict with an optimizer's `state_dict()` in a file that makes a GradScaler,
-    scales with it and never asks for its `state_dict()`, in a script that also loads checkpoints.
+    Finds `torch.save`, or a function of the project that is named for saving, with a dict that holds an
+    optimizer's `state_dict()`, in a file that makes a GradScaler, scales with it and never asks for its
+    `state_dict()`, in a script that also loads checkpoints.
 
     Why it costs
     A resumed run starts with the scale of 65536 instead of the one that it had learned: its first steps
@@ -45,7 +47,7 @@ class ScalerStateNotSaved(SourceRule):
     confidence = "high"
     sources = (f"{_RECIPE}: Saving/Resuming",)
     triggers = ("GradScaler",)
-    requires = (".save(", "state_dict", "load_state_dict")
+    requires = ("save",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         made = [item for item in context.scaling.made if item.enabled is not False]
@@ -53,35 +55,28 @@ class ScalerStateNotSaved(SourceRule):
             return
         if not any(view.of("scaled_backward") for view in context.scaling.views):
             return
-        saves: list[tuple[Call, Call]] = []
+        saves: list[tuple[Call, _State]] = []
         resumes = False
         for function, event in context.tables.calls:
             receiver, method = method_of(event.call)
-            if receiver is None:
-                continue
-            text = render(receiver).lower()
+            text = render(receiver).lower() if receiver is not None else ""
             if method in ("state_dict", "load_state_dict") and ("scal" in text or "amp" in text):
                 return
-            resumes = resumes or (method == "load_state_dict" and "opt" in text)
-            if "torch.save" in context.resolver.called(function, event.call) and event.call.arguments:
-                for _, value in (
-                    *context.origins_of(function, dotted(event.call.arguments[0].value)),
-                    (function, event.call.arguments[0].value),
-                ):
-                    state = _optimizer_state(value)
-                    if state is not None:
-                        saves.append((event.call, state))
-                        break
+            resumes = resumes or (method == "load_state_dict" and "opt" in text) or _loads(event.call)
+            if "save" in method:
+                state = _saved(context, function, event.call)
+                if state is not None:
+                    saves.append((event.call, state))
         if not saves or not resumes:
             return
         save, state = saves[0]
         yield self.finding(
             context.location(save.node_id),
-            f"The checkpoint holds `{render(state)}` but not the GradScaler's state: a resumed run starts "
+            f"The checkpoint holds `{_shown(state)}` but not the GradScaler's state: a resumed run starts "
             "with its initial scale of 65536.",
             related=(
                 context.related(made[0].node_id, "the scaler"),
-                context.related(state.node_id, "the optimizer's state is saved here"),
+                Related(state.where, "the optimizer's state is saved here"),
             ),
             evidence={"save": context.excerpt(save.node_id), "scaler": context.excerpt(made[0].node_id)},
             fix=Fix("Save `scaler.state_dict()` as well and load it when resuming."),
@@ -90,6 +85,55 @@ class ScalerStateNotSaved(SourceRule):
 
 
 RULES = (ScalerStateNotSaved,)
+
+_HELPER = (b"torch.save", b"load_state_dict")
+
+
+class _State(NamedTuple):
+    """`optimizer.state_dict()`, and where it is written."""
+
+    call: Call
+    where: Location
+
+
+def _shown(state: _State) -> str:
+    return render(state.call)
+
+
+def _saved(context: SourceContext, function: Function, call: Call) -> _State | None:
+    """The optimizer's state in what is saved: by torch.save, by a function that is named for it, or by one
+    of another file that gets the optimizer."""
+    for argument in call.arguments[:2]:
+        for _, value in (
+            *context.origins_of(function, dotted(argument.value)),
+            (function, argument.value),
+        ):
+            state = _optimizer_state(value)
+            if state is not None:
+                return _State(state, context.location(state.node_id))
+    if not _gets_optimizer(call):
+        return None
+    for other, helper in context.definitions_of(function, call.function, _HELPER):
+        if other is context or helper.kind != "function":
+            continue
+        if any("scal" in parameter.name.lower() for parameter in helper.parameters):
+            return None
+        for event in helper.calls:
+            if "torch.save" in other.resolver.called(helper, event.call) and event.call.arguments:
+                state = _optimizer_state(event.call.arguments[0].value)
+                if state is not None:
+                    return _State(state, other.location(state.node_id))
+    return None
+
+
+def _gets_optimizer(call: Call) -> bool:
+    return any("opt" in dotted(argument.value).lower() for argument in call.arguments)
+
+
+def _loads(call: Call) -> bool:
+    """`load_checkpoint(path, model, optimizer)`."""
+    name = method_of(call)[1].lower()
+    return ("load" in name or "resume" in name) and _gets_optimizer(call)
 
 
 def _optimizer_state(value: object) -> Call | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.names.queries import ON_GPU, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Name, method_of
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
@@ -49,7 +49,8 @@ class Float64Model(SourceRule):
         "NVIDIA A100 Tensor Core GPU Architecture: peak rates",
     )
     triggers = (".double()", "float64")
-    requires = ("cuda", ".backward(", "ntropy")
+    requires = (".backward(", "ntropy")
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import has_star, is_test_path, keyword, words
+from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 
@@ -80,7 +80,8 @@ class Tf32MatmulOff(SourceRule):
         "NVIDIA A100 Tensor Core GPU Architecture: peak rates",
     )
     triggers = (".backward(",)
-    requires = ("cuda", ".step(")
+    requires = (".step(",)
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

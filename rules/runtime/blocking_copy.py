@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import has_star, is_test_path, keyword, positional
+from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword, positional
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, Literal, method_of
-from tclint.source.training.loaders import LOADERS, copies_in_training
+from tclint.source.syntax.tables import Call, Literal, method_of, render
+from tclint.source.training.loaders import LOADERS, copies_in_training, to_gpu
 
 
 class BlockingCopy(SourceRule):
@@ -17,7 +17,7 @@ class BlockingCopy(SourceRule):
 
     What it does
     Finds `.cuda()` and `.to(device)` without `non_blocking=True` on batches of a loader that pins its memory,
-    in a training loop of the same file.
+    in a training loop of the same file; and `x.pin_memory().to(device)` without it.
 
     Why it costs
     The copy could run while the CPU goes on to launch kernels; without `non_blocking` the CPU waits until it
@@ -49,12 +49,13 @@ class BlockingCopy(SourceRule):
         "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
     )
     triggers = ("pin_memory",)
-    requires = ("cuda", ".backward(", "DataLoader")
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
         if is_test_path(context.path) or not program.on_cuda:
             return
+        yield from self._pinned_by_hand(context)
         for loader in program.calls(*LOADERS):
             pinned = keyword(loader.call, "pin_memory", 7)
             if pinned != Literal(True) or has_star(loader.call):
@@ -74,6 +75,22 @@ class BlockingCopy(SourceRule):
                 fix=Fix("Pass non_blocking=True to the copies."),
                 identity=f"{loader.function.qualified_name}:copy",
             )
+
+    def _pinned_by_hand(self, context: SourceContext) -> Iterator[Finding]:
+        """`torch.from_numpy(x).pin_memory().to(device)`."""
+        for function, event, _ in context.program.methods("cuda", "to"):
+            receiver, method = method_of(event.call)
+            pinned = isinstance(receiver, Call) and method_of(receiver)[1] == "pin_memory"
+            if not pinned or _non_blocking(event.call):
+                continue
+            if method == "cuda" or to_gpu(context, function, event.call):
+                yield self.finding(
+                    context.location(event.call.node_id),
+                    f"`{context.excerpt(event.call.node_id)}` pins the memory and then waits for the copy.",
+                    evidence={"pin_memory": True, "copies": 1},
+                    fix=Fix("Pass non_blocking=True to the copy."),
+                    identity=f"{function.qualified_name}:{render(event.call)}",
+                )
 
 
 RULES = (BlockingCopy,)

@@ -8,7 +8,7 @@ from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
-from tclint.source.names.queries import is_test_path, keyword
+from tclint.source.names.queries import ON_GPU, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
@@ -89,7 +89,8 @@ class CudnnBenchmarkMissing(SourceRule):
         "NVIDIA, Convolutional Layers User's Guide: Autotuning And cuDNN Heuristics",
     )
     triggers = (".backward(",)
-    requires = ("cuda", ".step(")
+    requires = (".step(",)
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -7,12 +7,25 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import any_word, has_star, is_test_path, keyword
+from tclint.source.names.queries import Called, any_word, has_star, is_test_path, keyword, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, Call, Function, Literal
 from tclint.source.training.cudnn_switches import SEEDING
 
-_DEBUG_FILES = ("debug", "profil", "bench", "nan", "anomaly", "example", "tutorial", "demo")
+_DEBUGGING = words(
+    "debug debugging debugger profile profiler profiling bench benchmark benchmarks benchmarking"
+)
+"""Words of a file's name or a function's that say what it is for."""
+_DETECTION = words("nan nans anomaly")
+"""Of a function's name alone: a file may train a detector of anomalies."""
+_PROFILERS = (
+    "torch.cuda.profiler.profile",
+    "torch.cuda.profiler.start",
+    "torch.cuda.cudart",
+    "torch.profiler.profile",
+    "torch.autograd.profiler.profile",
+)
+"""A file that profiles wants the annotations."""
 _ANOMALY = (
     "torch.autograd.set_detect_anomaly",
     "torch.autograd.anomaly_mode.set_detect_anomaly",
@@ -65,7 +78,8 @@ class DebugApisOn(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or any_word(context.path.rpartition("/")[2], _DEBUG_FILES[:5]):
+        file_name = context.path.rpartition("/")[2].removesuffix(".py")
+        if is_test_path(context.path) or _words_of(file_name) & _DEBUGGING:
             return
         yield from self._blocking(context)
         for called in program.calls(*_ANOMALY, *_NVTX):
@@ -77,7 +91,7 @@ class DebugApisOn(SourceRule):
                 on = given is not None and context.resolver.evaluate(called.function, given)
                 if not on or on.only is not True or has_star(called.call):
                     continue
-            elif not _entered(called.function, called.call):
+            elif not _entered(called.function, called.call) or _wanted(context, called):
                 continue
             if (
                 not any(
@@ -141,8 +155,25 @@ def _for_determinism(context: SourceContext, function: Function) -> bool:
 def _always(context: SourceContext, function: Function, block: int) -> bool:
     """Nothing chooses whether it runs, and nothing around it is about debugging."""
     return context.program.unconditional(function, block) and not any(
-        any_word(outer.name, _DEBUG_FILES[:5]) for outer in context.program.outer_functions(function)
+        _words_of(outer.name) & (_DEBUGGING | _DETECTION)
+        for outer in context.program.outer_functions(function)
     )
+
+
+def _words_of(name: str) -> set[str]:
+    """'detect', 'nan' of `detect_nan`."""
+    return set(re.split(r"[_\W]+", name.lower()))
+
+
+def _wanted(context: SourceContext, called: Called) -> bool:
+    """Annotations for a profiler that the file starts, or `emit_nvtx(enabled=args.profile)`: an option, or
+    False."""
+    if "emit" in called.qualified and context.program.calls(*_PROFILERS):
+        return True
+    enabled = keyword(called.call, "enabled", 0) if "emit" in called.qualified else None
+    if enabled is None:
+        return has_star(called.call)
+    return context.resolver.evaluate(called.function, enabled).only is not True
 
 
 def _entered(function: Function, call: Call) -> bool:

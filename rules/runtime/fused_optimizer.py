@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import has_star, is_test_path
+from tclint.source.names.queries import ON_GPU, has_star, is_test_path
 from tclint.source.source_rule import SourceRule
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
@@ -46,7 +46,8 @@ class OptimizerNotFused(SourceRule):
     enabled_by_default = False
     sources = ("PyTorch docs, torch.optim: Algorithms",)
     triggers = ("Adam(", "AdamW(", "SGD(")
-    requires = ("cuda", ".backward(")
+    requires = (".backward(",)
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import Called, has_star, is_test_path, keyword, words
+from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
 from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evaluation
@@ -52,7 +52,8 @@ class NumWorkersZero(SourceRule):
         "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
     )
     triggers = ("DataLoader",)
-    requires = ("cuda", ".backward(")
+    requires = (".backward(",)
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

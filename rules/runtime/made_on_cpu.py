@@ -51,7 +51,6 @@ class CpuCreateThenCuda(SourceRule):
     confidence = "high"
     sources = ("PyTorch recipes, Performance Tuning Guide: Create tensors directly on the target device",)
     triggers = (".cuda(", ".to(")
-    requires = ("cuda",)
     pattern = re.compile(
         rb"\b(?:rand|randn|randint|randperm|zeros|ones|full|empty|arange|linspace|eye)"
         rb"\s*\([^#=]{0,160}?\)\s*\.\s*(?:cuda|to)\s*\("

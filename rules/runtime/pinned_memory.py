@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import Called, has_star, is_test_path, keyword
+from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, method_of, render
-from tclint.source.training.loaders import LOADERS, copies_in_training, dataset_made_by, targets_of
+from tclint.source.syntax.tables import method_of, render
+from tclint.source.training.loaders import (
+    LOADERS,
+    copies_elsewhere,
+    copies_in_training,
+    dataset_made_by,
+    targets_of,
+)
 
 
 class PinMemoryMissing(SourceRule):
@@ -17,7 +24,7 @@ class PinMemoryMissing(SourceRule):
 
     What it does
     Finds a `DataLoader` without `pin_memory` whose batches the training loop of the same function copies to
-    the GPU.
+    the GPU, or that of a function of another file which gets the loader.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -52,7 +59,7 @@ class PinMemoryMissing(SourceRule):
         "PyTorch docs, CUDA semantics: Use pinned memory buffers",
     )
     triggers = ("DataLoader",)
-    requires = ("cuda", ".backward(")
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
@@ -63,14 +70,19 @@ class PinMemoryMissing(SourceRule):
                 continue
             if _in_memory(context, loader):
                 continue
-            copy = _copy_in_training(context, loader)
-            if copy is None:
+            where, copies = context, copies_in_training(context, loader)
+            elsewhere = copies_elsewhere(context, loader) if not copies else None
+            if elsewhere is not None:
+                where, copies = elsewhere
+            if not copies:
                 continue
+            copy = copies[0]
+            file = f" of {os.path.basename(where.path)}" if where is not context else ""
             yield self.finding(
                 context.location(loader.call.node_id),
-                f"This DataLoader has no pin_memory: `{context.excerpt(copy.node_id)}` on line "
-                f"{context.location(copy.node_id).line} copies through a staging buffer.",
-                related=(context.related(copy.node_id, "its batches are copied to the GPU here"),),
+                f"This DataLoader has no pin_memory: `{where.excerpt(copy.node_id)}` on line "
+                f"{where.location(copy.node_id).line}{file} copies through a staging buffer.",
+                related=(where.related(copy.node_id, "its batches are copied to the GPU here"),),
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),
@@ -78,11 +90,6 @@ class PinMemoryMissing(SourceRule):
 
 
 RULES = (PinMemoryMissing,)
-
-
-def _copy_in_training(context: SourceContext, loader: Called) -> Call | None:
-    copies = copies_in_training(context, loader)
-    return copies[0] if copies else None
 
 
 def _in_memory(context: SourceContext, loader: Called) -> bool:

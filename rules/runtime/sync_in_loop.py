@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Effect, Finding, Fix, Location, Related
 from tclint.source.context import SourceContext
-from tclint.source.facts.program import Training
-from tclint.source.names.queries import contains, is_test_path
+from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, Expression, Function, dotted, method_of, render
+from tclint.source.training.step_waits import Step, Wait, steps_of, waits_of
 
 
 class SyncInLoop(SourceRule):
     """A wait for the GPU in every training step.
 
     What it does
-    Finds `loss.item()`, `print(loss)` and `torch.cuda.synchronize()` that run in every step of a training
-    loop on CUDA, for the loss that the same loop takes backward.
+    Finds what makes every step of a training loop on a GPU wait for it: `.item()`, `.cpu()`, `.numpy()`,
+    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`, `int`,
+    `print`, f-strings and `%` of the loss; comparisons of it; `torch.cuda.synchronize()`; the same in a
+    function of the project that the step calls. There is one finding per loop, which lists all lines. Loops
+    that go backward through Accelerate, Fabric, DeepSpeed, Lightning or a scaler's wrapper count as well.
 
     Why it costs
     The CPU normally runs ahead and queues kernels. Reading a value waits until everything before it is done;
-    then the GPU is idle until the next kernels arrive. For small models that is a large part of a step.
+    then the GPU is idle until the next kernels arrive. How long that is depends on how far the CPU was ahead,
+    which the source does not tell: much of the step of a small model, little of a large one's.
 
     Example
         for images, labels in loader:
@@ -33,8 +37,8 @@ class SyncInLoop(SourceRule):
             total += loss.detach()      # a tensor: read it once per epoch, or every 100 steps
 
     When it does not apply
-    Reads behind a logging interval, checks for NaN, values that decide whether to go backward, timing with
-    synchronize, programs on the CPU.
+    Reads behind a logging interval or an option, once per epoch, checks for NaN, values that decide whether
+    to go backward, actions for an environment, timing with synchronize, programs on the CPU.
 
     References
     PyTorch, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
@@ -46,92 +50,54 @@ class SyncInLoop(SourceRule):
     level = "info"
     confidence = "high"
     sources = ("PyTorch recipes, Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization",)
-    triggers = (".item()", "synchronize()", "print(")
-    requires = ("cuda", ".backward(")
+    triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step")
+    # A file without any of these says nothing of a GPU.
+    pattern = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|device")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or not program.on_cuda:
+        if is_test_path(context.path) or not (context.program.on_cuda or _moves_to_device(context)):
             return
-        if program.words & {"isfinite", "isnan", "isinf", "nan"}:
-            return
-        for training in program.trainings:
-            waits = _waits(context, training)
-            if not waits:
-                continue
-            yield self.finding(
-                context.location(waits[0].node_id),
-                f"`{context.excerpt(waits[0].node_id)}` waits for the GPU in every step.",
-                related=(
-                    context.related(training.backward.call.node_id, "in the loop of this backward"),
-                    *(context.related(wait.node_id, "this waits as well") for wait in waits[1:]),
-                ),
-                evidence={"waits": len(waits), "function": training.function.qualified_name},
-                fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
-                identity=f"{training.function.qualified_name}:{render(waits[0])}",
-            )
+        for step in steps_of(context):
+            waits = waits_of(context, step)
+            if waits:
+                yield self._found(context, step, waits)
+
+    def _found(self, context: SourceContext, step: Step, waits: list[Wait]) -> Finding:
+        first = waits[0]
+        shown = context.excerpt(first.node_id)
+        lines = sorted({context.location(wait.node_id).line for wait in waits})
+        others = [str(line) for line in lines if line != context.location(first.node_id).line]
+        more = f", and so do lines {', '.join(others)}" if others else ""
+        if len(others) == 1:
+            more = f", and so does line {others[0]}"
+        backward = tuple(
+            context.related(event.call.node_id, "in the step of this backward")
+            for event in step.backwards[:1]
+        )
+        return self.finding(
+            context.location(first.node_id),
+            f"`{shown}` waits for the GPU in every step{more}.",
+            related=(
+                *backward,
+                *(Related(Location(wait.path, wait.line), "it waits here") for wait in waits if wait.path),
+                *(context.related(wait.node_id, "this waits as well") for wait in waits[1:]),
+            ),
+            evidence={"waits": len(waits), "lines": lines, "function": step.function.qualified_name},
+            effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
+            fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
+            identity=f"{step.function.qualified_name}:{shown}",
+        )
 
 
 RULES = (SyncInLoop,)
 
 
-def _waits(context: SourceContext, training: Training) -> list[Call]:
-    """Calls that wait for the GPU in each round of the loop."""
-    program = context.program
-    function = training.function
-    if not training.block:
-        return []
-    receiver, _ = method_of(training.backward.call)
-    loss = ""
-    if isinstance(receiver, Call):  # scaler.scale(loss).backward()
-        loss = dotted(receiver.arguments[0].value) if receiver.arguments else ""
-    elif receiver is not None:
-        loss = dotted(receiver)
-    timed = bool(program.words & {"elapsed", "perf", "time", "timer", "profiler"})
-    found = []
-    for event in function.calls:
-        if not _each_round(function, event.block, training.block):
-            continue
-        on, method = method_of(event.call)
-        read = method == "item" and on is not None and _is_loss(on, loss)
-        read = read and not _decides(function, training, event.call)
-        shown = (
-            method == "print"
-            and on is None
-            and any(_is_loss(argument.value, loss) for argument in event.call.arguments)
-        )
-        waited = method == "synchronize" and not timed and _is_cuda_wait(context, function, event.call)
-        if read or shown or waited:
-            found.append(event.call)
-    return found
-
-
-def _decides(function: Function, training: Training, call: Call) -> bool:
-    """The value decides whether to go backward: `if loss.item() < limit: loss.backward()`."""
-    return any(
-        contains(condition, lambda part: isinstance(part, Call) and part.node_id == call.node_id)
-        for index in function.enclosing(training.backward.block)
-        if (condition := function.blocks[index].condition) is not None
-    )
-
-
-def _is_cuda_wait(context: SourceContext, function: Function, call: Call) -> bool:
-    return "torch.cuda.synchronize" in context.resolver.called(function, call)
-
-
-def _is_loss(expression: Expression, loss: str) -> bool:
-    """`loss`, `loss.data`, `loss.detach()`."""
-    if isinstance(expression, Call):
-        on, method = method_of(expression)
-        return on is not None and method in ("detach", "cpu", "mean", "sum") and _is_loss(on, loss)
-    return bool(loss) and dotted(expression) in (loss, f"{loss}.data")
-
-
-def _each_round(function: Function, block: int, loop: int) -> bool:
-    """The block runs in every round of the loop: nothing but with blocks in between."""
-    for index in function.enclosing(block):
-        if index == loop:
-            return True
-        if function.blocks[index].kind != "with":
-            return False
+def _moves_to_device(context: SourceContext) -> bool:
+    """`batch.to(device)` where the caller or an option gives the device."""
+    for function, event, _ in context.program.methods("to"):
+        for argument in event.call.arguments[:1]:
+            possible = context.resolver.evaluate(function, argument.value)
+            text = getattr(argument.value, "dotted", "")
+            if text.rpartition(".")[2] == "device" and "cpu" not in possible.values:
+                return True
     return False

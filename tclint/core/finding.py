@@ -25,6 +25,10 @@ class Location:
     end_column: int | None = None
     module_path: str | None = None
     """Qualified name of the layer in the model, for findings of a traced graph."""
+    cell: int | None = None
+    """Of a notebook: the number of the cell, from 1, text cells included; `line` is the file's."""
+    cell_line: int | None = None
+    """The line in that cell, from 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import json
 import re
 from collections.abc import Sequence
 from itertools import accumulate
@@ -82,6 +83,8 @@ def apply_edits(text: str, fixes: Sequence[Sequence[Edit]]) -> tuple[str, list[i
             chosen.append(index)
             edits += fresh
     result = _applied(text, edits)
+    if any(edit.path.endswith(".ipynb") for edit in edits) and _is_json(text):
+        return (result, chosen) if _is_json(result) else (text, [])
     if _parses(result):
         return result, chosen
     # One of them is at fault; which one shows when they are made one by one.
@@ -112,6 +115,14 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
         parts += (text[at : offset(edit.start)], edit.replacement)
         at = offset(edit.end)
     return "".join((*parts, text[at:]))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parses(text: str) -> bool:

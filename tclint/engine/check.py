@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tclint.engine.trace_cache import TraceCache
     from tclint.graph.ops import Assumption
     from tclint.source.syntax.discovery import Skipped
+    from tclint.source.syntax.notebooks import Notebook
     from tclint.tracing import TraceResult
 
 __all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
@@ -126,21 +127,29 @@ def check(
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
     spans = Spans()
+
+    def shown(finding: Finding) -> Finding:
+        return _shown(finding, spans, source.notebooks)
+
     report = Report(
         settings=settings,
         entries=tuple(
             _planned(with_fixes_made(entry, *contexts[index], listed, below)) if index in contexts else entry
             for index, entry in enumerate(mark_worst_case(entries))
         ),
-        findings=tuple(_shown(finding, spans) for finding in rank(joined(worst_of_sets(listed, entries)))),
-        below_min_gain=tuple(
-            _shown(finding, spans) for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
+        findings=tuple(
+            _shown(finding, spans, source.notebooks)
+            for finding in rank(joined(worst_of_sets(listed, entries)))
         ),
-        suppressed=tuple(_shown(finding, spans) for finding in suppressed),
+        below_min_gain=tuple(
+            _shown(finding, spans, source.notebooks)
+            for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
+        ),
+        suppressed=tuple(shown(finding) for finding in suppressed),
         skipped=source.skipped,
         errors=tuple(errors),
         source_files=source.files,
-        baselined=tuple(_shown(finding, spans) for finding in known),
+        baselined=tuple(shown(finding) for finding in known),
         paths=source.paths,
         digests=source.digests,
     )
@@ -194,6 +203,7 @@ class _Sources:
     files: int
     marked: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
+    notebooks: Mapping[str, Notebook] = field(default_factory=dict)
 
 
 def _with_known_gpus(settings: Settings) -> Settings:
@@ -300,7 +310,15 @@ def _check_sources(
         errors.append(EntryError(", ".join(paths), str(error)))
         return _Sources([], (), (), 0)
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
-    return _Sources(result.findings, result.paths, skipped, result.files, result.marked, result.digests)
+    return _Sources(
+        result.findings,
+        result.paths,
+        skipped,
+        result.files,
+        result.marked,
+        result.digests,
+        result.notebooks,
+    )
 
 
 def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:
@@ -332,12 +350,32 @@ def _planned(entry: Entry) -> Entry:
     return replace(entry, plan=tuple(plan))
 
 
-def _shown(finding: Finding, spans: Spans) -> Finding:
+def _in_notebook(location: Location, notebook: Notebook) -> Location:
+    """The place in the file, and the cell, of a line of the notebook's program."""
+    start = notebook.place(location.line, location.column)
+    end_line, end_column = location.end_line, location.end_column
+    if end_line is not None and end_column is not None:
+        end_line, end_column = notebook.place(end_line, end_column)[:2]
+    return replace(
+        location,
+        line=start.line,
+        column=start.column,
+        end_line=end_line,
+        end_column=end_column,
+        cell=start.cell,
+        cell_line=start.cell_line,
+    )
+
+
+def _shown(finding: Finding, spans: Spans, notebooks: Mapping[str, Notebook]) -> Finding:
     """As a report holds it: with columns, paths from the working directory, and without the graph."""
     if finding.target is not None:
         finding = spans.with_columns(finding)
 
     def at(location: Location) -> Location:
+        notebook = notebooks.get(location.path)
+        if notebook is not None:
+            location = _in_notebook(location, notebook)
         return replace(location, path=relative_path(location.path))
 
     related = tuple(replace(item, location=at(item.location)) for item in finding.related)

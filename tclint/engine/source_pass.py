@@ -8,7 +8,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,8 +16,10 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
 from tclint.source.names.frameworks import extended, names
+from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import Skipped, discover
+from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
@@ -47,6 +49,8 @@ class SourceResult:
     """Those that say `tclint:` somewhere, with their text: only they can hold suppressions."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
     """SHA-256 of those with findings or marks, as they were read."""
+    notebooks: Mapping[str, Notebook] = field(default_factory=dict)
+    """Those with findings; the findings' lines are those of their programs."""
 
 
 def lint(
@@ -82,6 +86,7 @@ def lint(
     parsed_files = 0
     marked: dict[str, str] = {}
     digests: dict[str, bytes] = {}
+    notebooks: dict[str, Notebook] = {}
     unreadable: list[str] = []
     named = {os.path.abspath(path) for path in paths}
     for path in files:
@@ -97,6 +102,16 @@ def lint(
                 unreadable.append(path)
                 findings.append(_unreadable(path, problem))
             continue
+        notebook: Notebook | None = None
+        if is_notebook(path):
+            if b"torch" not in data:
+                continue
+            try:
+                notebook = read_notebook(data)
+            except NotPython as error:
+                skipped.append(Skipped(path, str(error)))
+                continue
+            data = notebook.text.encode()
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(written).digest()
@@ -104,10 +119,13 @@ def lint(
         outcome: list[Finding] | Skipped | NotPython | None = None
         if concerned:
             tables_cache = open_cache()
-            outcome = _lint_file(path, written, concerned, settings, finish, tables_cache)
-        elif (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
+            program = written if notebook is None else data
+            outcome = _lint_file(path, program, concerned, settings, finish, tables_cache)
+        elif notebook is None and (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
             tables_cache = open_cache()
             outcome = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(written)
+        if notebook is not None and isinstance(outcome, NotPython):
+            outcome = Skipped(path, f"a cell is not Python: {outcome}")
         if isinstance(outcome, Skipped):
             skipped.append(outcome)
         elif isinstance(outcome, NotPython):
@@ -115,14 +133,29 @@ def lint(
             findings.append(_unreadable(path, outcome))
         elif outcome is not None:
             parsed_files += 1
-            findings.extend(outcome)
             if outcome:
                 digests[path] = hashlib.sha256(written).digest()
+            if outcome and notebook is not None:
+                notebooks[path] = notebook
+                outcome = [_with_edits_of_file(finding, notebook) for finding in outcome]
+            findings.extend(outcome)
     if tables_cache is not None:
         tables_cache.limit()
     unread = {*unreadable, *(item.path for item in skipped)}
     paths_read = tuple(path for path in files if path not in unread)
-    return SourceResult(findings, skipped, len(files), parsed_files, paths_read, marked, digests)
+    return SourceResult(findings, skipped, len(files), parsed_files, paths_read, marked, digests, notebooks)
+
+
+def _with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:
+    """Edits of a notebook's program become edits of the file; without edits where that is not possible."""
+    if finding.fix is None or not finding.fix.edits:
+        return finding
+    from tclint.edits.texts import apply_edits, edits_between
+
+    text, made = apply_edits(notebook.text, [finding.fix.edits])
+    raw = notebook.rewritten(text) if made else None
+    edits = edits_between(finding.location.path, notebook.raw, raw) if raw is not None else ()
+    return replace(finding, fix=replace(finding.fix, edits=edits))
 
 
 def _unreadable(path: str, problem: NotPython) -> Finding:
@@ -176,7 +209,14 @@ def lint_text(
             found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     finally:
         sys.setrecursionlimit(limit)
+    if is_test_path(path):
+        found = [_in_test(finding) for finding in found]
     return sorted(found, key=_position)
+
+
+def _in_test(finding: Finding) -> Finding:
+    """Tests of a library do with scalers and autocast what training must not: worth knowing, no more."""
+    return replace(finding, level="info") if finding.code.startswith("AMP") else finding
 
 
 @contextlib.contextmanager

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def place_text(location: Location) -> str:
-    """'model.py:7:24'."""
+    """'model.py:7:24', 'train.ipynb:cell 3:2' (its second line)."""
+    if location.cell is not None:
+        return f"{location.path}:cell {location.cell}:{location.cell_line}"
     return f"{location.path}:{location.line}:{location.column}"
 
 

@@ -54,6 +54,8 @@ def test_fix(path: Path, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     if "-pinned" in path.name:
         (tmp_path / "requirements.txt").write_text("numpy\ntorch>=2.4  # warns\n")
+    if "-old" in path.name:
+        (tmp_path / "requirements.txt").write_text("torch>=2.0\n")
     rule, safety, after = case(path)
     settings = Settings(select=(rule,))
     file = tmp_path / "train.py"

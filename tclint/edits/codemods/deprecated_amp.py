@@ -3,57 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import libcst as cst
 import libcst.matchers as m
 
+from tclint.core.finding import Finding
 from tclint.edits.arguments import append_argument, positional, prepend_argument
 from tclint.edits.codemod import Codemod, fixes
-from tclint.edits.program import find_all
+from tclint.edits.program import Program, find_all
 from tclint.source.names.requirements import oldest
 from tclint.source.syntax.expressions import dotted_name
 
 _OLD = "torch.cuda.amp"
 _NAMES = frozenset(("autocast", "GradScaler", "custom_fwd", "custom_bwd"))
 _AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
-_SINCE = (2, 4)
-"""torch.amp has all four names since this version, and torch.cuda.amp warns."""
+_SINCE = {"autocast": (1, 10), "GradScaler": (2, 3), "custom_fwd": (2, 4), "custom_bwd": (2, 4)}
+"""The version of torch that brought torch.amp's names; torch.cuda.amp warns since 2.4."""
 
 _Import: TypeAlias = cst.Import | cst.ImportFrom
 _Use: TypeAlias = cst.Name | cst.Attribute
+_Plan: TypeAlias = list[tuple[cst.CSTNode, Callable[[Any], Any]]]
+"""Nodes, and what becomes of each."""
 
 
 @fixes("AMP014")
 class ModernAmp(Codemod):
-    """Rewrite all uses of the import that the finding's place depends on, and the import."""
+    """Rewrite all uses that the finding names, with the imports that they came through."""
+
+    def __init__(self, program: Program, finding: Finding) -> None:
+        super().__init__(program, finding)
+        self._renamed: set[str] = set()
 
     def plan(self) -> None:
         if "set_autocast" in self.program.text:
             return  # another default dtype is set somewhere
-        version = oldest(self.finding.location.path)
-        self.safety = "safe" if version is not None and version >= _SINCE else "unsafe"
-        place = (self.finding.location.line, self.finding.location.column - 1)
+        places = {(self.finding.location.line, self.finding.location.column - 1)} | {
+            (related.location.line, related.location.column - 1) for related in self.finding.related
+        }
+        by_root: dict[str, list[_Use]] = {}
+        for use in self._all_uses():
+            by_root.setdefault(dotted_name(use).split(".")[0], []).append(use)
         module = self.program.module
         statements: list[_Import] = [*find_all(module, cst.Import), *find_all(module, cst.ImportFrom)]
         for statement in statements:
-            uses = self._uses(statement)
-            if self.program.contains(statement, place) or any(self._is_at(use, place) for use in uses):
-                if all(dotted_name(use).count(".") == 3 for use in uses):
-                    self._modernise_through_torch(uses)
-                else:
-                    self._modernise(statement, uses)
-            if self.changes_anything:
-                return
+            uses = [use for root in sorted(_names_bound(statement)) for use in by_root.get(root, ())]
+            fresh = [use for use in uses if use not in self._touched]
+            if not fresh or not any(self._is_at(use, places) for use in fresh):
+                continue
+            if all(dotted_name(use).count(".") == 3 for use in uses):
+                self._modernise_through_torch(uses)
+            else:
+                self._modernise(statement, uses)
+        self.safety = "safe" if self._is_safe() else "unsafe"
 
-    def _uses(self, statement: _Import) -> list[_Use]:
+    def _is_safe(self) -> bool:
+        """Whether no requirement file lets a torch be installed that lacks the new names."""
+        version = oldest(self.finding.location.path)
+        return version is None or all(version >= _SINCE[name] for name in self._renamed)
+
+    def _all_uses(self) -> list[_Use]:
         """Where something of torch.cuda.amp is named through an import: `autocast`, or `amp.autocast`."""
-        roots = _names_bound(statement)
         return [
             use
             for use in m.findall(self.program.module, m.Name() | m.Attribute())
-            if isinstance(use, cst.Name | cst.Attribute) and dotted_name(use).split(".")[0] in roots
-            if self._old_name(use) in _NAMES and not self.program.is_in_import(use)
+            if isinstance(use, cst.Name | cst.Attribute) and self._old_name(use) in _NAMES
+            if not self.program.is_in_import(use)
         ]
 
     def _old_name(self, use: cst.CSTNode) -> str:
@@ -61,29 +76,36 @@ class ModernAmp(Codemod):
         module, _, name = self.program.qualified(use).rpartition(".")
         return name if module == _OLD else ""
 
-    def _is_at(self, use: _Use, place: tuple[int, int]) -> bool:
-        """Where a finding on a use can stand: at the name, the call, or the function that it decorates."""
+    def _is_at(self, use: _Use, places: set[tuple[int, int]]) -> bool:
+        """Whether the finding names the place: the name, the call, or the function that it decorates."""
         outer = self.program.parent(use)
         if isinstance(outer, cst.Arg):
             outer = self.program.parent(outer)
-        function = self.program.parent(outer) if isinstance(outer, cst.Decorator) else None
-        if isinstance(function, cst.FunctionDef):
-            return self.program.start(use) <= place < self.program.start(function.body)
-        return self.program.contains(outer if isinstance(outer, cst.Call) else use, place)
+        starts = {self.program.start(use)}
+        for around in (outer, *(self.program.ancestors(outer) if outer is not None else ())):
+            if isinstance(around, cst.Decorator):
+                function = self.program.parent(around)
+                if isinstance(function, cst.FunctionDef | cst.ClassDef):
+                    starts.add(self.program.start(function.name))
+            if isinstance(around, cst.BaseCompoundStatement):
+                break
+            starts.add(self.program.start(around))
+        return bool(starts & places)
 
     # -- imports
 
     def _modernise_through_torch(self, uses: list[_Use]) -> None:
         """`torch.cuda.amp.autocast` becomes `torch.amp.autocast`, wherever the way it is used is known."""
-        known = [use for use in uses if self._rewrite(use, self._old_name(use))]
-        for use in known:
+        plans = {use: plan for use in uses if (plan := self._rewritten(use)) is not None}
+        for use, plan in plans.items():
+            self._apply(use, plan)
             self.change(cst.ensure_type(use, cst.Attribute).value, _without_cuda)
         module_names = [
             node
             for node in find_all(self.program.module, cst.Attribute)
             if self.program.qualified(node) == _OLD and not self.program.is_in_import(node)
         ]
-        if known and len(known) == len(module_names):
+        if plans and len(plans) == len(module_names):
             # `import torch.cuda.amp` was there for these uses alone.
             for alias in find_all(self.program.module, cst.ImportAlias):
                 if alias.evaluated_name == _OLD and alias.asname is None:
@@ -102,24 +124,26 @@ class ModernAmp(Codemod):
         reads = [self._reads(alias, _full_name(statement, alias)) for alias in old]
         if not all(reads) or sum(map(len, reads)) != len(uses):
             return
-        if not all(self._rewrite(use, self._old_name(use)) for use in uses):
-            self.forget()
-        elif isinstance(statement, cst.Import):
+        plans = [self._rewritten(use) for use in uses]
+        partly = isinstance(statement, cst.ImportFrom) and len(old) != len(aliases)
+        if None in plans or (partly and _full_name(statement, old[0]) != _OLD):
+            return
+        for use, plan in zip(uses, plans, strict=True):
+            self._apply(use, plan or [])
+        if isinstance(statement, cst.Import):
             for alias in old:
                 self.rewrite(alias.name, "torch.amp")
-        elif len(old) == len(aliases):
+        elif not partly:
             assert statement.module is not None
             new = "torch.amp" if dotted_name(statement.module) == _OLD else "torch"
             self.rewrite(statement.module, new)
-        elif _full_name(statement, old[0]) == _OLD:
+        else:
             renamed = f" as {old[0].evaluated_alias}" if old[0].asname else ""
             self.insert_before(statement, f"from torch import amp{renamed}")
             left = [alias for alias in aliases if alias is not old[0]]
             if old[0] is aliases[-1]:
                 left[-1] = left[-1].with_changes(comma=old[0].comma)
             self.change(statement, lambda line: line.with_changes(names=left))
-        else:
-            self.forget()
 
     def _reads(self, alias: cst.ImportAlias, full_name: str) -> list[cst.BaseExpression]:
         name = alias.evaluated_alias or alias.evaluated_name
@@ -128,39 +152,43 @@ class ModernAmp(Codemod):
 
     # -- uses
 
-    def _rewrite(self, use: _Use, name: str) -> bool:
-        """Change the arguments where torch.cuda.amp's `name` is used; False for a use that is not known."""
+    def _apply(self, use: _Use, plan: _Plan) -> None:
+        self._renamed.add(self._old_name(use))
+        self._touch(use)
+        for node, make in plan:
+            self.change(node, make)
+
+    def _rewritten(self, use: _Use) -> _Plan | None:
+        """What changes where a name of torch.cuda.amp is used; None for a use that is not known."""
+        name = self._old_name(use)
         outer = self.program.parent(use)
         cuda = f"{self.program.quote}cuda{self.program.quote}"
         if isinstance(outer, cst.Call) and outer.func is use:
-            return self._rewrite_call(outer, name, cuda)
+            return self._rewritten_call(outer, name, cuda)
         if name in ("custom_fwd", "custom_bwd") and isinstance(outer, cst.Decorator):
-            self.change(use, lambda used: append_argument(cst.Call(used), f"device_type={cuda}"))
-            return True
+            return [(use, lambda used: append_argument(cst.Call(used), f"device_type={cuda}"))]
         if name == "autocast" and isinstance(outer, cst.Arg):
             # `partial(autocast, True)` binds a position that moves.
             call = self.program.parent(outer)
             if isinstance(call, cst.Call) and m.matches(call, _PARTIAL) and positional(call) == [outer]:
-                self.change(outer, lambda bound: cst.FlattenSentinel(_followed_by(bound, cuda)))
-                return True
-            return False
-        return name == "GradScaler" and self._is_only_named(use)
+                return [(outer, lambda bound: cst.FlattenSentinel(_followed_by(bound, cuda)))]
+            return None
+        return [] if name == "GradScaler" and self._is_only_named(use) else None
 
-    def _rewrite_call(self, call: cst.Call, name: str, cuda: str) -> bool:
+    def _rewritten_call(self, call: cst.Call, name: str, cuda: str) -> _Plan | None:
         given = positional(call)
         if name == "GradScaler":
-            self.change(call, lambda call: prepend_argument(call, cuda))
-        elif name != "autocast":
+            return [(call, lambda call: prepend_argument(call, cuda))]
+        if name != "autocast":
             add = append_argument if given else prepend_argument
-            self.change(call, lambda call: add(call, f"device_type={cuda}"))
-        elif any(item.star for item in given) or len(given) > len(_AUTOCAST_PARAMETERS):
-            return False
-        else:
-            # What was positional gets its name, for the order has changed.
-            for item, parameter in zip(given, _AUTOCAST_PARAMETERS, strict=False):
-                self.change(item, _named(parameter))
-            self.change(call, lambda call: prepend_argument(call, cuda))
-        return True
+            return [(call, lambda call: add(call, f"device_type={cuda}"))]
+        if any(item.star for item in given) or len(given) > len(_AUTOCAST_PARAMETERS):
+            return None
+        # What was positional gets its name, for the order has changed.
+        named: _Plan = [
+            (item, _named(parameter)) for item, parameter in zip(given, _AUTOCAST_PARAMETERS, strict=False)
+        ]
+        return [*named, (call, lambda call: prepend_argument(call, cuda))]
 
     def _is_only_named(self, use: _Use) -> bool:
         """An annotation, or the class that isinstance asks for."""

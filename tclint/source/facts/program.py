@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.switches import SWITCH_CALLS, Switch, find_switches
 from tclint.source.names.conditions import mutually_exclusive
+from tclint.source.names.frameworks import names
 from tclint.source.names.queries import Called, root_name
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
@@ -22,6 +23,7 @@ from tclint.source.syntax.tables import (
     Expression,
     Function,
     Literal,
+    Name,
     Operation,
     Other,
     Subscript,
@@ -30,6 +32,10 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
+
+_ACCELERATORS = frozenset(("current_accelerator", "get_accelerator", "get_device"))
+"""Functions of torch.accelerator, DeepSpeed and many projects that return the GPU of this machine."""
+_WITHOUT_GPU = ("PyTorch/XLA",)
 
 
 class Training(NamedTuple):
@@ -41,6 +47,7 @@ class Training(NamedTuple):
     node_id: int
     """Of that loop, or of the backward call."""
     backward: CallEvent
+    """`loss.backward()`, `accelerator.backward(loss)`, `loss_scaler(loss, optimizer)`."""
     step: CallEvent
 
 
@@ -157,8 +164,10 @@ class Program:
 
     @cached_property
     def on_cuda(self) -> bool:
-        """The file speaks of CUDA at all."""
-        if "cuda" in self.tables.identifiers:
+        """The file speaks of CUDA, or leaves the device to a framework or to torch.accelerator."""
+        if "cuda" in self.tables.identifiers or self.tables.identifiers & _ACCELERATORS:
+            return True
+        if self.amp.framework is not None and self.amp.framework not in _WITHOUT_GPU:
             return True
         return any(
             isinstance(part, Literal) and isinstance(part.value, str) and part.value.startswith("cuda")
@@ -168,24 +177,44 @@ class Program:
 
     @cached_property
     def trainings(self) -> tuple[Training, ...]:
-        """Functions that call Tensor.backward (scaled or not) and step an optimizer, one entry each."""
+        """Functions that go backward (by Tensor.backward, a scaler or a framework) and step an optimizer, one
+        entry each."""
         found = []
         for function in self.tables.functions:
             backward = step = None
             for event in function.calls:
-                receiver, method = method_of(event.call)
-                if method == "backward" and backward is None and receiver is not None:
-                    scaled = isinstance(receiver, Call) and method_of(receiver)[1] == "scale"
-                    if scaled or self.amp.is_tensor_backward(function, event.call):
-                        backward = event
-                elif method == "step" and step is None and receiver is not None:
-                    steps = self.amp.is_optimizer(function, receiver) or "scaler" in render(receiver).lower()
-                    step = event if steps else None
+                if backward is None and self.goes_backward(function, event.call):
+                    backward = event
+                if step is None and self._steps(function, event.call, backward):
+                    step = event
             if backward is not None and step is not None:
                 loop = self.loop_around(function, backward.block)
                 node_id = function.blocks[loop].node_id if loop else backward.call.node_id
                 found.append(Training(function, loop, node_id, backward, step))
         return tuple(found)
+
+    def goes_backward(self, function: Function, call: Call) -> bool:
+        """`loss.backward()`, `scaler.scale(loss).backward()`, `accelerator.backward(loss)`,
+        `self.manual_backward(loss)`, `loss_scaler(loss, optimizer, ...)`."""
+        receiver, method = method_of(call)
+        if method == "backward" and receiver is not None:
+            scaled = isinstance(receiver, Call) and method_of(receiver)[1] == "scale"
+            if scaled or self.amp.is_tensor_backward(function, call):
+                return True
+            last = render(receiver).rpartition(".")[2].lower()
+            return last in names().not_tensors - _OWN and _gets_loss(call)
+        if method == "manual_backward":
+            return receiver is not None and _gets_loss(call)
+        return steps_by_itself(call)
+
+    def _steps(self, function: Function, call: Call, backward: CallEvent | None) -> bool:
+        receiver, method = method_of(call)
+        if method != "step" or receiver is None:
+            return steps_by_itself(call)
+        if self.amp.is_optimizer(function, receiver) or "scaler" in render(receiver).lower():
+            return True
+        # `engine.backward(loss)`, `engine.step()`
+        return backward is not None and method_of(backward.call)[0] == receiver
 
     def loop_around(self, function: Function, block: int) -> int:
         """The innermost loop block around a block; 0 where there is none."""
@@ -232,6 +261,30 @@ class Program:
         return frozenset(
             word for identifier in self.lower_identifiers for word in re.split(r"[_.\-]", identifier) if word
         )
+
+
+_OWN = frozenset(("cls", "super", "ctx", "optim", "opt", "scaler"))
+
+
+def _gets_loss(call: Call) -> bool:
+    """The first argument speaks of a loss: `accelerator.backward(loss / steps)`."""
+    return bool(call.arguments) and "loss" in render(call.arguments[0].value).lower()
+
+
+def loss_of(call: Call) -> Expression | None:
+    """What goes backward by a call that `Program.goes_backward` knows; None where that cannot be seen."""
+    receiver, method = method_of(call)
+    if method == "backward" and isinstance(receiver, Call) and method_of(receiver)[1] == "scale":
+        call = receiver
+    elif method == "backward" and (not call.arguments or "loss" in render(receiver or Name("")).lower()):
+        return receiver
+    return call.arguments[0].value if call.arguments and not call.arguments[0].star else None
+
+
+def steps_by_itself(call: Call) -> bool:
+    """A call that gets the loss and the optimizer goes backward and steps: `loss_scaler(loss, optimizer)`."""
+    names = [dotted(argument.value).rpartition(".")[2].lower() for argument in call.arguments[:2]]
+    return len(names) == 2 and "loss" in names[0] and "optim" in names[1]
 
 
 def _always_here(condition: Expression) -> bool:

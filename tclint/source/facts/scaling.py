@@ -178,9 +178,20 @@ class Scaling:
                 if isinstance(leaf, Call):
                     if self.resolver.local_functions(scope, leaf.function):
                         return False
+                    if self._only_looks_like_one(scope, leaf):
+                        return False
                     maker = render(leaf.function).rpartition(".")[2]
                     if maker.endswith("GradScaler") or (maker.islower() and maker.endswith("scaler")):
                         return True
+        return False
+
+    def _only_looks_like_one(self, scope: Function, call: Call) -> bool:
+        """A class of another file of the project that does not derive from GradScaler: its methods may do
+        something else, or nothing."""
+        for qualified in self.resolver.called(scope, call):
+            found = self.project.definition(qualified, (b"class ",)) if "." in qualified else None
+            if found is not None and found[1].kind == "class":
+                return not any("GradScaler" in render(base) for base in found[1].bases)
         return False
 
     def enabled(self, function: Function, name: str) -> bool | None:

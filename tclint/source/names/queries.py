@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ from tclint.source.syntax.tables import (
     method_of,
     parts_of,
 )
+
+ON_GPU = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|get_device")
+"""A file without any of these says nothing of a GPU: neither of CUDA nor of what chooses the device."""
 
 
 class Called(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings, matches
 from tclint.core.errors import TargetError, UsageError
+from tclint.source.syntax.notebooks import SUFFIX
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -21,6 +22,7 @@ SKIPPED_FOLDERS = frozenset((
 ))  # fmt: skip
 """Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
 
+SUFFIXES = (".py", SUFFIX)
 _GIT_TIMEOUT_S = 60
 
 
@@ -35,7 +37,8 @@ class Skipped:
 def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[Skipped]]:
     """Absolute paths of the Python files meant, each once, in the order of the arguments.
 
-    A file is taken as it is. A folder gives what git would track in it, or, outside a repository, what no
+    A file is taken as it is; notebooks count as Python files. A folder gives what git would track in it,
+    or, outside a repository, what no
     .gitignore in it excludes; `settings.exclude` (gitignore syntax, relative to the folder of the
     configuration file, else to the working directory) and SKIPPED_FOLDERS are left out, and so is what has
     not changed since `settings.changed_since`.
@@ -84,9 +87,9 @@ def refusal(path: str) -> str | None:
                 "or 'package.module:callable'."
             )
         return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
-    if not path.endswith(".py"):
+    if not path.endswith(SUFFIXES):
         return (
-            f"{path!r} is neither a folder nor a Python file; give a .py file, a folder, or "
+            f"{path!r} is neither a folder nor a Python file; give a .py or .ipynb file, a folder, or "
             "a model as 'file.py:callable'."
         )
     if not os.path.isfile(path):
@@ -95,7 +98,9 @@ def refusal(path: str) -> str | None:
     return None
 
 
-def _files_of_folder(folder: str, skipped: list[Skipped], wanted: str = ".py") -> Iterator[str]:
+def _files_of_folder(
+    folder: str, skipped: list[Skipped], wanted: str | tuple[str, ...] = SUFFIXES
+) -> Iterator[str]:
     """Files whose name ends as wanted."""
     listed = _git_files(folder)
     if listed is None:
@@ -166,7 +171,7 @@ def _changed_files(folder: str, revision: str) -> frozenset[str]:
     return frozenset(os.path.join(folder, *os.fsdecode(name).split("/")) for name in names if name)
 
 
-def _walk(folder: str, skipped: list[Skipped], wanted: str) -> Iterator[str]:
+def _walk(folder: str, skipped: list[Skipped], wanted: str | tuple[str, ...]) -> Iterator[str]:
     """Such files below a folder outside git, honouring the .gitignore files on the way."""
 
     def unreadable(error: OSError) -> None:

@@ -29,6 +29,8 @@ _TEMPLATE = re.compile(r"\{%-?\s*\w|\{\{\s*[\w.]+[^{}\n]*\}\}|<%|\$\{\{|@@\w+@@"
 _BRACKET = re.compile(r"[()\[\]{}]")
 _DEEP = 100
 """Python itself allows 200 brackets around each other."""
+_DEEPEST_WALK = 1_200
+"""Levels of syntax, of which a sum has one per term; walking them takes up to five frames each."""
 _LARGE_CHARACTERS = 100_000
 _LONG_LINE_CHARACTERS = 2_000
 _STACK_BYTES = 256 * 2**20
@@ -185,14 +187,28 @@ def _may_be_deep(text: str) -> bool:
 
 def _refuse_depth(text: str) -> None:
     """Python's own parser knows its limits. It is not asked about anything else: the file may be written
-    for another version of Python."""
+    for another version of Python.
+
+    libcst takes time with the square of the depth, so what the walk could not follow is not given to it.
+    """
     try:
-        ast.parse(text)
+        if _depth(ast.parse(text)) > _DEEPEST_WALK:
+            raise NotPython(_TOO_DEEP)
     except (RecursionError, MemoryError):
         raise NotPython(_TOO_DEEP) from None
     except (SyntaxError, ValueError) as error:
         if "too many" in str(error):
             raise NotPython(_TOO_DEEP) from None
+
+
+def _depth(tree: ast.AST) -> int:
+    deepest = 0
+    pending = [(tree, 1)]
+    while pending:
+        node, depth = pending.pop()
+        deepest = max(deepest, depth)
+        pending.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+    return deepest
 
 
 def _with_stack(work: Callable[[], Result]) -> Result:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import Called, keyword, root_name, words
+from tclint.source.names.queries import Called, bound, keyword, root_name, words
+from tclint.source.names.resolve import UNKNOWN, Symbol
 from tclint.source.syntax.tables import (
     Call,
     Expression,
@@ -89,21 +90,72 @@ def _all_names(expression: Expression) -> Iterator[Expression]:
 
 
 def copies_in_training(context: SourceContext, loader: Called) -> list[Call]:
+    return [
+        copy
+        for function, loop in training_loops(context, loader)
+        for copy in _copies_in_loop(context, function, loop)
+    ]
+
+
+def _copies_in_loop(context: SourceContext, function: Function, loop: int) -> list[Call]:
     found = []
-    for function, loop in training_loops(context, loader):
-        names = context.program.loop_names(function, loop)
-        for event in function.calls:
-            if loop not in function.enclosing(event.block):
-                continue
-            receiver, method = method_of(event.call)
-            if receiver is None or root_name(receiver) not in names:
-                continue
-            if method == "cuda" or (method == "to" and _to_gpu(context, function, event.call)):
-                found.append(event.call)
+    names = context.program.loop_names(function, loop)
+    for event in function.calls:
+        receiver, method = method_of(event.call)
+        if receiver is None or root_name(receiver) not in names:
+            continue
+        if loop not in function.enclosing(event.block):
+            continue
+        if (
+            method == "cuda"
+            or (method == "to" and to_gpu(context, function, event.call))
+            or (method == "type" and _to_cuda_type(context, function, event.call))
+        ):
+            found.append(event.call)
     return found
 
 
-def _to_gpu(context: SourceContext, function: Function, call: Call) -> bool:
+def copies_elsewhere(context: SourceContext, loader: Called) -> tuple[SourceContext, list[Call]] | None:
+    """Copies to the GPU in a training loop of another file whose function gets the loader, and that file."""
+    targets = set(targets_of(loader))
+    for event in loader.function.calls:
+        given = [argument for argument in event.call.arguments if dotted(argument.value) in targets]
+        if not given:
+            continue
+        for other, helper in context.definitions_of(loader.function, event.call.function, (b".backward(",)):
+            passed = bound(event.call, other.resolver.parameters(helper))
+            names = {name for name, value in passed.items() if dotted(value) in targets}
+            copies = _copies_over(other, helper, names) if other is not context else []
+            if copies:
+                return other, copies
+    return None
+
+
+def _copies_over(context: SourceContext, function: Function, names: set[str]) -> list[Call]:
+    """Copies to the GPU in the loops of a training function over one of these names."""
+    backwards = [
+        training.backward.block
+        for training in context.program.trainings
+        if training.function.index == function.index
+    ]
+    for loop, _, header in context.program.loops_of(function):
+        iterated = getattr(header.value, "parts", (None,))[0]
+        holds = any(loop in function.enclosing(block) for block in backwards)
+        if holds and iterated is not None and {dotted(part) for part in _all_names(iterated)} & names:
+            return _copies_in_loop(context, function, loop)
+    return []
+
+
+def _to_cuda_type(context: SourceContext, function: Function, call: Call) -> bool:
+    """`x.type(Tensor)` for `Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor`."""
+    given = keyword(call, "dtype", 0)
+    possible = context.resolver.evaluate(function, given) if given is not None else UNKNOWN
+    return any(
+        isinstance(value, Symbol) and value.qualified.startswith("torch.cuda.") for value in possible.values
+    )
+
+
+def to_gpu(context: SourceContext, function: Function, call: Call) -> bool:
     """`.to(device)` for a device that is or may be a GPU."""
     given = keyword(call, "device", 0)
     if given is None or (isinstance(given, Literal) and not isinstance(given.value, str | int)):

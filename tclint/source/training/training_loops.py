@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tclint.source.context import SourceContext
-from tclint.source.syntax.tables import Call, CallEvent, dotted, method_of
+from tclint.source.facts.program import steps_by_itself
+from tclint.source.syntax.tables import CallEvent, method_of
 
 
 def functions_that_train(context: SourceContext) -> set[int]:
@@ -13,12 +14,7 @@ def functions_that_train(context: SourceContext) -> set[int]:
     for function in context.tables.functions:
         for event in function.events:
             if isinstance(event, CallEvent) and (
-                method_of(event.call)[1] == "zero_grad" or _gets_loss_and_optimizer(event.call)
+                method_of(event.call)[1] == "zero_grad" or steps_by_itself(event.call)
             ):
                 found.add(function.index)
     return found
-
-
-def _gets_loss_and_optimizer(call: Call) -> bool:
-    names = [dotted(argument.value).rpartition(".")[2].lower() for argument in call.arguments[:2]]
-    return len(names) == 2 and "loss" in names[0] and "optim" in names[1]

@@ -57,7 +57,7 @@ def unscaled_first(model, loader, optimizer, scaler):
     for batch in loader:
         scaler.scale(model(batch)).backward()
         scaler.unscale_(optimizer)
-        optimizer.step()  # AMP005: quiet
+        optimizer.step()  # AMP005: flag
         scaler.update()
 
 

@@ -1,0 +1,386 @@
+"""Places where every training step waits for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Training, loss_of
+from tclint.source.names.queries import names_in, words
+from tclint.source.syntax.tables import (
+    Assignment,
+    Call,
+    CallEvent,
+    Expression,
+    Function,
+    Jump,
+    Literal,
+    Name,
+    Operation,
+    Other,
+    Return,
+    Subscript,
+    dotted,
+    method_of,
+    parts_of,
+    render,
+)
+from tclint.source.training.device_values import TO_HOST, DeviceValues, Place, parts_within
+
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+_NAN_CHECKS = words("isfinite isnan isinf")
+_TIMERS = words("elapsed perf time timer profiler")
+_MAIN_PROCESS = words(
+    "rank is_main_process is_local_main_process is_main is_master master_process is_rank_zero "
+    "is_global_zero get_rank local_rank global_rank sync_gradients is_rank_0 main_process is_rank0 "
+    "is_world_process_zero"
+)
+"""Tests that one process passes in every step, or that every optimizer step passes."""
+_STEP_METHODS = words(
+    "training_step train_step train_one_iter train_iter train_batch train_one_batch train_on_batch "
+    "optimize_parameters optimise_parameters run_step train_one_step one_step step_batch"
+)
+_STEP_HOOKS = words(
+    "training_step on_after_backward on_before_optimizer_step on_train_batch_end on_before_zero_grad"
+)
+"""Methods of Lightning modules and callbacks that run in every step."""
+_HELPERS_FOLLOWED = 2
+_HOLDING = (b".item()", b".cpu()", b".tolist()", b".numpy()")
+
+
+class Wait(NamedTuple):
+    """Something that waits for the GPU."""
+
+    node_id: int
+    path: str = ""
+    """Of another file that holds the wait; `node_id` is then the call that leads there."""
+    line: int = 0
+
+
+class Step(NamedTuple):
+    """What runs in every training step."""
+
+    function: Function
+    block: int
+    """The loop; 0 where the whole function is one step."""
+    backwards: tuple[CallEvent, ...]
+    losses: tuple[Expression, ...]
+
+
+def steps_of(context: SourceContext) -> Iterator[Step]:
+    """The training steps of a file: bodies of loops, and functions that are one step."""
+    program = context.program
+    trained = set()
+    for training in program.trainings:
+        function = training.function
+        trained.add(function.index)
+        loops: dict[int, list[CallEvent]] = {}
+        for event in function.calls:
+            if program.goes_backward(function, event.call):
+                loops.setdefault(_loop_of_step(training, event), []).append(event)
+        for loop, events in loops.items():
+            is_step = not _over_epochs(context, function, loop) if loop else _is_step(context, function)
+            if is_step:
+                losses = (loss_of(event.call) for event in events)
+                yield Step(function, loop, tuple(events), tuple(loss for loss in losses if loss is not None))
+    if context.amp.framework == "Lightning":
+        for function in context.tables.functions:
+            is_hook = function.name in _STEP_HOOKS and context.tables.class_of(function) is not None
+            if is_hook and function.index not in trained:
+                yield Step(function, 0, (), _returned_loss(function))
+
+
+def waits_of(context: SourceContext, step: Step) -> list[Wait]:
+    """What waits in every round of a step, in order; nothing where the step has to wait anyway: for an
+    environment, or to look for NaN."""
+    function = step.function
+    calls = [event.call for event in function.calls if step.block in function.enclosing(event.block)]
+    if any(_needs_the_value(call) for call in calls):
+        return []
+    until = max((event.call.node_id for event in step.backwards), default=0)
+    names = {name for loss in step.losses for name in _loss_names(loss)}
+    known = dict.fromkeys(names, (until, Place.TENSOR))
+    return _Reader(context, step, DeviceValues(context, function, known)).waits()
+
+
+class _Reader:
+    """Finds the waits of one step."""
+
+    def __init__(self, context: SourceContext, step: Step, values: DeviceValues, depth: int = 0) -> None:
+        self.context = context
+        self.step = step
+        self.function = step.function
+        self.values = values
+        self.depth = depth
+
+    def waits(self) -> list[Wait]:
+        timed = bool(self.context.program.words & _TIMERS)
+        found: dict[int, Wait] = {}
+        for event in self.function.events:
+            if not isinstance(event, CallEvent | Assignment) or not self._each_round(event.block, event):
+                continue
+            if isinstance(event, Assignment):
+                if self._formats(event.value, event.node_id) or self._masks(event.value, event.node_id):
+                    found.setdefault(event.node_id, Wait(event.node_id))
+                continue
+            call = event.call
+            if self._decides(call):
+                continue
+            if self._reads(call) or (not timed and self._synchronizes(call)):
+                found.setdefault(call.node_id, Wait(call.node_id))
+            else:
+                for wait in self._of_helper(call):
+                    found.setdefault(call.node_id, wait)
+        for index, block in enumerate(self.function.blocks):
+            if block.kind == "if" and block.condition is not None and self._tests(index):
+                found.setdefault(block.node_id, Wait(block.node_id))
+        return [found[node_id] for node_id in sorted(found)]
+
+    # -- what waits
+
+    def _reads(self, call: Call) -> bool:
+        receiver, method = method_of(call)
+        at = call.node_id
+        if receiver is not None and method in (*TO_HOST, "nonzero"):
+            return self.values.place(receiver, at) >= Place.DERIVED and not call.arguments
+        values = [argument.value for argument in call.arguments]
+        certain = [value for value in values if self.values.place(value, at) is Place.TENSOR]
+        name = dotted(call.function)
+        if receiver is None and method in ("float", "int", "bool", "str", "print", "format"):
+            if certain:
+                return True
+        elif (method == "format" and isinstance(receiver, Literal | Other)) or method in (
+            "set_postfix",
+            "add_scalar",
+        ):
+            return bool(certain)
+        elif name == "wandb.log" and values:
+            items = getattr(values[0], "items", ())
+            return any(self.values.place(item, at) is Place.TENSOR for item in items)
+        if "torch.nonzero" in self.context.resolver.called(self.function, call):
+            return bool(certain)
+        return any(self._formats(value, at) for value in values)
+
+    def _formats(self, value: Expression, at: int) -> bool:
+        """An f-string or `%` puts a tensor into a text."""
+        for part in _outside_calls(value):
+            if isinstance(part, Other) and part.kind == "string":
+                if any(self.values.place(item, at) is Place.TENSOR for item in part.parts):
+                    return True
+            elif isinstance(part, Operation) and part.operator == "%":
+                text, given = part.operands
+                items = getattr(given, "items", (given,))
+                if (
+                    isinstance(text, Literal)
+                    and isinstance(text.value, str)
+                    and any(self.values.place(item, at) is Place.TENSOR for item in items)
+                ):
+                    return True
+        return False
+
+    def _masks(self, value: Expression, at: int) -> bool:
+        """`outputs[outputs > 0]`: how many there are is read on the CPU."""
+        return any(
+            isinstance(part, Subscript)
+            and isinstance(part.key, Operation)
+            and part.key.operator in _COMPARISONS
+            and self.values.place(part.key, at) is Place.TENSOR
+            for part in _outside_calls(value)
+        )
+
+    def _synchronizes(self, call: Call) -> bool:
+        return "torch.cuda.synchronize" in self.context.resolver.called(self.function, call)
+
+    def _tests(self, index: int) -> bool:
+        """`if loss > limit:` that only looks; not one that decides how the step goes on."""
+        block = self.function.blocks[index]
+        step = self.step
+        if step.block not in self.function.enclosing(index) or index == step.block or block.condition is None:
+            return False
+        if not self._each_round(block.parent, None):
+            return False
+        if index in self._around_backward:
+            return False
+        leaves = [
+            part
+            for part in _outside_calls(block.condition)
+            if isinstance(part, Operation) and part.operator in _COMPARISONS
+        ]
+        if not any(self.values.place(part, block.node_id) is Place.TENSOR for part in leaves):
+            return False
+        return not any(isinstance(event, Jump) and event.block == index for event in self.function.events)
+
+    def _of_helper(self, call: Call) -> Iterator[Wait]:
+        """A function of another file, or of this one, that waits whenever it is called."""
+        if self.depth >= _HELPERS_FOLLOWED or not call.arguments:
+            return
+        places = [self.values.place(argument.value, call.node_id) for argument in call.arguments]
+        gradients = any("parameters()" in render(argument.value) for argument in call.arguments)
+        if not gradients and max(places, default=Place.UNKNOWN) < Place.DERIVED:
+            return
+        for where, helper in self.context.definitions_of(self.function, call.function, _HOLDING):
+            if helper.kind != "function" or (where is self.context and helper.index == self.function.index):
+                continue
+            names = where.resolver.parameters(helper)
+            known = {
+                name: (0, min(place, Place.DERIVED))
+                for name, place in zip(names, places, strict=False)
+                if place >= Place.DERIVED
+            }
+            inner = Step(helper, 0, (), ())
+            reader = _Reader(where, inner, DeviceValues(where, helper, known), self.depth + 1)
+            if any(_needs_the_value(event.call) for event in helper.calls):
+                continue
+            for wait in reader.waits():
+                if wait.path:
+                    continue
+                line = where.location(wait.node_id).line
+                if where is self.context:
+                    yield Wait(wait.node_id)
+                else:
+                    yield Wait(call.node_id, where.path, line)
+                return
+
+    # -- how often
+
+    def _each_round(self, block: int, event: CallEvent | Assignment | None) -> bool:
+        """Whether the block runs in every round: no test around it, apart from those of the backward call
+        and those that ask for the main process."""
+        function = self.function
+        for index in function.enclosing(block):
+            if index == self.step.block:
+                return event is None or not self._left_before(event)
+            around = function.blocks[index]
+            if index in self._around_backward or around.kind in ("with", "loop", "try"):
+                continue
+            if around.kind != "if" or around.condition is None or not self._always(around.condition):
+                return False
+        return False
+
+    @cached_property
+    def _around_backward(self) -> frozenset[int]:
+        blocks = (self.function.enclosing(event.block) for event in self.step.backwards)
+        return frozenset(index for enclosing in blocks for index in enclosing)
+
+    def _left_before(self, event: CallEvent | Assignment) -> bool:
+        """`if step % 100: continue` stands between the backward call and the event."""
+        start = min((event.call.node_id for event in self.step.backwards), default=0)
+        at = event.call.node_id if isinstance(event, CallEvent) else event.node_id
+        last = 0
+        for other in self.function.events:
+            if isinstance(other, CallEvent):
+                last = other.call.node_id
+            elif isinstance(other, Assignment):
+                last = other.node_id
+            elif isinstance(other, Jump | Return) and start <= last < at:
+                leaves = isinstance(other, Return) or other.kind != "raise"
+                in_step = self.context.program.loop_around(self.function, other.block) == self.step.block
+                conditional = other.block not in self.function.enclosing(event.block)
+                if leaves and in_step and conditional:
+                    return True
+        return False
+
+    def _always(self, condition: Expression) -> bool:
+        """A test for the main process, for a writer, or `step % 1 == 0`."""
+        if isinstance(condition, Operation) and condition.operator in ("and", "or"):
+            return all(self._always(part) for part in condition.operands)
+        modulo = [
+            part for part in parts_within(condition) if isinstance(part, Operation) and part.operator == "%"
+        ]
+        if modulo:
+            return all(
+                self.context.resolver.evaluate(self.function, part.operands[1]).only == 1 for part in modulo
+            )
+        called = {render(part.function) for part in parts_within(condition) if isinstance(part, Call)}
+        lasts = {name.rpartition(".")[2].lower() for name in names_in(condition) | called}
+        if lasts & _MAIN_PROCESS:
+            return True
+        if isinstance(condition, Operation) and condition.operator == "is not":
+            return any("writer" in name or "wandb" in name for name in lasts)
+        return isinstance(condition, Name) and ("writer" in condition.dotted or condition.dotted == "wandb")
+
+    def _decides(self, call: Call) -> bool:
+        """The value decides whether to go backward: `if loss.item() < limit: loss.backward()`."""
+        return any(
+            any(isinstance(part, Call) and part.node_id == call.node_id for part in parts_within(condition))
+            for index in self._around_backward
+            if (condition := self.function.blocks[index].condition) is not None
+        )
+
+
+def _outside_calls(expression: Expression) -> Iterator[Expression]:
+    """Parts of an expression that are not the arguments of calls in it, which are events themselves."""
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        yield part
+        if not isinstance(part, Call):
+            pending.extend(parts_of(part))
+
+
+def _needs_the_value(call: Call) -> bool:
+    """An environment takes the action, a replay buffer the priorities; a check for NaN has to look."""
+    receiver, method = method_of(call)
+    if method in _NAN_CHECKS:
+        return True
+    text = render(receiver).lower() if receiver is not None else ""
+    return (method == "step" and "env" in text) or "priorit" in method
+
+
+def _loss_names(loss: Expression) -> set[str]:
+    """`loss` of `loss / steps` and of `loss.mean()`."""
+    if isinstance(loss, Name):
+        return {loss.dotted}
+    if isinstance(loss, Operation):
+        return {name for name in names_in(loss) if "loss" in name.lower()}
+    if isinstance(loss, Call):
+        receiver, _ = method_of(loss)
+        return _loss_names(receiver) if receiver is not None else set()
+    return set()
+
+
+def _returned_loss(function: Function) -> tuple[Expression, ...]:
+    """What a Lightning module's training_step returns."""
+    return tuple(
+        event.value
+        for event in function.events
+        if isinstance(event, Return) and isinstance(event.value, Name)
+    )
+
+
+def _loop_of_step(training: Training, backward: CallEvent) -> int:
+    """The innermost loop around a backward call that holds the optimizer's step as well."""
+    function = training.function
+    steps = {
+        index
+        for event in function.calls
+        if method_of(event.call)[1] == "step"
+        for index in function.enclosing(event.block)
+    }
+    loops = [index for index in function.enclosing(backward.block) if function.blocks[index].kind == "loop"]
+    return next((index for index in loops if index in steps), loops[0] if loops else 0)
+
+
+def _over_epochs(context: SourceContext, function: Function, loop: int) -> bool:
+    """`for epoch in range(n)`: one step per epoch, where a number per epoch is what is wanted."""
+    return any(
+        index == loop and any("epoch" in name.lower() for name in header.targets)
+        for index, _, header in context.program.loops_of(function)
+    )
+
+
+def _is_step(context: SourceContext, function: Function) -> bool:
+    """A function without a loop that goes backward once: called in a loop, or by its name."""
+    if function.kind != "function" or any("epoch" in item.name.lower() for item in function.parameters):
+        return False
+    callers = context.resolver.callers.get(function.index, [])
+    loops = [
+        (caller, loop)
+        for caller, event in callers
+        if (loop := context.program.loop_around(caller, event.block))
+    ]
+    if loops:
+        return not any(_over_epochs(context, caller, loop) for caller, loop in loops)
+    return not callers and function.name in _STEP_METHODS
