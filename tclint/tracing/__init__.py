@@ -8,9 +8,10 @@ from typing import Any
 from tclint.config.settings import Settings
 from tclint.graph.ops import Graph
 from tclint.tracing.worker.client import TraceResult
+from tclint.tracing.worker.client import trace_runs as _trace_runs
 from tclint.tracing.worker.client import trace_targets as _trace_targets
 
-__all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_targets"]
+__all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_runs", "trace_targets"]
 
 
 def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
@@ -95,3 +96,25 @@ def trace_targets(
         UsageError: a spec in `settings.inputs` is malformed; nothing was started.
     """
     return _trace_targets(targets, settings, on_progress, own or {})
+
+
+def trace_runs(
+    runs: Sequence[tuple[str, Settings]],
+    *,
+    jobs: int = 0,
+    on_progress: Callable[[str], None] | None = None,
+) -> Iterator[tuple[int, TraceResult]]:
+    """As `trace_targets`, with every target under its own settings; one may come several times.
+
+    Args:
+        runs: targets and their settings.
+        jobs: how many are traced at once; 0: one per CPU core.
+        on_progress: called with one line when a target starts.
+
+    Yields:
+        The position of the run, and a TraceResult per set of its inputs, in the order of the runs.
+
+    Raises:
+        UsageError: a spec of a run's inputs is malformed; nothing was started.
+    """
+    return _trace_runs(runs, jobs, on_progress)
