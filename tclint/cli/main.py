@@ -19,6 +19,7 @@ from tclint.cli import fix as cli_fix
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
 from tclint.cli import reports as cli_reports
+from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
@@ -350,6 +351,7 @@ for _command in (
     cli_reports.schema,
     cli_reports.diff,
     cli_reports.history,
+    cli_sweep.sweep,
 ):
     cli.add_command(_command)
 
