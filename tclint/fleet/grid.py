@@ -19,7 +19,7 @@ BATCH = "batch"
 MOST_POINTS = 1_000_000
 _RANGE = re.compile(r"(?P<start>\d+):(?P<stop>\d+)(:(?P<step>\d+))?")
 _PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,])+""")
-_BRACKETS = ("()", "[]", "{}")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 
 Values = tuple[Any, ...]
 """A point: one value per axis."""

@@ -113,6 +113,7 @@ class _Run:
         """Price what resizing gives, beside the points that are traced for it."""
         fixed = [number for number, axis in enumerate(self._grid.axes) if not axis.is_size]
         families: list[tuple[_Slice, Family]] = []
+        graphs: dict[int, Graph] = {}
         pending = self._slices(range(len(self._grid.points)), fixed)
         while pending:
             planned = [(part, samples_of(list(part.positions))) for part in pending]
@@ -121,8 +122,8 @@ class _Run:
                 for part, samples in planned
                 if len(part.positions) >= WORTH_RESIZING * len(samples.all)
             ]
-            graphs = dict(
-                self._graphs(part.positions[point] for part, samples in planned for point in samples.all)
+            graphs |= self._graphs(
+                part.positions[point] for part, samples in planned for point in samples.all
             )
             pending = []
             for part, samples in planned:
