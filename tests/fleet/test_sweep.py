@@ -206,9 +206,8 @@ def test_every_point_is_traced_where_resizing_misleads(run: Run, name: str) -> N
 
 
 def test_a_point_that_fails_costs_only_itself(run: Run) -> None:
-    found = run(
-        "model.py:GPT", "--arg", "width=136:140:1", "--arg", "heads=1", "--gpu", "a100", "--format", "json"
-    )
+    arguments = ("model.py:GPT", "--arg", "width=136:140:1", "--arg", "heads=1", "--gpu", "a100")
+    found = run(*arguments, "--format", "json")
     assert found.exit_code == 2
     assert [point["arguments"]["width"] for point in document(found)["points"]] == [136, 138, 139, 140]
     (error,) = document(found)["errors"]
