@@ -16,6 +16,7 @@ import click
 
 from tclint.cli import completion
 from tclint.cli import fix as cli_fix
+from tclint.cli import fleet as cli_fleet
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
 from tclint.cli import reports as cli_reports
@@ -352,6 +353,8 @@ for _command in (
     cli_reports.diff,
     cli_reports.history,
     cli_sweep.sweep,
+    cli_fleet.fleet,
+    cli_fleet.merge,
 ):
     cli.add_command(_command)
 

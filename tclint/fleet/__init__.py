@@ -1,1 +1,1 @@
-"""Many models and many shapes in one run: sweeps over the arguments of a model."""
+"""Many models and many shapes in one run: sweeps over arguments, and targets in bulk."""

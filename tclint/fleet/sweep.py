@@ -151,7 +151,7 @@ class _Run:
         self.traced.update(wanted)
         points = (self._grid.points[at] for at in wanted)
         runs = [(self._target, self._grid.settings_at(point, self._settings)) for point in points]
-        for number, result in trace_runs(runs, jobs=self._settings.jobs, on_progress=self._on_progress):
+        for number, (result,) in trace_runs(runs, jobs=self._settings.jobs, on_progress=self._on_progress):
             if result.graph is None:
                 self.errors[wanted[number]] = str(result.error)
             else:

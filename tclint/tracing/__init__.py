@@ -103,7 +103,7 @@ def trace_runs(
     *,
     jobs: int = 0,
     on_progress: Callable[[str], None] | None = None,
-) -> Iterator[tuple[int, TraceResult]]:
+) -> Iterator[tuple[int, list[TraceResult]]]:
     """As `trace_targets`, with every target under its own settings; one may come several times.
 
     Args:
@@ -112,9 +112,20 @@ def trace_runs(
         on_progress: called with one line when a target starts.
 
     Yields:
-        The position of the run, and a TraceResult per set of its inputs, in the order of the runs.
+        The position of a run, and a TraceResult per set of its inputs, as they come.
 
     Raises:
         UsageError: a spec of a run's inputs is malformed; nothing was started.
     """
     return _trace_runs(runs, jobs, on_progress)
+
+
+def library_models(library: str) -> list[str]:
+    """The names of all models of 'timm', or of all model types of 'hf', listed by a process of its own.
+
+    Raises:
+        UsageError: the library's package cannot be imported.
+    """
+    from tclint.tracing.worker.client import library_models
+
+    return library_models(library)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,17 +60,28 @@ def trace_targets(
     """See `tclint.tracing.trace_targets`."""
     check_inputs(settings)
     runs = [(target, replace(settings, batch=own.get(target, settings).batch)) for target in targets]
-    found = trace_runs(runs, settings.jobs, on_progress)
-    return (result for _, result in found)
+    return _in_order(trace_runs(runs, settings.jobs, on_progress))
+
+
+def _in_order(found: Generator[tuple[int, list[TraceResult]], None, None]) -> Iterator[TraceResult]:
+    """The results of the first run, then those of the second, and so on."""
+    early: dict[int, list[TraceResult]] = {}
+    following = 0
+    with contextlib.closing(found):
+        for index, results in found:
+            early[index] = results
+            while following in early:
+                yield from early.pop(following)
+                following += 1
 
 
 def trace_runs(
     runs: Sequence[tuple[str, Settings]], jobs: int, on_progress: Callable[[str], None] | None
-) -> Iterator[tuple[int, TraceResult]]:
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
     """See `tclint.tracing.trace_runs`."""
     for own in {settings for _, settings in runs}:
         check_inputs(own)
-    results: dict[int, list[TraceResult]] = {}
+    refused: dict[int, list[TraceResult]] = {}
     requests: dict[int, dict[str, Any]] = {}
     folder = tempfile.mkdtemp(prefix="tclint-")
     scratch = os.path.join(folder, "tmp")
@@ -79,7 +90,7 @@ def trace_runs(
         try:
             check_file(parse_target(target))
         except TargetError as error:
-            results[index] = [TraceResult(target, error=error)]
+            refused[index] = [TraceResult(target, error=error)]
             continue
         requests[index] = {
             "id": index,
@@ -100,34 +111,31 @@ def trace_runs(
     given = list(requests.values())
     # The worker starts importing torch now, while the caller does something else.
     runner = _Zygote(given, jobs) if hasattr(os, "fork") else _FreshProcesses(given)
-    return _in_order([target for target, _ in runs], results, requests, runner, folder, on_progress)
+    return _as_they_come([target for target, _ in runs], refused, requests, runner, folder, on_progress)
 
 
-def _in_order(
+def _as_they_come(
     targets: Sequence[str],
-    results: dict[int, list[TraceResult]],
+    refused: Mapping[int, list[TraceResult]],
     requests: Mapping[int, dict[str, Any]],
     runner: _Zygote | _FreshProcesses,
     folder: str,
     on_progress: Callable[[str], None] | None,
-) -> Iterator[tuple[int, TraceResult]]:
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
     started = 0
     try:
-        outcomes = runner.outcomes()
-        for index in range(len(targets)):
-            while index not in results:
-                outcome = next(outcomes)
-                if outcome.started is not None:
-                    started += 1
-                    if on_progress:
-                        on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
-                    continue
-                found = _results(targets[outcome.id], outcome, folder, requests[outcome.id])
-                if runner.torch_s is not None:
-                    torch_s = {"torch": runner.torch_s}
-                    found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
-                results[outcome.id] = found
-            yield from ((index, result) for result in results.pop(index))
+        yield from refused.items()
+        for outcome in runner.outcomes():
+            if outcome.started is not None:
+                started += 1
+                if on_progress:
+                    on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
+                continue
+            found = _results(targets[outcome.id], outcome, folder, requests[outcome.id])
+            if runner.torch_s is not None:
+                torch_s = {"torch": runner.torch_s}
+                found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
+            yield outcome.id, found
     finally:
         runner.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -345,3 +353,16 @@ def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
         return f"was ended by the signal {name}, which its own code sent; remove that from what it runs."
     crash = "a segmentation fault" if name == "SIGSEGV" else name
     return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."
+
+
+def library_models(library: str) -> list[str]:
+    """See `tclint.tracing.library_models`."""
+    process = _start_worker(["--list", library])
+    output, _ = process.communicate()
+    if process.returncode != 0:
+        raise UsageError(
+            f"The models of {library!r} cannot be listed, because its package cannot be imported here; install "
+            "it in the environment that runs tclint."
+        )
+    names: list[str] = json.loads(output)["models"]
+    return names
