@@ -64,10 +64,12 @@ def fleet(
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
 
+    from tclint.engine.check import check
     from tclint.fleet.bulk import check_tasks
     from tclint.fleet.results import header, lines_of, resume
     from tclint.fleet.targets import tasks_of
 
+    settings = check((), settings).settings  # what is wrong is refused before anything is written
     tasks = tasks_of(targets, files, settings, shard)
     done = resume(resumed, settings) if resumed else frozenset()
     left = tuple(task for task in tasks if task.name not in done)

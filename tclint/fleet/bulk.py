@@ -22,9 +22,7 @@ def check_tasks(
     Raises:
         UsageError: a task's settings are wrong; nothing was linted.
     """
-    for settings in {task.settings for task in tasks}:
-        check((), settings)
-    runs = [(task.target, task.settings.in_phase()) for task in tasks]
+    runs = [(task.target, check((), task.settings).settings) for task in tasks]
     for index, results in trace_runs(runs, jobs=jobs, on_progress=on_progress):
         task = tasks[index]
         yield task, check([task.target], task.settings, on_progress, cache=_Traced(results))

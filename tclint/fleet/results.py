@@ -63,8 +63,7 @@ def _line(record: Document) -> str:
 
 
 def resume(path: str, settings: Settings) -> frozenset[str]:
-    """The names of the targets that a file has; what was cut off behind them goes, and a file that is not there
-    is made.
+    """The names of the targets that a file has; what was cut off behind them is removed. Makes the file.
 
     Raises:
         UsageError: the file cannot be used, or was written under other settings.

@@ -46,7 +46,7 @@ def tasks_of(
     Raises:
         UsageError: a line, a pattern or the shard is wrong.
     """
-    lines = [(target, shlex.quote(target), ()) for target in targets]
+    lines: list[tuple[str, str, tuple[str, ...]]] = [(target, "", ()) for target in targets]
     for file in files:
         lines += _lines(file)
     known: dict[str, list[str]] = {}
@@ -55,15 +55,11 @@ def tasks_of(
         if text not in known:
             known[text] = _expanded(text, place)
         for target in known[text]:
-            name = " ".join((target, *(shlex.quote(word) for word in options)))
-            own = (
-                settings_of(DeclaredModel(target, _values(options, place)), settings) if options else settings
-            )
+            name = " ".join((target, *map(shlex.quote, options)))
+            own = settings_of(DeclaredModel(target, _values(options, place)), settings)
             tasks.setdefault(name, Task(name, target, own))
     if not tasks:
-        raise UsageError(
-            "There are no targets: name models, patterns such as 'timm:resnet*', or --targets FILE."
-        )
+        raise UsageError("There are no targets: name models, patterns as 'timm:resnet*', or --targets FILE.")
     return _shard(tuple(tasks.values()), shard)
 
 
@@ -133,17 +129,16 @@ def _values(options: Sequence[str], place: str) -> tuple[tuple[str, object], ...
 def _expanded(text: str, place: str) -> list[str]:
     """The targets that a pattern names; a target names itself."""
     container, colon, pattern = text.rpartition(":")
+    if _WILD.search(container) and not os.path.exists(container):
+        raise UsageError(f"{text!r} has a pattern in front of the colon, where only names can be.")
     if not colon or not _WILD.search(pattern):
         if not is_model_target(text):
+            where = f" in {place}" if place else ""
             raise UsageError(
-                f"{place} is no model: write 'path/file.py:callable', 'package.module:callable', 'timm:resnet50' "
-                "or a pattern such as 'timm:resnet*'."
+                f"{text!r}{where} is no model: write 'path/file.py:callable', 'package.module:callable', "
+                "'timm:resnet50' or a pattern such as 'timm:resnet*'."
             )
         return [text]
-    if _WILD.search(container):
-        raise UsageError(
-            f"{text!r} has a pattern in front of the colon; only names behind it can be patterns."
-        )
     names = library_models(container) if container in LIBRARIES else _callables(container, text)
     found = [f"{container}:{name}" for name in names if fnmatchcase(name, pattern)]
     if not found:

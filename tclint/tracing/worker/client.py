@@ -361,8 +361,8 @@ def library_models(library: str) -> list[str]:
     output, _ = process.communicate()
     if process.returncode != 0:
         raise UsageError(
-            f"The models of {library!r} cannot be listed, because its package cannot be imported here; install "
-            "it in the environment that runs tclint."
+            f"The models of {library!r} cannot be listed, because its package cannot be imported here; "
+            "install it in the environment that runs tclint."
         )
     names: list[str] = json.loads(output)["models"]
     return names
