@@ -53,6 +53,14 @@ class GPT(nn.Module):
             x = x + attention(x)
         return self.head(x + self.proj(self.act(self.fc(x))))
 
+class Plain(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.first = nn.Linear(32, width)
+
+    def forward(self, x):
+        return self.first(x)
+
 class Branches(nn.Module):
     """Runs other operators above a width."""
     def __init__(self, width=64):
@@ -187,6 +195,25 @@ def test_layers_are_traced_and_sizes_resized(run: Run) -> None:
     traced = document(run("model.py:GPT", *arguments, "--trace-all"))
     assert found["points"] == traced["points"]
     assert found["traced"] < 30 < len(found["points"])
+
+
+def test_processes_price_what_one_does(run: Run) -> None:
+    """Enough points for several processes, in the same order."""
+    arguments = (
+        "model.py:Plain",
+        "--arg",
+        "width=1:400",
+        "--input",
+        "8,32",
+        "--gpu",
+        "a100",
+        "--format",
+        "csv",
+    )
+    several = run(*arguments, "--jobs", "2")
+    assert several.stdout == run(*arguments, "--jobs", "1").stdout
+    widths = [int(row["width"]) for row in csv.DictReader(io.StringIO(several.stdout))]
+    assert widths == list(range(1, 401))
 
 
 def test_words_are_values_too(run: Run) -> None:
