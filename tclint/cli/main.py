@@ -17,10 +17,12 @@ import click
 from tclint.cli import completion
 from tclint.cli import doctor as cli_doctor
 from tclint.cli import fix as cli_fix
+from tclint.cli import fleet as cli_fleet
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
+from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
@@ -359,6 +361,9 @@ for _command in (
     cli_reports.schema,
     cli_reports.diff,
     cli_reports.history,
+    cli_sweep.sweep,
+    cli_fleet.fleet,
+    cli_fleet.merge,
 ):
     cli.add_command(_command)
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
@@ -30,7 +30,6 @@ from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
-    from tclint.engine.trace_cache import TraceCache
     from tclint.graph.ops import Assumption
     from tclint.source.syntax.discovery import Skipped
     from tclint.source.syntax.notebooks import Notebook
@@ -45,13 +44,26 @@ Targets: TypeAlias = (
 """Texts and paths; models are callables, and so is what builds one."""
 
 
+class Traces(Protocol):
+    """Who gives the graphs of targets, instead of `tclint.tracing`."""
+
+    def trace(
+        self,
+        targets: Sequence[str],
+        settings: Settings,
+        own: Mapping[str, Settings] | None = None,
+        on_progress: Progress | None = None,
+    ) -> Iterator[TraceResult]:
+        """As `tclint.tracing.trace_targets`."""
+
+
 def check(
     targets: Targets,
     settings: Settings | None = None,
     on_progress: Progress | None = None,
     *,
     contents: Mapping[str, bytes] | None = None,
-    cache: TraceCache | None = None,
+    cache: Traces | None = None,
 ) -> Report:
     """Lint models and sources.
 
@@ -62,7 +74,7 @@ def check(
         settings: None: the defaults.
         on_progress: called with one line about what is being done.
         contents: by absolute path, bytes that stand for source files on the disk.
-        cache: where traced models are kept; None: trace every model.
+        cache: gives what is traced already, and traces the rest; None: trace every model.
 
     Raises:
         UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
@@ -220,7 +232,7 @@ def _trace(
     settings: Settings,
     own: Mapping[str, Settings],
     on_progress: Progress | None,
-    cache: TraceCache | None,
+    cache: Traces | None,
 ) -> Iterator[TraceResult]:
     if models and cache is not None:
         yield from cache.trace(models, settings, own, on_progress)

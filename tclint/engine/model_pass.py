@@ -113,6 +113,16 @@ def check_graph(
     return entry, found, context
 
 
+def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
+    """The graph whose step an entry states, with the loss that the settings name, and how it is priced."""
+    from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
+
+    settings, _ = _as_compiled(graph, settings)
+    if settings.mode == "train" and settings.loss == "cross_entropy" and not computes_loss(graph):
+        graph = with_cross_entropy(graph) or graph
+    return graph, settings
+
+
 def _communication(graph: Graph, settings: Settings, gpu: Gpu) -> dict[str, Any]:
     from tclint.cost.communication import communication_bytes
 

@@ -8,9 +8,10 @@ from typing import Any
 from tclint.config.settings import Settings
 from tclint.graph.ops import Graph
 from tclint.tracing.worker.client import TraceResult
+from tclint.tracing.worker.client import trace_runs as _trace_runs
 from tclint.tracing.worker.client import trace_targets as _trace_targets
 
-__all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_targets"]
+__all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_runs", "trace_targets"]
 
 
 def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
@@ -95,3 +96,36 @@ def trace_targets(
         UsageError: a spec in `settings.inputs` is malformed; nothing was started.
     """
     return _trace_targets(targets, settings, on_progress, own or {})
+
+
+def trace_runs(
+    runs: Sequence[tuple[str, Settings]],
+    *,
+    jobs: int = 0,
+    on_progress: Callable[[str], None] | None = None,
+) -> Iterator[tuple[int, list[TraceResult]]]:
+    """As `trace_targets`, with every target under its own settings; one may come several times.
+
+    Args:
+        runs: targets and their settings.
+        jobs: how many are traced at once; 0: one per CPU core.
+        on_progress: called with one line when a target starts.
+
+    Yields:
+        The position of a run, and a TraceResult per set of its inputs, as they come.
+
+    Raises:
+        UsageError: a spec of a run's inputs is malformed; nothing was started.
+    """
+    return _trace_runs(runs, jobs, on_progress)
+
+
+def library_models(library: str) -> list[str]:
+    """The names of all models of 'timm', or of all model types of 'hf', listed by a process of its own.
+
+    Raises:
+        UsageError: the library's package cannot be imported.
+    """
+    from tclint.tracing.worker.client import library_models
+
+    return library_models(library)

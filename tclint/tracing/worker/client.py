@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,64 +59,83 @@ def trace_targets(
 ) -> Iterator[TraceResult]:
     """See `tclint.tracing.trace_targets`."""
     check_inputs(settings)
-    results: dict[int, list[TraceResult]] = {}
-    requests: list[dict[str, Any]] = []
+    runs = [(target, replace(settings, batch=own.get(target, settings).batch)) for target in targets]
+    return _in_order(trace_runs(runs, settings.jobs, on_progress))
+
+
+def _in_order(found: Generator[tuple[int, list[TraceResult]], None, None]) -> Iterator[TraceResult]:
+    """The results of the first run, then those of the second, and so on."""
+    early: dict[int, list[TraceResult]] = {}
+    following = 0
+    with contextlib.closing(found):
+        for index, results in found:
+            early[index] = results
+            while following in early:
+                yield from early.pop(following)
+                following += 1
+
+
+def trace_runs(
+    runs: Sequence[tuple[str, Settings]], jobs: int, on_progress: Callable[[str], None] | None
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
+    """See `tclint.tracing.trace_runs`."""
+    for own in {settings for _, settings in runs}:
+        check_inputs(own)
+    refused: dict[int, list[TraceResult]] = {}
+    requests: dict[int, dict[str, Any]] = {}
     folder = tempfile.mkdtemp(prefix="tclint-")
     scratch = os.path.join(folder, "tmp")
     os.mkdir(scratch)
-    for index, target in enumerate(targets):
+    for index, (target, settings) in enumerate(runs):
         try:
             check_file(parse_target(target))
         except TargetError as error:
-            results[index] = [TraceResult(target, error=error)]
+            refused[index] = [TraceResult(target, error=error)]
             continue
-        requests.append(
-            {
-                "id": index,
-                "target": target,
-                "result": os.path.join(folder, f"{index}.json"),
-                "scratch": scratch,
-                "inputs": list(settings.inputs),
-                "input_sets": list(settings.input_sets),
-                "arguments": list(settings.arguments),
-                "batch": own.get(target, settings).batch,
-                "evaluate": settings.mode == "infer",
-                "phase": [settings.phase, settings.phase_tokens] if settings.phase != "none" else None,
-                "network": settings.network,
-                "timeout_s": settings.timeout_s,
-                "memory_limit_mib": settings.memory_limit_mib,
-            }
-        )
+        requests[index] = {
+            "id": index,
+            "target": target,
+            "result": os.path.join(folder, f"{index}.json"),
+            "scratch": scratch,
+            "inputs": list(settings.inputs),
+            "input_sets": list(settings.input_sets),
+            "arguments": list(settings.arguments),
+            "batch": settings.batch,
+            "evaluate": settings.mode == "infer",
+            "phase": [settings.phase, settings.phase_tokens] if settings.phase != "none" else None,
+            "network": settings.network,
+            "timeout_s": settings.timeout_s,
+            "memory_limit_mib": settings.memory_limit_mib,
+        }
     runner: _Zygote | _FreshProcesses
+    given = list(requests.values())
     # The worker starts importing torch now, while the caller does something else.
-    runner = _Zygote(requests, settings.jobs) if hasattr(os, "fork") else _FreshProcesses(requests)
-    return _in_order(targets, results, runner, folder, on_progress)
+    runner = _Zygote(given, jobs) if hasattr(os, "fork") else _FreshProcesses(given)
+    return _as_they_come([target for target, _ in runs], refused, requests, runner, folder, on_progress)
 
 
-def _in_order(
+def _as_they_come(
     targets: Sequence[str],
-    results: dict[int, list[TraceResult]],
+    refused: Mapping[int, list[TraceResult]],
+    requests: Mapping[int, dict[str, Any]],
     runner: _Zygote | _FreshProcesses,
     folder: str,
     on_progress: Callable[[str], None] | None,
-) -> Iterator[TraceResult]:
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
     started = 0
     try:
-        outcomes = runner.outcomes()
-        for index in range(len(targets)):
-            while index not in results:
-                outcome = next(outcomes)
-                if outcome.started is not None:
-                    started += 1
-                    if on_progress:
-                        on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
-                    continue
-                found = _results(targets[outcome.id], outcome, folder, runner.limits)
-                if runner.torch_s is not None:
-                    torch_s = {"torch": runner.torch_s}
-                    found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
-                results[outcome.id] = found
-            yield from results.pop(index)
+        yield from refused.items()
+        for outcome in runner.outcomes():
+            if outcome.started is not None:
+                started += 1
+                if on_progress:
+                    on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
+                continue
+            found = _results(targets[outcome.id], outcome, folder, requests[outcome.id])
+            if runner.torch_s is not None:
+                torch_s = {"torch": runner.torch_s}
+                found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
+            yield outcome.id, found
     finally:
         runner.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -161,7 +180,6 @@ class _Zygote:
     """A worker that forks a child for every request."""
 
     def __init__(self, requests: list[dict[str, Any]], jobs: int) -> None:
-        self.limits = requests[0] if requests else {}
         self.torch_s: float | None = None
         self._requests = requests
         self._process: subprocess.Popen[bytes] | None = None
@@ -205,7 +223,6 @@ class _FreshProcesses:
     """One new process for every request, one after another, where there is no fork."""
 
     def __init__(self, requests: list[dict[str, Any]]) -> None:
-        self.limits = requests[0] if requests else {}
         self.torch_s: float | None = None
         self._requests = requests
         self._process: subprocess.Popen[bytes] | None = None
@@ -272,8 +289,10 @@ def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]
     details = ""
     if message is None:
         started = time.perf_counter()
+        file = os.path.join(folder, f"{outcome.id}.json")
         try:
-            runs = read_runs(os.path.join(folder, f"{outcome.id}.json"))
+            runs = read_runs(file)
+            os.unlink(file)  # those of thousands of targets would fill the disk
         except FileNotFoundError:
             message, details = f"{target} {_end_of_process(outcome, limits)}", outcome.output
         except (OSError, ValueError) as problem:
@@ -334,3 +353,16 @@ def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
         return f"was ended by the signal {name}, which its own code sent; remove that from what it runs."
     crash = "a segmentation fault" if name == "SIGSEGV" else name
     return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."
+
+
+def library_models(library: str) -> list[str]:
+    """See `tclint.tracing.library_models`."""
+    process = _start_worker(["--list", library])
+    output, _ = process.communicate()
+    if process.returncode != 0:
+        raise UsageError(
+            f"The models of {library!r} cannot be listed, because its package cannot be imported here; "
+            "install it in the environment that runs tclint."
+        )
+    names: list[str] = json.loads(output)["models"]
+    return names

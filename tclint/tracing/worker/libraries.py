@@ -59,6 +59,16 @@ def find_library_model(library: str, name: str, arguments: Mapping[str, Any]) ->
     return find(module, name, arguments)
 
 
+def model_names(library: str) -> list[str]:
+    """The names of all models of 'timm', or of all model types of 'hf', as its package lists them.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    module: Any = importlib.import_module(_FINDERS[library][0])
+    return list(module.list_models() if library == "timm" else module.CONFIG_MAPPING)
+
+
 def _find_timm(timm: Any, name: str, arguments: Mapping[str, Any]) -> _Found:
     if not timm.is_model(name.partition(".")[0]):
         raise TargetError(

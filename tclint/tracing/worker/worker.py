@@ -2,6 +2,7 @@
 
     python -m tclint.tracing.worker.worker        reads requests from stdin, one JSON object a line
     python -m tclint.tracing.worker.worker --one  traces the single request on stdin in this very process
+    python -m tclint.tracing.worker.worker --list timm  answers with the models of a library
 
 Answers are JSON lines on the original stdout. Graphs go through files that the request names, so that
 nothing the user's code prints can garble them. End of input ends the process and all its children.
@@ -35,6 +36,11 @@ def main(argv: list[str]) -> int:
     answers = os.dup(1)
     # Anything printed from here on, by torch or by user code, must not reach the answers.
     os.dup2(2, 1)
+    if "--list" in argv:
+        from tclint.tracing.worker.libraries import model_names
+
+        send(answers, {"models": model_names(argv[-1])})
+        return 0
     if "--one" in argv:
         request = json.loads(sys.stdin.readline())
         _import_torch()

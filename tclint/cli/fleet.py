@@ -1,0 +1,134 @@
+"""Many models in one run: the commands `fleet`, which lints them, and `merge`, which joins results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tclint.cli import completion
+from tclint.cli.command_group import say
+from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.core.errors import UsageError, closest
+from tclint.core.progress import ProgressLine
+from tclint.core.terminal import write_stdout
+
+_FORMATS = ("text", "json", "jsonl")
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=completion.targets)
+@click.option(
+    "--targets",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Take targets from a file too: one per line, with options that hold for it alone, as in "
+    "'gpt.py:GPT --arg width=512 --gpu h100'.",
+)
+@click.option("--shard", default="", metavar="I/N", help="Only part I of N of the targets, such as 2/4.")
+@click.option(
+    "--resume",
+    "resumed",
+    default="",
+    metavar="FILE",
+    help="Append results to FILE instead of printing them, leaving out the targets that it has.",
+)
+@setting_flags()
+@config_options
+@debug_option
+def fleet(
+    targets: tuple[str, ...],
+    files: tuple[str, ...],
+    shard: str,
+    resumed: str,
+    config: str | None,
+    isolated: bool,
+    **flags: Any,
+) -> int:
+    """Lint many models, and write each one's results as JSON Lines as soon as it is done.
+
+    \b
+    tclint fleet 'timm:resnet*' --gpu a100,h100 --resume results.jsonl
+    tclint fleet 'models.py:*' 'package.module:build_*' hf:gpt2 > results.jsonl
+    tclint fleet --targets zoo.txt --shard 1/2 --resume first.jsonl
+    tclint merge first.jsonl second.jsonl
+
+    A target that fails, hangs or crashes costs only itself. Results are filed under the target and the
+    options of its line.
+
+    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
+    """
+    settings, _ = read_settings(config, isolated, flags)
+    if settings.baseline:
+        raise UsageError("Results of many models take no baseline; leave --baseline out.")
+
+    from tclint.engine.check import check
+    from tclint.fleet.bulk import check_tasks
+    from tclint.fleet.results import header, lines_of, resume
+    from tclint.fleet.targets import tasks_of
+
+    settings = check((), settings).settings  # what is wrong is refused before anything is written
+    tasks = tasks_of(targets, files, settings, shard)
+    done = resume(resumed, settings) if resumed else frozenset()
+    left = tuple(task for task in tasks if task.name not in done)
+    if len(left) < len(tasks):
+        say(f"note: {resumed} has {len(tasks) - len(left)} of {len(tasks)} targets already.")
+    if not resumed:
+        write_stdout(header(settings))
+    worst = 0
+    with ProgressLine() as progress:
+        for task, report in check_tasks(left, settings.jobs, progress):
+            lines = lines_of(task.target, task.name, report)
+            if resumed:
+                _append(resumed, lines)
+            else:
+                write_stdout(lines)
+            for error in report.errors:
+                say(f"error: {error.message}")
+            worst = max(worst, report.exit_code)
+    return worst
+
+
+def _append(path: str, lines: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(lines)
+    except OSError as error:
+        raise UsageError(f"Cannot write to {path!r}: {error.strerror or error}.") from None
+
+
+@click.command()
+@click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    metavar="FORMAT",
+    help="text (a table), json or jsonl.  [default: text]",
+    shell_complete=completion.of_choices(_FORMATS),
+)
+@debug_option
+def merge(reports: tuple[str, ...], format_name: str) -> int:
+    """Make one report of the results of several runs on different models: shards, or JSON reports.
+
+    Exit codes: those of the runs, as if they had been one.
+    """
+    if format_name not in _FORMATS:
+        hint = closest(format_name, _FORMATS)
+        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are {', '.join(_FORMATS)}.")
+
+    from tclint.fleet.results import merge as merged
+    from tclint.fleet.results import overview
+    from tclint.report.formats.jsonlines import records
+
+    document = merged(reports)
+    if format_name == "json":
+        write_stdout(json.dumps(document, indent=2) + "\n")
+    elif format_name == "jsonl":
+        write_stdout("".join(json.dumps(record) + "\n" for record in records(document)))
+    else:
+        write_stdout("".join(f"{line}\n" for line in overview(document)))
+    exit_code: int = document["summary"]["exit_code"]
+    return exit_code

@@ -1,0 +1,116 @@
+"""The command `sweep`: one model over a grid of its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from tclint.cli import completion
+from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.config.settings import PRECISIONS, Precision
+from tclint.core.errors import UsageError, closest
+from tclint.core.progress import ProgressLine
+from tclint.core.target import is_model_target
+from tclint.core.terminal import write_stdout
+
+_FORMATS = ("text", "csv", "json")
+
+
+@click.command()
+@click.argument("target", shell_complete=completion.targets)
+@setting_flags("arg")
+@click.option(
+    "--batch",
+    default="",
+    metavar="SIZES",
+    help="Resize the leading dim of every input: 8,16 or 8:64:8.",
+)
+@click.option(
+    "--where",
+    default="",
+    metavar="CONDITION",
+    help="Only points of which this holds: 'width % heads == 0 and width >= 32 * heads'.",
+)
+@setting_flags("gpu")
+@click.option(
+    "--precision",
+    "precisions",
+    default="",
+    metavar="NAMES",
+    help="Precisions to price in, separated by commas.  [default: fp16]",
+    shell_complete=completion.of_choices(PRECISIONS),
+)
+@setting_flags(
+    "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
+    "input", "network", "timeout", "memory-limit", "jobs",
+)  # fmt: skip
+@click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
+@click.option(
+    "--format",
+    "format_name",
+    default="text",
+    metavar="FORMAT",
+    help="text, csv or json.  [default: text]",
+    shell_complete=completion.of_choices(_FORMATS),
+)
+@config_options
+@debug_option
+def sweep(
+    target: str,
+    batch: str,
+    where: str,
+    precisions: str,
+    trace_all: bool,
+    format_name: str,
+    config: str | None,
+    isolated: bool,
+    **flags: Any,
+) -> int:
+    """Price a model at every point of a grid of its arguments, and show which points are worth a look.
+
+    \b
+    tclint sweep gpt.py:build --arg width=256:1024:64 --arg heads=4,8,16 --where "width % heads == 0"
+    tclint sweep gpt.py:build --arg vocabulary=50257,50304 --batch 8:32:8 --gpu a100,h100 --precision bf16
+
+    START:STOP:STEP is a range that includes STOP; commas separate values. Points that differ in sizes alone
+    are had by resizing the traced graph of one of them.
+
+    Exit codes: 0 all points were priced, 2 wrong usage, or a point failed.
+    """
+    if format_name not in _FORMATS:
+        hint = closest(format_name, _FORMATS)
+        raise UsageError(
+            f"There is no format {format_name!r}.{hint} The formats of a sweep are {', '.join(_FORMATS)}."
+        )
+    if not is_model_target(target):
+        raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
+    settings, _ = read_settings(config, isolated, flags)
+
+    from tclint.cost.gpu import load_gpu
+    from tclint.cost.scenario import Scenario
+    from tclint.fleet.grid import grid_of
+    from tclint.fleet.sweep import sweep as run
+    from tclint.fleet.sweep_report import render
+
+    settings = settings.in_phase()
+    settings = replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
+    chosen = _precisions(precisions) or (settings.precision,)
+    for precision in chosen:
+        Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
+    grid, settings = grid_of(settings, batch, where)
+    with ProgressLine() as progress:
+        found = run(target, grid, settings, chosen, trace_all=trace_all, on_progress=progress)
+    write_stdout(render(found, format_name))
+    return 2 if found.errors else 0
+
+
+def _precisions(text: str) -> tuple[Precision, ...]:
+    from tclint.config.settings import SETTINGS_BY_KEY
+
+    kind = SETTINGS_BY_KEY["precision"].kind
+    try:
+        return tuple(dict.fromkeys(kind.parse(part.strip()) for part in text.split(","))) if text else ()
+    except ValueError as error:
+        raise UsageError(f"--precision {error}; you gave {text!r}.") from None

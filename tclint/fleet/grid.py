@@ -1,0 +1,151 @@
+"""The points of a sweep: `--arg width=256:1024:64 --arg heads=4,8,16` and the condition on them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.fleet.condition import Condition
+from tclint.tracing.worker.target_arguments import literal, parse_arguments
+
+BATCH = "batch"
+"""Name of the axis that `--batch` makes."""
+MOST_POINTS = 1_000_000
+_RANGE = re.compile(r"(?P<start>\d+):(?P<stop>\d+)(:(?P<step>\d+))?")
+_PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,])+""")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
+
+Values = tuple[Any, ...]
+"""A point: one value per axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An argument that is swept; `texts` are its values as `--arg` takes them."""
+
+    name: str
+    values: Values
+    texts: tuple[str, ...]
+
+    @property
+    def is_size(self) -> bool:
+        """Whether all values are whole numbers above zero, as sizes of dims are."""
+        return all(type(value) is int and value > 0 for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All points that are priced, in the order of the axes."""
+
+    axes: tuple[Axis, ...]
+    points: tuple[Values, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(axis.name for axis in self.axes)
+
+    def settings_at(self, point: Values, settings: Settings) -> Settings:
+        """The settings that the point is traced under."""
+        texts = list(settings.arguments)
+        batch = settings.batch
+        for axis, value in zip(self.axes, point, strict=True):
+            if axis.name == BATCH:
+                batch = value
+            else:
+                texts.append(f"{axis.name}={axis.texts[axis.values.index(value)]}")
+        return replace(settings, arguments=tuple(texts), batch=batch)
+
+
+def grid_of(settings: Settings, batch: str, where: str) -> tuple[Grid, Settings]:
+    """The grid that the settings' arguments and `--batch` span, and the settings without what is swept.
+
+    A value 'a:b' or 'a:b:step' is a range that includes b, a value with commas outside brackets a list.
+
+    Raises:
+        UsageError: nothing is swept, there are too many points, or none is left.
+    """
+    axes: list[Axis] = []
+    fixed: dict[str, str] = {}
+    for spec in parse_arguments(settings.arguments):
+        texts = _texts(spec.text, f"--arg {spec.name}")
+        if len(texts) == 1:
+            fixed[spec.name] = spec.text
+        else:
+            axes.append(_axis(spec.name, texts))
+    if batch:
+        if any(axis.name == BATCH for axis in axes) or BATCH in fixed:
+            raise UsageError("--batch and --arg batch exclude each other; give one of them.")
+        axes.append(_batch_axis(batch))
+    if not axes:
+        raise UsageError(
+            "There is nothing to sweep: give an argument several values, such as --arg width=256:1024:64 or "
+            "--arg heads=4,8,16."
+        )
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MOST_POINTS:
+        raise UsageError(f"The sweep has {count:,} points, more than {MOST_POINTS:,}; take larger steps.")
+    known = {name: literal(text) for name, text in fixed.items()}
+    points = _kept(axes, known, where)
+    kept_arguments = tuple(f"{name}={text}" for name, text in fixed.items())
+    return Grid(tuple(axes), points), replace(settings, arguments=kept_arguments, batch=None)
+
+
+def _kept(axes: Sequence[Axis], fixed: Mapping[str, object], where: str) -> tuple[Values, ...]:
+    points = itertools.product(*(axis.values for axis in axes))
+    if not where:
+        return tuple(points)
+    condition = Condition(where)
+    names = [axis.name for axis in axes]
+    kept = tuple(
+        point for point in points if condition.holds({**fixed, **dict(zip(names, point, strict=True))})
+    )
+    if not kept:
+        raise UsageError(f"--where {where!r} is true of no point; the sweep would be empty.")
+    return kept
+
+
+def _axis(name: str, texts: Sequence[str]) -> Axis:
+    values: list[Any] = []
+    distinct: list[str] = []
+    for text in texts:
+        value = literal(text)
+        if value not in values:
+            values.append(value)
+            distinct.append(text)
+    return Axis(name, tuple(values), tuple(distinct))
+
+
+def _batch_axis(text: str) -> Axis:
+    axis = _axis(BATCH, _texts(text, "--batch"))
+    if not axis.is_size:
+        raise UsageError(f"--batch takes sizes such as 8,16 or 8:64:8; you gave {text!r}.")
+    return axis
+
+
+def _texts(text: str, option: str) -> list[str]:
+    """The values that a text stands for: those of a range, the parts between commas, or itself."""
+    span = _RANGE.fullmatch(text)
+    if span is not None:
+        start, stop, step = int(span["start"]), int(span["stop"]), int(span["step"] or 1)
+        if step < 1 or stop < start:
+            raise UsageError(f"{option}={text} is an empty range: write START:STOP:STEP, as in 256:1024:64.")
+        if (stop - start) // step >= MOST_POINTS:
+            raise UsageError(f"{option}={text} has more than {MOST_POINTS:,} values; take larger steps.")
+        return [str(value) for value in range(start, stop + 1, step)]
+    parts: list[str] = []
+    pending = ""
+    for match in _PIECE.finditer(text):
+        piece = match[0]
+        pending = f"{pending},{piece}" if pending else piece
+        if all(pending.count(left) == pending.count(right) for left, right in _BRACKETS):
+            parts.append(pending.strip())
+            pending = ""
+    if pending or not parts:
+        return [text]
+    return parts

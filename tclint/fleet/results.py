@@ -1,0 +1,201 @@
+"""Results of many targets as JSON Lines: written as they come, gone on with after a stop, put together."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.finding import LEVEL_ORDER
+from tclint.core.rule import CRASH_CODE
+from tclint.core.table import table
+from tclint.core.text import printable
+from tclint.core.units import percent_text, time_text
+from tclint.engine.report import Report
+from tclint.report.formats.json import LEVELS, clean, to_dict
+from tclint.report.formats.jsonlines import HEADER, records
+from tclint.report.load import load_report
+
+Document = Mapping[str, Any]
+
+_DONE = ("entry", "error")
+"""Records that end what a target has: those before them belong to it."""
+_SAME = ("schema_version", "settings")
+"""Of the headers of files that can be one report."""
+
+
+def header(settings: Settings) -> str:
+    """The line that a file of results begins with."""
+    run = next(records(to_dict(Report(settings=settings))))
+    return _line(run)
+
+
+def lines_of(target: str, name: str, report: Report) -> str:
+    """The records of one target, filed under a name; its entries and errors last."""
+
+    def named(entry: str | None) -> str | None:
+        # What follows is a set of inputs: 'model.py:GPT [long]'.
+        return name + entry[len(target) :] if entry is not None and entry.startswith(target) else entry
+
+    found = []
+    for record in records(to_dict(report)):
+        if record["type"] in ("run", "summary"):
+            continue
+        if "target" in record:
+            record["target"] = named(record["target"])
+        if record["type"] == "finding":
+            record["targets"] = [named(entry) for entry in record["targets"]]
+        found.append(record)
+    found.sort(key=lambda record: record["type"] in _DONE)
+    return "".join(map(_line, found))
+
+
+def _line(record: Document) -> str:
+    return json.dumps(clean(record), allow_nan=False) + "\n"
+
+
+# ---------------------------------------------------------------- going on
+
+
+def resume(path: str, settings: Settings) -> frozenset[str]:
+    """The names of the targets that a file has; what was cut off behind them is removed. Makes the file.
+
+    Raises:
+        UsageError: the file cannot be used, or was written under other settings.
+    """
+    first = header(settings)
+    try:
+        data = Path(path).read_bytes() if os.path.exists(path) else b""
+        lines = data.split(b"\n")[:-1]  # what follows the last end of a line was cut off
+        if not lines:
+            Path(path).write_text(first, encoding="utf-8")
+            return frozenset()
+        found = [json.loads(line) for line in lines]
+        done = [at for at, record in enumerate(found) if record["type"] in (*_DONE, "run")]
+        _check_header(path, found[0], json.loads(first))
+        kept = sum(len(line) + 1 for line in lines[: done[-1] + 1])
+        if kept < len(data):
+            os.truncate(path, kept)
+    except OSError as error:
+        raise UsageError(f"Cannot go on with {path!r}: {error.strerror or error}.") from None
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise UsageError(f"{path!r} holds no results of 'tclint fleet'; give another file.") from None
+    names = (found[at]["target"] for at in done if found[at]["type"] in _DONE)
+    return frozenset(before for name in names for before in _without_sets(name))
+
+
+def _without_sets(name: str) -> Iterator[str]:
+    """The name, and what it is without a set of inputs behind it."""
+    yield name
+    while " [" in name:
+        name = name.rpartition(" [")[0]
+        yield name
+
+
+def _check_header(path: str, found: Document, wanted: Document) -> None:
+    for name in _SAME:
+        if found[name] != wanted[name]:
+            differ = name
+            if isinstance(found[name], dict):
+                keys = (key for key, value in wanted[name].items() if found[name].get(key) != value)
+                differ = next(keys, name)
+            raise UsageError(
+                f"The results in {path!r} were made with another {differ}; run with the same options, or "
+                "give another file."
+            )
+    if found["tool"] != wanted["tool"]:
+        raise UsageError(
+            f"The results in {path!r} were made with another tclint, whose predictions may differ; give "
+            "another file."
+        )
+
+
+# ---------------------------------------------------------------- one of several
+
+
+def merge(paths: Sequence[str]) -> dict[str, Any]:
+    """One report of several that hold different targets.
+
+    Raises:
+        UsageError: a file is no report or made under other settings than the first, or two hold one target.
+    """
+    documents = [load_report(path) for path in paths]
+    first = documents[0]
+    for path, document in zip(paths, documents, strict=True):
+        _check_header(path, document, first)
+    merged: dict[str, Any] = {name: first[name] for name in HEADER}
+    lists: dict[str, list[Any]] = {
+        name: [] for name in ("entries", "metrics", "findings", "skipped", "errors", "statistics")
+    }
+    owners: dict[str, str] = {}
+    for path, document in zip(paths, documents, strict=True):
+        for target in {item["target"] for item in (*document["entries"], *document["errors"])}:
+            if target in owners:
+                raise UsageError(
+                    f"{owners[target]!r} and {path!r} both hold {target}; merge results of different targets."
+                )
+            owners[target] = path
+        for name in lists:
+            lists[name] += document[name]
+    merged |= lists
+    merged["statistics"] = _statistics(lists["statistics"])
+    merged["summary"] = _summary(merged)
+    return merged
+
+
+def _statistics(rows: Sequence[Document]) -> list[dict[str, Any]]:
+    """Counts per rule, added up; the most frequent first."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        own = {name: value for name, value in row.items() if name not in ("code", "name")}
+        counts.setdefault((row["code"], row["name"]), Counter()).update(own)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1]["findings"], item[0]))
+    return [{"code": rule[0], "name": rule[1], **found} for rule, found in ordered]
+
+
+def _summary(document: Document) -> dict[str, Any]:
+    findings = document["findings"]
+    by_level = Counter(finding["level"] for finding in findings)
+    fail_on = document["settings"]["fail_on"]
+    fails = fail_on != "never" and any(
+        LEVEL_ORDER[finding["level"]] <= LEVEL_ORDER[fail_on] for finding in findings
+    )
+    crashed = bool(document["errors"]) or any(finding["code"] == CRASH_CODE for finding in findings)
+    return {
+        "findings": len(findings),
+        "by_level": {level: by_level[level] for level in LEVELS},
+        "below_min_gain": sum(row["below_min_gain"] for row in document["statistics"]),
+        "suppressed": sum(row["suppressed"] for row in document["statistics"]),
+        "baselined": 0,
+        "source_files": 0,
+        "exit_code": 2 if crashed else int(fails),
+    }
+
+
+def overview(document: Document) -> Iterator[str]:
+    """A table for people: every target on every GPU, the slowest first; then what failed."""
+    findings = Counter(target for finding in document["findings"] for target in finding["targets"])
+    rows = [
+        (entry["target"], gpu, metrics["step_time_us"], metrics["readiness_percent"])
+        for entry in document["entries"]
+        for gpu, metrics in entry["metrics"].items()
+    ]
+    rows.sort(key=lambda row: -(row[2] or 0.0))
+    cells = [
+        (
+            target,
+            gpu,
+            "unknown" if time_us is None else time_text(time_us),
+            "unknown" if readiness is None else percent_text(readiness),
+            str(findings[target]),
+        )
+        for target, gpu, time_us, readiness in rows
+    ]
+    yield from table(("target", "GPU", "step time", "readiness", "findings"), cells, indent="")
+    for error in document["errors"]:
+        yield f"error: {printable(error['target'])}: {printable(error['message'])}"

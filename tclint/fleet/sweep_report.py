@@ -1,0 +1,201 @@
+"""A sweep as a table for people, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tclint.core.table import table
+from tclint.core.text import columns, printable
+from tclint.core.units import bytes_text, count, flops_text, percent_text, plural, time_text
+from tclint.core.version import __version__
+from tclint.fleet.frontier import Neighbour, front, neighbours, times_us
+from tclint.fleet.prices import Price
+from tclint.fleet.sweep import Sweep
+from tclint.report.formats.json import clean, rounded
+
+FORMATS = ("text", "csv", "json")
+SCHEMA_VERSION = "1.0"
+ALL_ROWS = 40
+"""Up to this many points, the table has all of them; else the front."""
+NAMED = 10
+"""Neighbours that are written out, and messages of points that failed."""
+
+
+def render(sweep: Sweep, format_name: str) -> str:
+    """The sweep in one of FORMATS."""
+    if format_name == "json":
+        return json.dumps(clean(_document(sweep)), indent=1, allow_nan=False) + "\n"
+    if format_name == "csv":
+        return _csv(sweep)
+    return "".join(f"{line}\n" for line in _text(sweep))
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _text(sweep: Sweep) -> Iterator[str]:
+    total = len(sweep.grid.points)
+    how = f"{sweep.traced} traced, {total - sweep.traced} had by resizing one of them"
+    yield f"{printable(sweep.target)}: {plural(total, 'point')}, {how}"
+    for note in sweep.notes:
+        yield f"note: traced, not resized: {printable(note)}"
+    for at, price in enumerate(_columns(sweep)):
+        yield ""
+        yield from _table(sweep, at, price)
+    if sweep.errors:
+        yield ""
+        yield f"{plural(len(sweep.errors), 'point')} failed:"
+        yield from (
+            f"  {_point(sweep, position)}: {printable(message)}"
+            for position, message in list(sweep.errors.items())[:NAMED]
+        )
+        if len(sweep.errors) > NAMED:
+            yield f"  and {len(sweep.errors) - NAMED} more; --format json has all of them."
+
+
+def _columns(sweep: Sweep) -> tuple[Price, ...]:
+    """The prices of any point, for their GPUs and precisions."""
+    return next(iter(sweep.costs.values())).prices if sweep.costs else ()
+
+
+def _table(sweep: Sweep, at: int, price: Price) -> Iterator[str]:
+    best, offers = front(sweep, at), neighbours(sweep, at)
+    times = times_us(sweep, at)
+    shown = sorted(sweep.costs)
+    if len(shown) > ALL_ROWS:
+        shown = sorted(best, key=lambda position: times[position])
+    per_sample = len({cost.batch for cost in sweep.costs.values()}) > 1
+    what = "time per sample" if per_sample else "step time"
+    yield f"{price.gpu}, {price.precision}: * no point with as many parameters has a smaller {what}"
+    rows = []
+    for position in shown:
+        cost = sweep.costs[position]
+        priced = cost.prices[at]
+        cells = (
+            ("* " if position in best else "  ") + _point(sweep, position),
+            count(cost.parameters),
+            flops_text(cost.flops),
+            bytes_text(priced.memory_bytes),
+            time_text(priced.step_time_us),
+        )
+        sample = (time_text(times[position]) if position in times else "unknown",) if per_sample else ()
+        rows.append((*cells, *sample, percent_text(priced.readiness_percent)))
+    sample_header = ("per sample",) if per_sample else ()
+    header = ("  point", "parameters", "FLOPs", "memory", "step time", *sample_header, "readiness")
+    yield from table(header, rows, indent="")
+    if len(shown) < len(sweep.costs):
+        others = len(sweep.costs) - len(shown)
+        yield f"  {plural(others, 'other point')} besides; --format csv has all of them."
+    changes: dict[tuple[str, ...], tuple[int, Neighbour]] = {}
+    for position, offer in sorted(offers.items(), key=lambda item: (-item[1].faster_percent, item[0])):
+        changes.setdefault((offer.axis, str(offer.present), str(offer.other)), (position, offer))
+    if changes:
+        largest = list(changes.values())[:NAMED]
+        named = [(_point(sweep, position), sentence(offer)) for position, offer in largest]
+        width = max(columns(point) for point, _ in named)
+        yield "faster with as many parameters or more, each change where it gains most:"
+        yield from (f"  {point}{' ' * (width - columns(point))}  {text}" for point, text in named)
+
+
+def sentence(offer: Neighbour) -> str:
+    """'width 1000 -> 1024: 3 % more parameters, 11 % faster'."""
+    more = f"{percent_text(offer.parameters_percent)} more" if offer.parameters_percent else "as many"
+    change = f"{offer.axis} {offer.present} -> {offer.other}"
+    return printable(f"{change}: {more} parameters, {percent_text(offer.faster_percent)} faster")
+
+
+def _point(sweep: Sweep, position: int) -> str:
+    values = zip(sweep.grid.names, sweep.grid.points[position], strict=True)
+    return printable(" ".join(f"{name}={value}" for name, value in values))
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def _document(sweep: Sweep) -> dict[str, Any]:
+    kinds = _columns(sweep)
+    best = [front(sweep, at) for at in range(len(kinds))]
+    offers = [neighbours(sweep, at) for at in range(len(kinds))]
+
+    def price(position: int, at: int, priced: Price) -> dict[str, Any]:
+        offer = offers[at].get(position)
+        values: dict[str, Any] = rounded(
+            {
+                "gpu": priced.gpu,
+                "precision": priced.precision,
+                "step_time_us": priced.step_time_us,
+                "readiness_percent": priced.readiness_percent,
+                "memory_bytes": priced.memory_bytes,
+                "on_front": position in best[at],
+                "faster_neighbour": None
+                if offer is None
+                else {
+                    "argument": offer.axis,
+                    "present": offer.present,
+                    "other": offer.other,
+                    "parameters_percent": offer.parameters_percent,
+                    "faster_percent": offer.faster_percent,
+                },
+            }
+        )
+        return values
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "tclint", "version": __version__},
+        "target": sweep.target,
+        "traced": sweep.traced,
+        "notes": list(sweep.notes),
+        "points": [
+            {
+                "arguments": _arguments(sweep, position),
+                "parameters": cost.parameters,
+                "flops": cost.flops,
+                "batch": cost.batch,
+                "prices": [price(position, at, priced) for at, priced in enumerate(cost.prices)],
+            }
+            for position, cost in sorted(sweep.costs.items())
+        ],
+        "errors": [
+            {"arguments": _arguments(sweep, position), "message": message}
+            for position, message in sorted(sweep.errors.items())
+        ],
+    }
+
+
+def _arguments(sweep: Sweep, position: int) -> dict[str, Any]:
+    return dict(zip(sweep.grid.names, sweep.grid.points[position], strict=True))
+
+
+def _csv(sweep: Sweep) -> str:
+    """A row per point, GPU and precision; points that failed have no row."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    header = ("parameters", "flops", "batch", "gpu", "precision", "step_time_us", "readiness_percent")
+    writer.writerow((*sweep.grid.names, *header, "memory_bytes", "on_front", "faster_neighbour"))
+    kinds = _columns(sweep)
+    best = [front(sweep, at) for at in range(len(kinds))]
+    offers = [neighbours(sweep, at) for at in range(len(kinds))]
+    for position, cost in sorted(sweep.costs.items()):
+        for at, priced in enumerate(cost.prices):
+            offer = offers[at].get(position)
+            writer.writerow(
+                (
+                    *sweep.grid.points[position],
+                    cost.parameters,
+                    cost.flops,
+                    "" if cost.batch is None else cost.batch,
+                    priced.gpu,
+                    priced.precision,
+                    rounded(priced.step_time_us),
+                    rounded(priced.readiness_percent),
+                    priced.memory_bytes,
+                    int(position in best[at]),
+                    "" if offer is None else sentence(offer),
+                )
+            )
+    return file.getvalue()

@@ -1,0 +1,228 @@
+"""`tclint fleet` and `tclint merge`: many targets, results as they come, going on after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tclint.cli.main import cli
+
+Run = Callable[..., Result]
+
+MODELS = """
+import torch
+from torch import nn
+
+class Wide(nn.Module):
+    def __init__(self, width=1000):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(512, width), nn.ReLU(), nn.Linear(width, 512))
+
+    def forward(self, x):
+        return self.layers(x)
+
+def build_small():
+    return Wide(64)
+
+def build_large():
+    return Wide(2048)
+
+def fails():
+    raise ValueError("no such model")
+
+def hangs():
+    while True:
+        pass
+
+def example_inputs():
+    return (torch.zeros(256, 512),)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zoo.py").write_text(MODELS)
+
+
+@pytest.fixture
+def run() -> Run:
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, list(arguments))
+
+    return invoke
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def names(text: str, *kinds: str) -> list[str]:
+    return sorted(
+        record["target"] for record in lines(text) if record["type"] in (kinds or ("entry", "error"))
+    )
+
+
+def without_type(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "type"}
+
+
+def error_line(result: Result) -> str:
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("error: ")
+
+
+def test_a_target_that_fails_or_hangs_costs_only_itself(run: Run) -> None:
+    result = run(
+        "fleet", "zoo.py:fails", "zoo.py:hangs", "zoo.py:build_*", "--gpu", "a100", "--timeout", "10"
+    )
+    assert result.exit_code == 2
+    assert names(result.stdout, "entry") == ["zoo.py:build_large", "zoo.py:build_small"]
+    assert names(result.stdout, "error") == ["zoo.py:fails", "zoo.py:hangs"]
+    assert lines(result.stdout)[-1]["target"] == "zoo.py:hangs", "the others do not wait for it"
+
+
+def test_results_are_those_of_check(run: Run) -> None:
+    """Entries and findings equal those of a report on the same targets."""
+    options = ("--gpu", "a100,v100", "--precision", "bf16", "--isolated")
+    found = run("fleet", "zoo.py:Wide", "zoo.py:build_small", *options)
+    checked = json.loads(run("check", "zoo.py:Wide", *options, "--format", "json").stdout)
+    own = [record for record in lines(found.stdout) if record.get("target") == "zoo.py:Wide"]
+    for kind, name in (("entry", "entries"), ("finding", "findings"), ("metric", "metrics")):
+        records = [
+            {k: v for k, v in record.items() if k != "type"} for record in own if record["type"] == kind
+        ]
+        assert records, kind
+        assert records == [item for item in checked[name] if item["target"] == "zoo.py:Wide"]
+    assert lines(found.stdout)[0]["settings"] == checked["settings"]
+
+
+def test_files_of_targets(run: Run, tmp_path: Path) -> None:
+    """Each line has options of its own, which its results are filed under; a line counts once."""
+    (tmp_path / "zoo.txt").write_text(
+        "# widths\nzoo.py:Wide --arg width=96 --gpu h100\n\nzoo.py:Wide --arg width=128  # aligned\n"
+        "zoo.py:Wide --arg width=128\nzoo.py:Wide --input 64,512 --batch=32\n"
+    )
+    result = run("fleet", "--targets", "zoo.txt", "--gpu", "a100")
+    entries = {record["target"]: record for record in lines(result.stdout) if record["type"] == "entry"}
+    assert sorted(entries) == [
+        "zoo.py:Wide --arg width=128",
+        "zoo.py:Wide --arg width=96 --gpu h100",
+        "zoo.py:Wide --input 64,512 --batch=32",
+    ]
+    assert list(entries["zoo.py:Wide --arg width=96 --gpu h100"]["metrics"]) == ["h100-sxm5-80gb"]
+    assert list(entries["zoo.py:Wide --arg width=128"]["metrics"]) == ["a100-sxm4-80gb"]
+    assert entries["zoo.py:Wide --arg width=128"]["parameters"] == 2 * 128 * 512 + 128 + 512
+    assert entries["zoo.py:Wide --input 64,512 --batch=32"]["inputs"][0]["shape"] == [32, 512]
+
+
+def test_shards_make_the_whole(run: Run, tmp_path: Path) -> None:
+    targets = (
+        "zoo.py:Wide",
+        "zoo.py:build_small",
+        "zoo.py:build_large",
+        "--gpu",
+        "a100",
+        "--fail-on",
+        "info",
+    )
+    for part in "12":
+        run("fleet", *targets, "--shard", f"{part}/2", "--resume", f"{part}.jsonl")
+    parts = [(tmp_path / f"{part}.jsonl").read_text() for part in "12"]
+    assert [names(part) for part in parts] == [["zoo.py:Wide", "zoo.py:build_large"], ["zoo.py:build_small"]]
+    merged = json.loads(run("merge", "1.jsonl", "2.jsonl", "--format", "json").stdout)
+    whole = json.loads(run("check", *targets, "--format", "json").stdout)
+    assert {entry["target"]: entry for entry in merged["entries"]} == {
+        entry["target"]: entry for entry in whole["entries"]
+    }
+    assert merged["summary"]["exit_code"] == whole["summary"]["exit_code"] == 1
+    assert {row["code"] for row in merged["statistics"]} == {row["code"] for row in whole["statistics"]}
+    text = run("merge", "1.jsonl", "2.jsonl")
+    assert text.exit_code == 1
+    assert [line.split()[0] for line in text.stdout.splitlines()[1:]] == [
+        entry["target"] for entry in sorted(
+            merged["entries"], key=lambda item: -item["metrics"]["a100-sxm4-80gb"]["step_time_us"]
+        )
+    ]  # fmt: skip
+    assert "both hold zoo.py:" in error_line(run("merge", "1.jsonl", "1.jsonl"))
+
+
+def test_resume_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
+    """What is done stays, what was cut off is done again, and nothing is double."""
+    command = (
+        "fleet",
+        "zoo.py:Wide",
+        "zoo.py:build_small",
+        "zoo.py:build_large",
+        "--gpu",
+        "a100",
+        "--jobs",
+        "1",
+    )
+    file = tmp_path / "zoo.jsonl"
+    run(*command, "--resume", "zoo.jsonl")
+    whole = file.read_text()
+    first = next(number for number, record in enumerate(lines(whole)) if record["type"] == "entry")
+    kept = "".join(whole.splitlines(keepends=True)[: first + 1])
+    file.write_text(whole[: len(kept) + 300])  # killed while it wrote the second
+    result = run(*command, "--resume", "zoo.jsonl")
+    assert "has 1 of 3 targets already" in result.stderr
+    assert file.read_text() == whole
+    again = run(*command, "--resume", "zoo.jsonl")
+    assert "has 3 of 3 targets already" in again.stderr
+    assert file.read_text() == whole
+
+
+def test_resume_refuses_other_settings(run: Run, tmp_path: Path) -> None:
+    run("fleet", "zoo.py:build_small", "--gpu", "a100", "--resume", "zoo.jsonl")
+    before = (tmp_path / "zoo.jsonl").read_text()
+    result = run("fleet", "zoo.py:build_small", "--gpu", "h100", "--resume", "zoo.jsonl")
+    assert "were made with another gpus" in error_line(result)
+    (tmp_path / "zoo.py.txt").write_text("no results\n")
+    assert "holds no results" in error_line(run("fleet", "zoo.py:Wide", "--resume", "zoo.py.txt"))
+    assert (tmp_path / "zoo.jsonl").read_text() == before
+
+
+def test_patterns_of_modules_and_libraries(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules are listed by reading them, libraries by asking their package."""
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "models.py").write_text(MODELS)
+    (tmp_path / "timm.py").write_text(
+        "from torch import nn\n"
+        "def list_models(): return ['mlp_a', 'mlp_b', 'conv_a']\n"
+        "def is_model(name): return name in list_models()\n"
+        "def create_model(name, pretrained=False): return nn.Linear(64, 64)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = run("fleet", "shop.models:build_[s]*", "timm:mlp_*", "--gpu", "a100", "--input", "8,512")
+    assert names(result.stdout) == ["shop.models:build_small", "timm:mlp_a", "timm:mlp_b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "There are no targets"),
+        (("zoo.py:none_*",), "names none of the"),
+        (("*.py:Wide",), "pattern in front of the colon"),
+        (("nowhere.py:*",), "names no file or module"),
+        (("zoo.py",), "is no model"),
+        (("zoo.py:Wide", "--shard", "3/2"), "--shard expects"),
+        (("--targets", "none.txt"), "Cannot read the targets in 'none.txt'"),
+        (("--targets", "bad.txt"), "line 1 of bad.txt has '--jobs', which a target cannot set."),
+        (("--targets", "quote.txt"), "Line 1 of quote.txt cannot be read"),
+        (("zoo.py:Wide", "--gpu", "a1000"), "Unknown GPU"),
+        (("zoo.py:Wide", "--baseline", "b.json"), "take no baseline"),
+    ],
+)
+def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    (tmp_path / "bad.txt").write_text("zoo.py:Wide --jobs 2\n")
+    (tmp_path / "quote.txt").write_text("zoo.py:Wide --arg 'width=1\n")
+    assert said in error_line(run("fleet", *arguments))
