@@ -194,8 +194,8 @@ def test_an_example_that_is_not_as_it_says_fails(
         ({"invalid_seeded": "# reason\nimport torch\n\n"}, "can stand between the reason and the blank line"),
         ({"invalid_seeded": "# reason\n# setting: x = 1\n\n"}, "can stand between the reason and the blank"),
         (
-            {"invalid_seeded": "# reason\n# settings: gpus = 1\n\n"},
-            "'# settings: gpus = 1' is not",
+            {"invalid_seeded": "# reason\n# settings: gpux = 1\n\n"},
+            "'# settings: gpux = 1' is not",
         ),
         ({"invalid_seeded": "# reason\n# settings: nothing = 1\n\n"}, "there is no setting 'nothing'"),
         ({"invalid_seeded": "# reason\n# settings: mode = infer\n\n"}, "is not understood"),

@@ -129,9 +129,12 @@ class TraceCache:
             files = {path: _content_hash(path) for path in paths}
         except OSError:
             return
+        graphs = [result.graph for result in results if result.graph is not None]
+        are_inferred = any(graph.metadata.get("inputs_from") == "inferred" for graph in graphs)
         record = {
             **_environment(),
             "files": files,
+            "folders": _listed(paths) if are_inferred else {},
             "runs": [
                 {
                     "graph": result.graph.to_json(),
@@ -178,7 +181,34 @@ def _difference(record: dict[str, Any]) -> str:
                 return f"{shown} changed"
         except OSError:
             return f"{shown} is gone"
+    for folder, names in record["folders"].items():
+        if _names(folder) != names:
+            return f"the scripts in {os.path.relpath(folder)} are others"
     return ""
+
+
+_LEVELS = 2
+"""Folders above a model's file in which scripts may state the sizes of its inputs."""
+_OTHER_NAMES = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md"})
+"""What tells where a project ends, besides scripts."""
+
+
+def _listed(paths: Sequence[str]) -> dict[str, list[str]]:
+    """The names, by folder, of what inferred inputs may rest on beside the files that were read."""
+    folders: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(path)
+        for _ in range(_LEVELS + 1):
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    return {folder: _names(folder) for folder in sorted(folders)}
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(".py") or name in _OTHER_NAMES)
+    except OSError:
+        return []
 
 
 _REASONS = {

@@ -115,10 +115,10 @@ def test_what_the_root_excludes_stays_out(repository: Path) -> None:
 
 
 def test_a_mistake_in_a_nested_file_is_named(repository: Path) -> None:
-    (repository / "a" / "pyproject.toml").write_text('[tool.tclint]\ngpus = "h100"\n')
+    (repository / "a" / "pyproject.toml").write_text('[tool.tclint]\ngpux = "h100"\n')
     result = run(".")
     assert result.exit_code == 2
-    assert "a/pyproject.toml:2: 'gpus' is not a key" in result.stderr
+    assert "a/pyproject.toml:2: 'gpux' is not a key" in result.stderr
 
 
 def test_fixes_and_baselines_hold_for_each_project(repository: Path) -> None:
