@@ -22,7 +22,9 @@ def check_tasks(
     Raises:
         UsageError: a task's settings are wrong; nothing was linted.
     """
-    runs = [(task.target, check((), task.settings).settings) for task in tasks]
+    # A run on nothing refuses what is wrong, and says what the settings come to.
+    settings = {given: check((), given).settings for given in {task.settings for task in tasks}}
+    runs = [(task.target, settings[task.settings]) for task in tasks]
     for index, results in trace_runs(runs, jobs=jobs, on_progress=on_progress):
         task = tasks[index]
         yield task, check([task.target], task.settings, on_progress, cache=_Traced(results))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tclint.config.settings import Precision, Settings
@@ -106,36 +107,22 @@ class Family:
     """Sizes of the arguments that vary among them."""
 
 
-class _Worker:
-    """Prices chunks of points; resizes each family's graph."""
+_SERVE = "from tclint.fleet.prices import serve; serve()"
 
-    def __init__(self, pricing: Pricing, families: Sequence[Family]) -> None:
-        self._pricing = pricing
-        self._families = families
-        self._shapes: tuple[int, Shapes] | None = None
-
-    def costs(self, chunk: tuple[int, int]) -> list[Cost | None]:
-        """Of the points of a family from a place on; None where resizing is refused."""
-        number, start = chunk
-        family = self._families[number]
-        if self._shapes is None or self._shapes[0] != number:
-            self._shapes = number, Shapes(family.graph, family.formulas)
-        shapes = self._shapes[1]
-        graphs = (shapes.at(point) for point in family.points[start : start + CHUNK])
-        return [None if graph is None else self._pricing.cost_of(graph) for graph in graphs]
+Chunk = tuple[int, int]
+"""Which family, and where in its points: CHUNK of them, or what is left."""
 
 
-_worker: _Worker | None = None
-
-
-def _start(pricing: Pricing, families: Sequence[Family]) -> None:
-    global _worker  # noqa: PLW0603 - the state of a worker process
-    _worker = _Worker(pricing, families)
-
-
-def _costs(chunk: tuple[int, int]) -> list[Cost | None]:
-    assert _worker is not None
-    return _worker.costs(chunk)
+def _costs(
+    pricing: Pricing, families: Sequence[Family], chunks: Iterable[Chunk]
+) -> Iterator[list[Cost | None]]:
+    """By chunk, the costs of its points; None where resizing is refused."""
+    number, shapes = -1, None
+    for family, start in chunks:
+        if shapes is None or family != number:
+            number, shapes = family, Shapes(families[family].graph, families[family].formulas)
+        graphs = map(shapes.at, families[family].points[start : start + CHUNK])
+        yield [None if graph is None else pricing.cost_of(graph) for graph in graphs]
 
 
 def price_families(
@@ -153,26 +140,54 @@ def price_families(
     ]
     count = sum(len(family.points) for family in families)
     jobs = min(pricing.settings.jobs or os.cpu_count() or 1, len(chunks))
-
-    def said(costs: Iterator[list[Cost | None]]) -> Iterator[Cost | None]:
-        done = 0
-        for chunk in costs:
-            done += len(chunk)
-            if on_progress:
-                on_progress(f"pricing points ({done:,} of {count:,})")
-            yield from chunk
-
     if jobs <= 1 or count <= FEW_POINTS:
-        yield from said(map(_Worker(pricing, families).costs, chunks))
-        return
-    context = multiprocessing.get_context("spawn")  # a fork would copy the lock of the progress line
-    with ProcessPoolExecutor(jobs, context, _start, (pricing, families)) as pool:
-        try:
-            yield from said(pool.map(_costs, chunks))
-        except BrokenProcessPool:
-            raise TargetError(
-                "A process that priced points was ended from outside, probably because memory ran out; sweep "
-                "again with fewer --jobs."
-            ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        found = _costs(pricing, families, chunks)
+    else:
+        found = _costs_by_processes(pricing, families, chunks, jobs)
+    done = 0
+    for costs in found:
+        done += len(costs)
+        if on_progress:
+            on_progress(f"pricing points ({done:,} of {count:,})")
+        yield from costs
+
+
+def _costs_by_processes(
+    pricing: Pricing, families: Sequence[Family], chunks: Sequence[Chunk], jobs: int
+) -> Iterator[list[Cost | None]]:
+    """As `_costs`; of so many processes, each prices every so many-th chunk."""
+    # Not multiprocessing: it would import the caller's main module again, or copy its threads' locks.
+    code = f"import sys; sys.path[:] = {sys.path!r}; {_SERVE}"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(jobs)
+    ]
+    try:
+        for number, process in enumerate(processes):
+            assert process.stdin is not None
+            pickle.dump((pricing, families, chunks[number::jobs]), process.stdin)
+            process.stdin.close()
+        for at in range(len(chunks)):
+            output = processes[at % jobs].stdout
+            assert output is not None
+            yield pickle.load(output)
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+        raise TargetError(
+            "A process that priced points was ended from outside, probably because memory ran out; sweep "
+            "again with fewer --jobs."
+        ) from None
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                with contextlib.suppress(OSError):  # of what was left to write
+                    pipe.close()
+
+
+def serve() -> None:
+    """Price the chunks that stand on stdin, and write each one's costs to stdout, pickled."""
+    for costs in _costs(*pickle.load(sys.stdin.buffer)):
+        pickle.dump(costs, sys.stdout.buffer)
+        sys.stdout.buffer.flush()

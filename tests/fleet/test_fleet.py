@@ -201,9 +201,11 @@ def test_patterns_of_modules_and_libraries(run: Run, tmp_path: Path, monkeypatch
         "def is_model(name): return name in list_models()\n"
         "def create_model(name, pretrained=False): return nn.Linear(64, 64)\n"
     )
+    (tmp_path / "transformers.py").write_text("CONFIG_MAPPING = {'small_a': 1, 'small_b': 2, 'large': 3}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     result = run("fleet", "shop.models:build_[s]*", "timm:mlp_*", "--gpu", "a100", "--input", "8,512")
     assert names(result.stdout) == ["shop.models:build_small", "timm:mlp_a", "timm:mlp_b"]
+    assert names(run("fleet", "hf:small_*").stdout, "error") == ["hf:small_a", "hf:small_b"]
 
 
 @pytest.mark.parametrize(

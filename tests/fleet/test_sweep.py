@@ -211,9 +211,16 @@ def test_processes_price_what_one_does(run: Run) -> None:
         "csv",
     )
     several = run(*arguments, "--jobs", "2")
+    assert several.exit_code == 0, several.stderr
     assert several.stdout == run(*arguments, "--jobs", "1").stdout
     widths = [int(row["width"]) for row in csv.DictReader(io.StringIO(several.stdout))]
     assert widths == list(range(1, 401))
+
+
+def test_a_process_that_ends_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tclint.fleet.prices._SERVE", "import os; os._exit(9)")
+    result = run("model.py:Plain", "--arg", "width=1:400", "--input", "8,32", "--jobs", "2")
+    assert "A process that priced points was ended from outside" in error_line(result)
 
 
 def test_words_are_values_too(run: Run) -> None:
