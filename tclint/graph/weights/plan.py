@@ -162,7 +162,7 @@ class WeightPlan:
         verdicts = {group.verdict for group in self.groups}
         for verdict in ("inexact", "exact_with"):
             if verdict in verdicts:
-                return verdict  # type: ignore[return-value]
+                return verdict
         return "exact"
 
     def to_json(self) -> dict[str, Any]:
