@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Verdict = Literal["exact", "exact_with", "inexact"]
@@ -149,9 +149,6 @@ class WeightPlan:
 
     tensors: tuple[TensorPlan, ...] = ()
     groups: tuple[GroupPlan, ...] = ()
-    computed_buffers: tuple[str, ...] = field(default=())
-    """Buffers that grow or that meet padded tensors, whose values the model may compute from its sizes: the
-    verdicts hold if the checkpoint has them."""
 
     def __iter__(self) -> Iterator[TensorPlan]:
         return iter(self.tensors)
@@ -171,7 +168,6 @@ class WeightPlan:
             "schema_version": SCHEMA_VERSION,
             "tensors": [asdict(tensor) for tensor in self.tensors],
             "groups": [group.to_json() for group in self.groups],
-            "computed_buffers": list(self.computed_buffers),
         }
 
     @classmethod
@@ -187,7 +183,6 @@ class WeightPlan:
             return cls(
                 tensors=tuple(TensorPlan.from_json(tensor) for tensor in data["tensors"]),
                 groups=tuple(GroupPlan.from_json(group) for group in data["groups"]),
-                computed_buffers=tuple(data["computed_buffers"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no plan of weights: {error!r}") from error
