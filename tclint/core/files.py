@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
@@ -60,6 +61,32 @@ def write_bytes_atomically(path: str, data: bytes) -> None:
         descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
         with open(descriptor, "wb") as file:
             file.write(data)
+        os.chmod(temporary, _mode_for(target))
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """A file to write to, which takes the place of `path` once the block has ended without an error.
+
+    Raises:
+        UsageError: it cannot be written; what was there stays.
+    """
+    target = os.path.realpath(path)
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
+        os.close(descriptor)
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
         os.chmod(temporary, _mode_for(target))
         os.replace(temporary, target)
         temporary = None

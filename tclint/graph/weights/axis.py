@@ -54,7 +54,7 @@ class Axis:
 
     runs: tuple[Run, ...]
     origin: tuple[str, int] | None = None
-    """The weight and its axis that this is, unchanged, where it is one."""
+    """The weight and its axis that this axis has its layout from, where it is one's alone."""
 
     @classmethod
     def of(cls, runs: Iterable[Run], origin: tuple[str, int] | None = None) -> Axis:
@@ -243,10 +243,11 @@ def joined(left: Axis, right: Axis) -> Axis:
         return left
     if left.layout != right.layout:
         raise Scattered("old entries stand in different places")
-    return Axis.of(
+    runs = (
         run if run.pad is None or other is None else Run(run.length, _either(run.pad, other))
         for run, other in aligned(left, right)
     )
+    return Axis.of(runs, left.origin or right.origin)
 
 
 def aligned(left: Axis, right: Axis) -> Iterator[tuple[Run, Pad | None]]:

@@ -73,6 +73,15 @@ class TensorPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterShape:
+    """A parameter as `model.parameters()` gives it, before any padding."""
+
+    name: str
+    shape: tuple[int, ...]
+    trainable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Edit:
     """What the model's code needs so that the padded model computes the same."""
 
@@ -149,6 +158,8 @@ class WeightPlan:
 
     tensors: tuple[TensorPlan, ...] = ()
     groups: tuple[GroupPlan, ...] = ()
+    parameters: tuple[ParameterShape, ...] = ()
+    """All of the model's, in its order: optimizers know them by nothing else."""
 
     def __iter__(self) -> Iterator[TensorPlan]:
         return iter(self.tensors)
@@ -168,6 +179,7 @@ class WeightPlan:
             "schema_version": SCHEMA_VERSION,
             "tensors": [asdict(tensor) for tensor in self.tensors],
             "groups": [group.to_json() for group in self.groups],
+            "parameters": [[item.name, list(item.shape), item.trainable] for item in self.parameters],
         }
 
     @classmethod
@@ -183,6 +195,10 @@ class WeightPlan:
             return cls(
                 tensors=tuple(TensorPlan.from_json(tensor) for tensor in data["tensors"]),
                 groups=tuple(GroupPlan.from_json(group) for group in data["groups"]),
+                parameters=tuple(
+                    ParameterShape(str(name), tuple(shape), bool(trainable))
+                    for name, shape, trainable in data["parameters"]
+                ),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no plan of weights: {error!r}") from error

@@ -251,10 +251,12 @@ def _pixel_shuffle(step: Step) -> Sequence[Padded]:
     if height.is_padded or width.is_padded:
         raise step.inexact("its image grows")
     square = factor * factor
+    sizes = channels.old_size // square, channels.new_size // square
     try:
-        sizes = channels.old_size // square, channels.new_size // square
         outer, _ = split(channels, sizes, (square, square))
     except Scattered as error:
+        pad = next(run.pad for run in channels.runs if run.pad is not None)
+        step.move(channels, product([Axis.grown(*sizes, pad), Axis.kept(square)]))
         raise step.inexact(f"the pixels of a channel part: {error}", channels.groups) from None
     spatial = (Axis.kept(height.old_size * factor), Axis.kept(width.old_size * factor))
     return [_viewed(step, [*batch, outer, *spatial])]

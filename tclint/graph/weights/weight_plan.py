@@ -8,7 +8,7 @@ from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
 from tclint.graph.ops.graph import Parameter
 from tclint.graph.weights.analysis import Outcome, analyse
 from tclint.graph.weights.axis import Axis
-from tclint.graph.weights.plan import AxisPlan, Edit, GroupPlan, TensorPlan, WeightPlan
+from tclint.graph.weights.plan import AxisPlan, Edit, GroupPlan, ParameterShape, TensorPlan, WeightPlan
 
 
 def weight_plan(dims: CoupledDims, changes: Mapping[DimGroup, int]) -> WeightPlan:
@@ -29,12 +29,17 @@ def weight_plan(dims: CoupledDims, changes: Mapping[DimGroup, int]) -> WeightPla
     tensors = tuple(
         _tensor(parameter, shapes[parameter.name], outcome.weights[parameter.name])
         for parameter in dims.graph.parameters
-        if parameter.name in outcome.weights
+        if parameter.name in outcome.weights and parameter.is_persistent
     )
     groups = tuple(
         _group(group, size, values, outcome) for group, size in changes.items() if size > group.size
     )
-    return WeightPlan(tensors, groups)
+    parameters = tuple(
+        ParameterShape(parameter.name, parameter.shape, parameter.trainable)
+        for parameter in dims.graph.parameters
+        if not parameter.is_buffer
+    )
+    return WeightPlan(tensors, groups, parameters)
 
 
 def _tensor(parameter: Parameter, new_shape: tuple[int, ...], axes: tuple[Axis, ...]) -> TensorPlan:
