@@ -135,6 +135,11 @@ def _changes(dims: CoupledDims, larger: Graph) -> dict[DimGroup, int] | str:
 
 # ------------------------------------------------------------------------------ edits
 
+_ARITHMETIC = frozenset(
+    {"add", "sub", "mul", "div", "truediv", "pow", "full", "tensor", "baddbmm", "clamp", "iadd", "isub",
+     "imul", "itruediv", "multiply", "divide", "true_divide"}
+)  # fmt: skip
+
 
 class _Edited(TorchFunctionMode):
     """Runs the larger model's code as if the plan's edits were made in it.
@@ -175,13 +180,13 @@ class _Edited(TorchFunctionMode):
             return func(*args, **kwargs)
         if self.kept and name in ("cross_entropy", "softmax", "log_softmax", "argmax", "topk", "logsumexp"):
             args = tuple(self._cut(value) if isinstance(value, torch.Tensor) else value for value in args)
-        if self.numbers and not name.startswith(("empty", "zeros", "randn", "view", "reshape")):
+        if self.numbers and name.strip("_").removeprefix("r") in _ARITHMETIC:
             args = tuple(self._put_back(value) for value in args)
             kwargs = {key: self._put_back(value) for key, value in kwargs.items()}
         return func(*args, **kwargs)
 
     def _put_back(self, value: Any) -> Any:
-        if isinstance(value, float) and not isinstance(value, bool):
+        if _is_number(value):
             return next((old for new, old in self.numbers.items() if _close(new, value)), value)
         return value
 
@@ -197,11 +202,19 @@ def _numbers(old: Op, new: Op) -> Iterator[tuple[float, float]]:
         return
     for name, before in old.attributes.items():
         after = new.attributes.get(name)
-        if isinstance(before, float) and isinstance(after, float):
+        if (
+            old.kind in ("elementwise", "copy", "other", "attention")
+            and _is_number(before)
+            and _is_number(after)
+        ):
             yield before, after
     for one, other in zip(old.inputs, new.inputs, strict=False):
         if one.value is not None and other.value is not None:
             yield one.value, other.value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _close(one: float, other: float) -> bool:
