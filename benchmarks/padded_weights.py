@@ -1,9 +1,9 @@
 """Do padded models of timm and transformers compute what the plan says that they do?
 
 Each model is built twice from its own constructor: at sizes made odd, and at larger ones. The odd one's
-random weights are padded to the larger one's shapes, and both run in float64 in evaluation mode: where the plan says
-'exact', outputs and the gradients of the original entries have to be equal to 1e-9. What a plan says is exact
-with edits is run as if these were made.
+random weights are padded to the larger one's shapes, and both run in float64 in evaluation mode: where the
+plan says 'exact', outputs and the gradients of the original entries have to be equal to 1e-9. What a plan says
+is exact with edits is run as if these were made.
 
     python benchmarks/padded_weights.py timm --models 60
     python benchmarks/padded_weights.py transformers --models 30 --csv padded.csv
