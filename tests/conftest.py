@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm_worker
 from hypothesis import settings
+
+from tclint.tracing.worker import client
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tclint", deadline=None)
@@ -26,6 +29,28 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def _template() -> Iterator[warm_worker.Template]:
+    template = warm_worker.Template()
+    yield template
+    template.close()
+
+
+@pytest.fixture(autouse=True)
+def _warm_workers(
+    request: pytest.FixtureRequest, _template: warm_worker.Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models are traced in workers that have imported torch, except where a test is about the worker itself."""
+    if request.node.get_closest_marker("fresh_worker") or not hasattr(os, "pidfd_open"):
+        return
+    fresh = client._start_worker
+
+    def start(arguments: list[str], stderr: int = subprocess.DEVNULL) -> object:
+        return _template.start_worker(arguments) or fresh(arguments, stderr)
+
+    monkeypatch.setattr(client, "_start_worker", start)
 
 
 @pytest.fixture
