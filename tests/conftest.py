@@ -31,26 +31,32 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         os.environ["XDG_CACHE_HOME"] = before
 
 
-@pytest.fixture(scope="session")
-def _template() -> Iterator[warm_worker.Template]:
+_start_fresh_worker = client._start_worker
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_workers() -> Iterator[None]:
+    """Models are traced in workers that have imported torch already, except under `fresh_workers`."""
+    if not hasattr(os, "pidfd_open"):
+        yield
+        return
     template = warm_worker.Template()
-    yield template
+
+    def start(arguments: list[str], stderr: int = subprocess.DEVNULL) -> object:
+        return template.start_worker(arguments) or _start_fresh_worker(arguments, stderr)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_start_worker", start)
+        yield
     template.close()
 
 
-@pytest.fixture(autouse=True)
-def _warm_workers(
-    request: pytest.FixtureRequest, _template: warm_worker.Template, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Models are traced in workers that have imported torch, except where a test is about the worker itself."""
-    if request.node.get_closest_marker("fresh_worker") or not hasattr(os, "pidfd_open"):
-        return
-    fresh = client._start_worker
-
-    def start(arguments: list[str], stderr: int = subprocess.DEVNULL) -> object:
-        return _template.start_worker(arguments) or fresh(arguments, stderr)
-
-    monkeypatch.setattr(client, "_start_worker", start)
+@pytest.fixture(scope="module")
+def fresh_workers() -> Iterator[None]:
+    """For tests of the worker itself, which start it as the command does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_start_worker", _start_fresh_worker)
+        yield
 
 
 @pytest.fixture

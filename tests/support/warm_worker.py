@@ -1,8 +1,8 @@
-"""Workers forked from one that has imported torch already: a test of what models are told need not wait for it.
+"""Workers forked from one that has imported torch already, so that tests need not wait for that.
 
-Importing torch takes longer than all the rest of a small trace. The template is a process that has done what a
-worker does before its first request; each worker that a test asks for is forked from it, with the test's own
-environment, working directory and pipes. From there on it runs the code that every worker runs.
+Importing torch takes longer than all the rest of a small trace. The template is a process that has done what
+a worker does before its first request; each worker that a test asks for is forked from it, with the test's
+own environment, working directory and pipes. From there on it runs the code that every worker runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Template:
 
 
 class ForkedWorker:
-    """What `subprocess.Popen` offers and a worker's client uses, of a process that is no child of this one."""
+    """What a worker's client uses of `subprocess.Popen`, for a process that is no child of this one."""
 
     def __init__(self, pid: int, requests: int, answers: int) -> None:
         self.pid = pid
