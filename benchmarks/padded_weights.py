@@ -2,8 +2,8 @@
 
 Each model is built twice from its own constructor: at sizes made odd, and at larger ones. The odd one's
 random weights are padded to the larger one's shapes, and both run in float64 in evaluation mode: where the
-plan says 'exact', outputs and the gradients of the original entries have to be equal to 1e-9. What is exact with
-edits is run as if these were made.
+plan says 'exact', outputs and the gradients of the original entries have to be equal to 1e-9. What is exact
+with edits is run as if these were made.
 
     python benchmarks/padded_weights.py timm --models 60
     python benchmarks/padded_weights.py transformers --models 30 --csv padded.csv
