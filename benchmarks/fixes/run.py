@@ -1,0 +1,216 @@
+"""How many priced padding findings `tclint fix` edits and proves.
+
+    python benchmarks/fixes/run.py list --checkouts DIR    # writes findings.csv: what is to be fixed
+    python benchmarks/fixes/run.py fix --checkouts DIR     # fixes every one of them, writes results.csv
+    python benchmarks/fixes/run.py summary                 # the shares, from results.csv
+
+Models are fixtures, fixtures with one size made odd, the hand-written styles of padding_styles.py, and the
+models of benchmarks/inputs whose repository is checked out in DIR, as DIR/owner+name or DIR/name. Findings
+are those that padding fixes and that gain at least 1 % of the step, on an A100 in fp16; of kind `input` are
+widths that a layer is given, where zeros are appended to the data. Nothing is written to the repositories but
+a file that builds the model, and what is edited is put back. An edit is wrong if the written files then give
+a model that does not build, has the finding still, or returns other shapes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from fixes_models import Model, missing, models
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.check import check
+from tclint.engine.fixes.plan import FixPlan
+from tclint.engine.fixes.planner import plan_fixes
+from tclint.engine.fixes.writing import edited_files, write_files
+from tclint.engine.fixing import FixedFile
+from tclint.engine.report import Report
+
+HERE = Path(__file__).resolve().parent
+FINDINGS = HERE / "findings.csv"
+RESULTS = HERE / "results.csv"
+FIELDS = ("source", "model", "kind", "code", "place", "padding", "gain_percent")
+RESULT_FIELDS = (*FIELDS, "outcome", "why", "seconds")
+
+
+def is_padding(finding: Finding) -> bool:
+    """Whether the fix makes sizes larger, and its gain is known."""
+    return bool(finding.evidence.get("padding")) and finding.effect.best_gain_percent is not None
+
+
+def row_of(model: Model, finding: Finding) -> dict[str, Any]:
+    place = finding.location.module_path or ""
+    return {
+        "source": model.source,
+        "model": model.name,
+        "kind": "input" if finding.evidence.get("input") else "width",
+        "code": finding.code,
+        "place": place,
+        "padding": " ".join(f"{old}->{new}" for old, new in finding.evidence["padding"]),
+        "gain_percent": f"{finding.effect.best_gain_percent:.2f}",
+    }
+
+
+def checked(model: Model) -> Report:
+    """The report on a model, from its folder."""
+    model.write()
+    os.chdir(model.folder)
+    settings = Settings(gpus=("a100",), mode=model.mode, batch=model.batch, timeout_s=120.0)
+    return check([model.target], settings)
+
+
+def listed(found: Iterator[Model]) -> Iterator[dict[str, Any]]:
+    """What is to be fixed."""
+    done: set[str] = set()
+    for model in found:
+        if model.odd is not None and model.odd[0] in done:
+            continue
+        report = checked(model)
+        rows = [row_of(model, finding) for finding in report.findings if is_padding(finding)]
+        if model.odd is not None and not report.errors:
+            done.add(model.odd[0])
+            # The others are those of the fixture as it is.
+            rows = [row for row in rows if f"{model.odd[1]}->" in row["padding"]]
+        state = report.errors[0].message[:110] if report.errors else f"{len(rows)} findings"
+        print(f"{model.source:12} {model.name:44} {state}", flush=True)
+        yield from rows
+
+
+def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What came of each."""
+    names = {row["model"] for row in wanted}
+    for model in found:
+        if model.name not in names:
+            continue
+        own = [row for row in wanted if row["model"] == model.name]
+        report = checked(model)
+        started = time.monotonic()
+        plan = plan_fixes(report, model.target) if not report.errors else None
+        seconds = time.monotonic() - started
+        problem = wrong_edit(model, plan) if plan is not None and plan.edits else ""
+        keys = {
+            finding.fingerprint: row_of(model, finding) for finding in report.findings if is_padding(finding)
+        }
+        for row in own:
+            same = [key for key, other in keys.items() if other == row]
+            steps = [step for step in plan.steps if step.fingerprint in same] if plan is not None else []
+            outcome, why = (
+                "refused",
+                report.errors[0].message if report.errors else "the finding is no more there",
+            )
+            if same and not steps:
+                why = "in no plan: gains nothing, or does not fit, once other fixes are made"
+            elif steps and steps[0].proved:
+                outcome, why = ("wrong", problem) if problem else ("proved", f"{len(steps[0].edits)} edits")
+            elif steps:
+                why = steps[0].reason
+            print(f"{model.name:40} {row['code']} {row['padding']:44.44} {outcome:8} {why[:150]}", flush=True)
+            yield {**row, "outcome": outcome, "why": why, "seconds": f"{seconds:.0f}"}
+
+
+def wrong_edit(model: Model, plan: FixPlan) -> str:
+    """What is wrong with a plan's edits once they are written: the model is linted again, from its folder.
+
+    The files are then put back.
+    """
+    files = edited_files(plan)
+    write_files(files)
+    try:
+        report = checked(replace(model, text=""))
+        if report.errors:
+            return report.errors[0].message
+        left = {finding.fingerprint for finding in report.findings if is_padding(finding)}
+        still = [step for step in plan.steps if step.proved and step.fingerprint in left]
+        if still:
+            return f"{still[0].code} is still reported"
+        shapes = [output.shape for output in report.entries[0].graph.outputs]
+        return f"it returns {shapes}" if shapes != model_outputs(model, files) else ""
+    finally:
+        for file in files:
+            Path(file.path).write_bytes(file.before)
+
+
+def model_outputs(model: Model, files: Sequence[FixedFile]) -> list[tuple[int, ...]]:
+    """Shapes that the model returns without the edits."""
+    for file in files:
+        Path(file.path).write_bytes(file.before)
+    return [output.shape for output in checked(model).entries[0].graph.outputs]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]], fields: Sequence[str]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """By source: how many are proved, refused, wrong."""
+    lines = []
+    for source in (*dict.fromkeys(row["source"] for row in rows), "all"):
+        own = [row for row in rows if source in (row["source"], "all")]
+        counts = Counter(row["outcome"] for row in own)
+        share = 100.0 * counts["proved"] / len(own) if own else 0.0
+        lines.append(
+            f"{source:12} {len(own):4} findings, {counts['proved']} edited and proved ({share:.0f} %), "
+            f"{counts['refused']} refused, {counts['wrong']} wrong"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("list", "fix", "summary"))
+    parser.add_argument("--checkouts", type=Path, help="folder of checked out repositories")
+    parser.add_argument("--only", action="append", help="models of that name or source; others' rows stay")
+    options = parser.parse_args(arguments)
+    file, fields = (FINDINGS, FIELDS) if options.command == "list" else (RESULTS, RESULT_FIELDS)
+    if options.command == "summary":
+        print(summary(read(RESULTS)))
+        return 0
+    absent = missing(options.checkouts)
+    if absent:
+        print(f"not checked out, left out: {', '.join(absent)}")
+    only = set(options.only or ())
+    with tempfile.TemporaryDirectory() as scratch:
+        found = (
+            model
+            for model in models(Path(scratch), options.checkouts)
+            if not only or {model.name, model.source} & only
+        )
+        new = listed(found) if options.command == "list" else fixed(found, read(FINDINGS))
+        rows = list(new)
+        os.chdir(HERE)
+    kept = [row for row in read(file) if only and not {row["model"], row["source"]} & only]
+    write(file, [*kept, *rows], fields)
+    if options.command == "fix":
+        print(summary([*kept, *rows]))
+        return int(any(row["outcome"] == "wrong" for row in rows))
+    print(f"{len(rows)} findings")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
