@@ -11,9 +11,10 @@ import ast
 import builtins
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ SKIPPED = ("gpt3_175b",)
 ODD_STEPS = (1, 2, 4, 12, 20, 30)
 SMALLEST = 16
 """Smaller defaults are counts of layers and heads, not widths."""
+ODD_REPOSITORY_STEPS = (4, 2, 1, 12)
+"""Multiples of 4 first, which heads often divide."""
+WIDTH = re.compile(
+    r"dim|width|hidden|channels|emb|features|filters|d_|vocab|token|^n_?f|nhid|ninp|planes|inner|base|mlp|"
+    r"^C$|^ch$"
+)
 STYLE_BATCH = 256
 """Styles have inputs of a few samples, whose step is all launches."""
 FILE = "tclint_target_{}.py"
@@ -42,7 +49,7 @@ class Model:
 
     name: str
     source: str
-    """'fixture', 'odd fixture', 'style' or 'repository'."""
+    """'fixture', 'odd fixture', 'style', 'repository' or 'odd repository'."""
     folder: Path
     """The working directory."""
     target: str
@@ -53,9 +60,16 @@ class Model:
     """None: that of the inputs."""
     odd: tuple[str, int] | None = None
     """The argument that was made odd, and its size: one that the model takes is enough."""
+    copy_of: Path | None = None
+    """Copied into the folder first."""
+    changed: tuple[str, str] = ("", "")
+    """A file of the copy, and its text."""
 
     def write(self) -> None:
-        """Make the target's file."""
+        """Make the target's file, in a copy of the repository where there has to be one."""
+        if self.copy_of is not None and not self.folder.exists():
+            shutil.copytree(self.copy_of, self.folder, ignore=shutil.ignore_patterns("tclint_target_*"))
+            (self.folder / self.changed[0]).write_text(self.changed[1], encoding="utf-8")
         if self.text:
             file = self.folder / self.target.rpartition(":")[0]
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -70,6 +84,7 @@ def models(scratch: Path, checkouts: Path | None) -> Iterator[Model]:
         model = _of_row(row, checkouts)
         if model is not None:
             yield model
+            yield from _odd_of_row(row, model, scratch)
 
 
 def missing(checkouts: Path | None) -> list[str]:
@@ -153,6 +168,55 @@ def _of_row(row: Row, checkouts: Path | None) -> Model | None:
     text = _wrapper(row, module, attribute)
     target = f"{os.path.relpath(file, folder)}:build_model"
     return Model(row.name, "repository", folder, target, row.mode, text)
+
+
+def _odd_of_row(row: Row, model: Model, scratch: Path) -> Iterator[Model]:
+    """The model with one of its widths made odd, where its call or the defaults of its class state it."""
+    container, _, attribute = row.target.rpartition(":")
+    places = [("", model.text)]
+    if container.endswith(".py"):
+        path = model.folder / container
+        places.append((container, path.read_text(encoding="utf-8", errors="replace")))
+    for file, text in places:
+        for name, span, size in _widths(text, "" if not file else attribute.partition(".")[0]):
+            for step in ODD_REPOSITORY_STEPS:
+                if not (size + step) % 8:
+                    continue
+                odd = text[: span[0]] + str(size + step) + text[span[1] :]
+                title = f"{model.name} with {name}={size + step}"
+                yield replace(
+                    model,
+                    name=title,
+                    source="odd repository",
+                    folder=scratch / re.sub(r"\W+", "-", title),
+                    text=model.text if file else odd,
+                    odd=(f"{model.name}.{name}", size + step),
+                    copy_of=model.folder,
+                    changed=(file, odd) if file else (model.target.rpartition(":")[0], odd),
+                )
+
+
+def _widths(text: str, owner: str) -> Iterator[tuple[str, tuple[int, int], int]]:
+    """Names, places and sizes of widths: keyword arguments of a wrapper, defaults of the one that builds."""
+    tree = ast.parse(text)
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    found: list[tuple[str, ast.expr]] = []
+    for node in ast.walk(tree):
+        if not owner and isinstance(node, ast.Call):
+            found += [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
+        of_owner = isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == owner
+        if owner and of_owner:
+            for function in ast.walk(node):
+                if isinstance(function, ast.FunctionDef) and function.name in ("__init__", owner):
+                    given = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+                    found += [(a.arg, v) for a, v in zip(given, function.args.defaults, strict=True)]
+    for name, value in found:
+        is_size = isinstance(value, ast.Constant) and type(value.value) is int and value.value >= SMALLEST
+        if is_size and WIDTH.search(name):
+            start = starts[value.lineno - 1] + value.col_offset
+            yield name, (start, start + len(str(value.value))), value.value
 
 
 def _wrapper(row: Row, module: str, attribute: str) -> str:

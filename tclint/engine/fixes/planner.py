@@ -1,0 +1,450 @@
+"""From a report to the plan of one target's fixes: in their order, each edited and proved on its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_rule import GraphRule
+from tclint.analysis.what_if.combined import FixStep, all_fixes
+from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.finding import Edit, Finding
+from tclint.cost.estimate import estimate
+from tclint.edits.sizes.candidates import Place
+from tclint.engine.check import Progress, relative_path
+from tclint.engine.fixes.calls import calls_to_adapt
+from tclint.engine.fixes.copies import Copies
+from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep, TextEdit
+from tclint.engine.fixes.proof import Proof, fingerprints, relative_finding
+from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
+from tclint.engine.fixes.search import Search, contents_of, texts_of
+from tclint.engine.model_pass import check_graph
+from tclint.engine.report import Entry, Report
+from tclint.engine.rule_registry import Selection
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.dims.realized import realized_sizes
+from tclint.graph.ops import Graph
+from tclint.tracing import TraceResult
+
+
+def plan_fixes(report: Report, target: str, on_progress: Progress | None = None) -> FixPlan:
+    """The plan of a target's fixes: what each gains, its edits, and whether they are proved; writes nothing.
+
+    Args:
+        report: of a run that linted the target.
+        target: as it was given to that run.
+        on_progress: called with one line about what is being done.
+
+    Raises:
+        UsageError: the report has no such target.
+    """
+    entry = next((entry for entry in report.entries if entry.target == target and entry.graph), None)
+    if entry is None:
+        entry = next((one for one in report.entries if _is_of(one, target) and one.graph), None)
+    if entry is None:
+        raise UsageError(f"The report has no model {target!r}: fixes are planned for one that was linted.")
+    return _Planner(report, entry, target, on_progress).plan()
+
+
+def _is_of(entry: Entry, target: str) -> bool:
+    return entry.target.startswith(f"{target} [")
+
+
+@dataclass
+class _Made:
+    """What is edited so far."""
+
+    edits: tuple[Edit, ...]
+    sizes: Mapping[DimGroup, int]
+    graph: Graph
+    fixed: tuple[Finding, ...] = ()
+    planned_us: Mapping[str, float] = field(default_factory=dict)
+    """The step that was promised with it, by GPU."""
+    cuts_us: Mapping[str, float] = field(default_factory=dict)
+    """What cutting padded logits back takes of that."""
+    changes: tuple[Change, ...] = ()
+    """Those that change no size."""
+
+
+@dataclass
+class _Outcome:
+    """What came of one step."""
+
+    step: FixStep
+    before: _Made
+    after: _Made
+    """The same where it is not edited."""
+    reason: str = ""
+    adapted: tuple[Edit, ...] = ()
+    """Edits of calls that depend on its sizes."""
+    cuts_us: Mapping[str, float] = field(default_factory=dict)
+    by_hand: tuple[ByHand, ...] = ()
+
+
+class _Planner:
+    def __init__(
+        self, report: Report, entry: Entry, target: str, on_progress: Callable[[str], None] | None
+    ) -> None:
+        assert entry.graph is not None
+        self._target, self._entry, self._report = target, entry, report
+        self._say = on_progress or (lambda _: None)
+        self._settings: Settings = entry.settings or report.settings
+        rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
+        result = TraceResult(target, entry.graph)
+        _, found, self._context = check_graph(result, rules, self._settings)
+        self._found = [replace(finding, target=entry.target) for finding in found]
+        step_time_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
+        self._proof = Proof(target, tuple(rules), self._settings, step_time_us, fingerprints(found))
+
+    # -- the order
+
+    def plan(self) -> FixPlan:
+        steps = self._steps_cache = self._steps()
+        plan = FixPlan(self._target, dict(self._proof.step_time_us))
+        if not steps:
+            return plan
+        unlocks = self._unlocks(steps)
+        read: Sequence[str] = self._context.graph.metadata.get("source_files", ())
+        with Copies(self._target, self._settings, read) as copies:
+            planned = tuple(self._edited(steps, unlocks, copies))
+        plan = replace(plan, steps=planned)
+        return replace(plan, digests=_digests(plan))
+
+    def _steps(self) -> tuple[FixStep, ...]:
+        """As the report has them."""
+
+        def of_report(findings: Sequence[Finding]) -> list[Finding]:
+            known = {finding.fingerprint for finding in findings if self._entry.target in finding.targets}
+            return [finding for finding in self._found if relative_finding(finding).fingerprint in known]
+
+        combined = all_fixes(
+            self._context,
+            of_report(self._report.findings),
+            of_report(self._report.below_min_gain),
+            min_gain_percent=self._settings.min_gain_percent,
+        )
+        return combined.steps if combined is not None else ()
+
+    def _unlocks(self, steps: Sequence[FixStep]) -> dict[int, tuple[str, ...]]:
+        """By position: the later steps that gain enough only once that one is made."""
+        found: dict[int, list[str]] = {}
+        least = self._settings.min_gain_percent
+        for later, step in enumerate(steps):
+            if (step.finding.effect.best_gain_percent or 0.0) >= least:
+                continue
+            fingerprint = relative_finding(step.finding).fingerprint
+            for earlier in range(later):
+                both = all_fixes(
+                    self._context,
+                    [steps[earlier].finding],
+                    [step.finding],
+                    min_gain_percent=least,
+                )
+                if both is not None and any(made is step.finding for made in both.made):
+                    found.setdefault(earlier, []).append(fingerprint)
+                    break
+        return {position: tuple(names) for position, names in found.items()}
+
+    # -- the edits
+
+    def _edited(
+        self, steps: Sequence[FixStep], unlocks: Mapping[int, tuple[str, ...]], copies: Copies
+    ) -> Iterator[PlanStep]:
+        self._say(f"building {self._target} from a copy")
+        [unchanged] = copies.trace([{}])
+        problem = self._not_the_same(copies, unchanged)
+        made = _Made((), {}, self._context.graph)
+        outcomes: list[_Outcome] = []
+        for position, step in enumerate(steps):
+            number = f"fix {position + 1} of {len(steps)}"
+            self._say(f"{number}: {step.finding.code} at {relative_path(step.finding.location.path)}")
+            if problem is not None or not _change(step.finding).sizes:
+                outcomes.append(_Outcome(step, made, made, problem or NO_EDIT))
+                continue
+            following = self._resized(step, made, copies)
+            if isinstance(following, str):
+                outcomes.append(_Outcome(step, made, made, following, by_hand=self._by_hand(step)))
+                continue
+            outcomes.append(_Outcome(step, made, following))
+            made = following
+        made = self._adapt(outcomes, made, copies)
+        for outcome in outcomes if problem is None else ():
+            if not _change(outcome.step.finding).sizes:
+                made = self._rewrite(outcome, made, copies)
+        for position, outcome in enumerate(outcomes):
+            yield self._written(position, outcome, unlocks.get(position, ()))
+
+    def _not_the_same(self, copies: Copies, result: TraceResult) -> str | None:
+        if result.graph is None:
+            return f"a copy of the files that it reads cannot be built: {result.error}"
+        sizes = realized_sizes(self._context.dims, copies.as_priced(result.graph))
+        if sizes is None or any(size != group.size for group, size in sizes.items()):
+            return "built a second time it is another model, so that no edit can be proved"
+        return None
+
+    def _resized(self, step: FixStep, made: _Made, copies: Copies) -> _Made | str:
+        """What is edited with this step made too; else why it cannot be."""
+        dims = self._context.dims
+        change = _change(step.finding)
+        try:
+            graph = dims.resize({**dict(change.sizes), **made.sizes})
+        except DimsUnresolved as error:
+            return str(error)
+        all_wanted = realized_sizes(dims, graph)
+        if all_wanted is None:
+            return "the resized graph has no sizes that a trace could be compared with"
+        search = Search(
+            copies,
+            dims,
+            made.edits,
+            made.sizes,
+            all_wanted,
+            efficient_multiple(self._settings.precision) or 1,
+        )
+        found = search.run(self._places(step), _pairs(made.graph, graph))
+        if found is None:
+            return (
+                "no place in the files that it reads holds the size so that editing it gives the planned "
+                f"model ({search.tried} edits tried)"
+            )
+        sizes = {group: size for group, size in found.sizes.items() if size != group.size}
+        following = _Made(
+            (*made.edits, *found.edits), sizes, found.graph, (*made.fixed, step.finding), self._priced(graph)
+        )
+        return self._proof.problem(following.graph, following.fixed, following.planned_us) or following
+
+    def _adapt(self, outcomes: Sequence[_Outcome], made: _Made, copies: Copies) -> _Made:
+        """With calls adapted that depend on a size: scales of attention, logits cut back. All, or none."""
+        texts = texts_of(copies.editable)
+        known: set[Edit] = set()
+        told: set[ByHand] = set()
+        for outcome in outcomes:
+            if outcome.after is not outcome.before:
+                edits, by_hand = calls_to_adapt(self._context.graph, outcome.after.graph, texts)
+                outcome.adapted = tuple(edit for edit in edits if edit not in known)
+                outcome.by_hand = tuple(item for item in by_hand if item not in told)
+                known.update(edits)
+                told.update(by_hand)
+        if not known:
+            return made
+        adapted = replace(made, edits=(*made.edits, *known))
+        contents = contents_of(texts, adapted.edits)
+        problem = "it does not fit the other edits"
+        if contents is not None:
+            [result] = copies.trace([contents])
+            problem = str(result.error or "")
+            if result.graph is not None:
+                graph = copies.as_priced(result.graph)
+                adapted.graph, adapted.cuts_us = graph, self._cuts_us(made.graph, graph)
+                adapted.planned_us = {
+                    gpu: time + adapted.cuts_us[gpu] for gpu, time in made.planned_us.items()
+                }
+                problem = self._proof.problem(graph, made.fixed, adapted.planned_us) or ""
+        if not problem:
+            for outcome in outcomes:
+                if any(edit.replacement.startswith("[") for edit in outcome.adapted):
+                    outcome.cuts_us = adapted.cuts_us
+            return adapted
+        for outcome in outcomes:
+            left = (
+                ByHand(
+                    f"{edit.replacement.strip(' ,')} is needed here, but could not be proved: {problem}",
+                    relative_path(edit.path),
+                    edit.start[0],
+                )
+                for edit in outcome.adapted
+            )
+            outcome.by_hand = (*outcome.by_hand, *left)
+            outcome.adapted = ()
+        return made
+
+    def _rewrite(self, outcome: _Outcome, made: _Made, copies: Copies) -> _Made:
+        """What is made with a fix that changes no size."""
+        finding = outcome.step.finding
+        graph = self._context.graph
+        places = self._places(outcome.step)
+        for index in finding.effect.op_indices:
+            op = graph.ops[index]
+            sites = (op.construct_site, op.call_site)
+            places |= {(site.path, site.line) for site in sites if site is not None}
+        texts = texts_of(copies.editable)
+        edits = rewrites(finding, places, graph.root_site, texts, self._report.settings)
+        if isinstance(edits, str):
+            outcome.reason = edits
+            return made
+        contents = contents_of(texts, (*made.edits, *edits))
+        if contents is None:
+            outcome.reason = "its edits do not fit those of the fixes before it"
+            return made
+        [result] = copies.trace([contents])
+        if result.graph is None:
+            outcome.reason = str(result.error)
+            return made
+        traced = copies.as_priced(result.graph)
+        planned_us = self._with_change(made, finding)
+        fixed = (*made.fixed, finding)
+        outcome.reason = (
+            self._proof.problem(traced, fixed, planned_us) or _other_interface(made.graph, traced) or ""
+        )
+        if outcome.reason:
+            return made
+        changes = (*made.changes, _change(finding))
+        following = replace(
+            made,
+            edits=(*made.edits, *edits),
+            graph=traced,
+            fixed=fixed,
+            planned_us=planned_us,
+            changes=changes,
+        )
+        outcome.before, outcome.after = made, following
+        return following
+
+    def _with_change(self, made: _Made, finding: Finding) -> dict[str, float]:
+        """The step with what is made, and with one more change, by GPU."""
+        graph = self._context.dims.resize(made.sizes) if made.sizes else self._context.graph
+        changes = (*made.changes, _change(finding))
+        for change in changes:
+            graph = (change.edit(graph) if change.edit else None) or graph
+        times = {}
+        for scenario in self._context.scenarios:
+            changed = scenario
+            for change in changes:
+                changed = change.scenario(changed) if change.scenario else changed
+            priced = estimate(graph, changed)
+            times[priced.gpu.id] = priced.step_time_us + made.cuts_us.get(priced.gpu.id, 0.0)
+        return times
+
+    def _cuts_us(self, before: Graph, after: Graph) -> dict[str, float]:
+        """What the ops that cut padded logits back take in a step, by GPU."""
+        names = iter([op.name for op in before.ops])
+        following = next(names, "")
+        cuts = []
+        for op in after.ops:
+            if op.name == following:
+                following = next(names, "")
+            elif op.name == "slice":
+                cuts.append(op.index)
+        priced = [estimate(after, scenario) for scenario in self._context.scenarios]
+        return {one.gpu.id: one.time_of_us(frozenset(cuts)) for one in priced}
+
+    def _priced(self, graph: Graph) -> dict[str, float]:
+        return {
+            (priced := estimate(graph, scenario)).gpu.id: priced.step_time_us
+            for scenario in self._context.scenarios
+        }
+
+    def _places(self, step: FixStep) -> set[Place]:
+        """The lines that make layers of the changing sizes."""
+        groups = [root for group, _ in _change(step.finding).sizes for root in (group, *group.roots)]
+        places = {(site.path, site.line) for group in groups for site in group.sites}
+        located = (step.finding.location, *(item.location for item in step.finding.related))
+        return places | {(location.path, location.line) for location in located}
+
+    # -- what the plan says
+
+    def _by_hand(self, step: FixStep) -> tuple[ByHand, ...]:
+        sizes = {group: size for group, size in _change(step.finding).sizes if group.size != size}
+        texts: dict[str, list[str]] = {}
+        found: dict[tuple[str, int], ByHand] = {}
+        for group, size in sizes.items():
+            for site in (*group.sites, *(site for root in group.roots for site in root.sites)):
+                if site.path not in texts:
+                    texts[site.path] = next(iter(texts_of([site.path]).values()), "").split("\n")
+                lines = texts[site.path]
+                text = lines[site.line - 1].strip() if 0 < site.line <= len(lines) else ""
+                what = f"{group.size} -> {size}"
+                found.setdefault(
+                    (site.path, site.line), ByHand(what, relative_path(site.path), site.line, text)
+                )
+        return tuple(found.values())
+
+    def _written(self, position: int, outcome: _Outcome, unlocks: tuple[str, ...]) -> PlanStep:
+        step, before, after = outcome.step, outcome.before, outcome.after
+        finding = relative_finding(step.finding)
+        if outcome.reason:
+            pairs = {(group.size, size) for group, size in _change(finding).sizes if group.size != size}
+        else:
+            pairs = {
+                (group.size, size)
+                for group, size in after.sizes.items()
+                if before.sizes.get(group) != size and group.parameters
+            }
+        edits = [edit for edit in after.edits if edit not in before.edits]
+        return PlanStep(
+            code=finding.code,
+            name=finding.name,
+            fingerprint=finding.fingerprint,
+            path=finding.location.path,
+            line=finding.location.line,
+            module_path=finding.location.module_path or "",
+            message=finding.message,
+            step_time_us=dict(step.step_time_us),
+            gain_percent={
+                gpu: 100.0 * (before_us - step.step_time_us[gpu]) / self._proof.step_time_us[gpu]
+                for gpu, before_us in self._before(position).items()
+            },
+            sizes=tuple(sorted(pairs)),
+            unlocks=unlocks,
+            edits=_text_edits((*edits, *outcome.adapted)),
+            by_hand=outcome.by_hand,
+            cuts_us=dict(outcome.cuts_us),
+            proved=not outcome.reason,
+            reason=outcome.reason,
+            parameters_added=after.graph.parameter_count - before.graph.parameter_count,
+        )
+
+    def _before(self, position: int) -> Mapping[str, float]:
+        return self._steps_cache[position - 1].step_time_us if position else self._proof.step_time_us
+
+
+def _other_interface(before: Graph, after: Graph) -> str | None:
+    """How a rewritten model differs from the one before it for its callers; None: in nothing."""
+    if [spec.shape for spec in before.outputs] != [spec.shape for spec in after.outputs]:
+        return "the edited model returns other shapes"
+    theirs = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in after.parameters}
+    ours = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in before.parameters}
+    added = [name for name, shape in theirs.items() if ours.get(name) != shape]
+    return f"the edited model has another {added[0]}" if added else None
+
+
+def _change(finding: Finding) -> Change:
+    assert isinstance(finding.change, Change)
+    return finding.change
+
+
+def _pairs(before: Graph, after: Graph) -> set[tuple[int, int]]:
+    """Old and new sizes of all tensors that change."""
+    found: set[tuple[int, int]] = set()
+    for old, new in zip(before.parameters, after.parameters, strict=True):
+        found.update(zip(old.shape, new.shape, strict=True))
+    for mine, op in zip(before.ops, after.ops, strict=True):
+        if mine is not op:
+            for ours, theirs in zip((*mine.inputs, *mine.outputs), (*op.inputs, *op.outputs), strict=True):
+                found.update(zip(ours.shape, theirs.shape, strict=True))
+    return {(old, new) for old, new in found if old != new}
+
+
+def _text_edits(edits: Sequence[Edit]) -> tuple[TextEdit, ...]:
+    texts = texts_of(dict.fromkeys(edit.path for edit in edits))
+    found = []
+    for edit in edits:
+        lines = texts[edit.path].split("\n")[edit.start[0] - 1 : edit.end[0]]
+        lines[-1] = lines[-1][: edit.end[1] - 1]
+        lines[0] = lines[0][edit.start[1] - 1 :]
+        found.append(
+            TextEdit(relative_path(edit.path), *edit.start, *edit.end, "\n".join(lines), edit.replacement)
+        )
+    return tuple(found)
+
+
+def _digests(plan: FixPlan) -> dict[str, str]:
+    found = {}
+    for path in dict.fromkeys(edit.path for edit in plan.edits):
+        with open(path, "rb") as file:
+            found[path] = hashlib.sha256(file.read()).hexdigest()
+    return found
