@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from tclint.engine.report import Report
     from tclint.graph.ops import Graph
 
-__all__ = ["Settings", "__version__", "apply", "check", "estimate", "plan", "render", "to_fx", "trace"]
+__all__ = [
+    "Settings",
+    "__version__",
+    "apply",
+    "check",
+    "estimate",
+    "pad_state_dict",
+    "plan",
+    "render",
+    "to_fx",
+    "trace",
+]
 
 
 def trace(
@@ -148,6 +159,22 @@ def render(report: Report, format: str = "json") -> str:
     from tclint.report.render import render as render_report
 
     return render_report(report, format)
+
+
+def pad_state_dict(state: Mapping[str, Any], plan: Any) -> dict[str, Any]:
+    """A state dict with the weights of a plan padded, as `tclint pad` pads those in a file.
+
+    Args:
+        state: tensors by name, as `model.state_dict()` gives them; it stays as it is.
+        plan: a plan file, the JSON in it, or what has the plan's `weights`.
+
+    Raises:
+        UsageError: a weight is missing, or has another shape than the plan was made for.
+    """
+    from tclint.checkpoints.padding import weights_of
+    from tclint.checkpoints.torch_file import pad_state_dict as pad
+
+    return pad(state, weights_of(plan))
 
 
 def __getattr__(name: str) -> Any:

@@ -73,6 +73,32 @@ def write_bytes_atomically(path: str, data: bytes) -> None:
                 os.unlink(temporary)
 
 
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """A file to write to, which takes the place of `path` once the block has ended without an error.
+
+    Raises:
+        UsageError: it cannot be written; what was there stays.
+    """
+    target = os.path.realpath(path)
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
+        os.close(descriptor)
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode_for(target))
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
 def write_all_atomically(contents: Mapping[str, bytes]) -> None:
     """Replace what is in several files: all of them, or none, whatever ends this process meanwhile.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tclint.analysis.change import Change
 from tclint.analysis.graph_rule import GraphRule
@@ -28,6 +29,7 @@ from tclint.engine.rule_registry import Selection
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph
+from tclint.graph.weights.weight_plan import weight_plan
 from tclint.tracing import TraceResult
 
 
@@ -110,8 +112,8 @@ class _Planner:
         unlocks = self._unlocks(steps)
         read: Sequence[str] = self._context.graph.metadata.get("source_files", ())
         with Copies(self._target, self._settings, read) as copies:
-            planned = tuple(self._edited(steps, unlocks, copies))
-        plan = replace(plan, steps=planned)
+            planned, sizes = self._edited(steps, unlocks, copies)
+        plan = replace(plan, steps=planned, weights=self._weights(sizes))
         return replace(plan, digests=_digests(plan))
 
     def _steps(self) -> tuple[FixStep, ...]:
@@ -153,7 +155,7 @@ class _Planner:
 
     def _edited(
         self, steps: Sequence[FixStep], unlocks: Mapping[int, tuple[str, ...]], copies: Copies
-    ) -> Iterator[PlanStep]:
+    ) -> tuple[tuple[PlanStep, ...], Mapping[DimGroup, int]]:
         self._say(f"building {self._target} from a copy")
         [unchanged] = copies.trace([{}])
         problem = self._not_the_same(copies, unchanged)
@@ -175,8 +177,19 @@ class _Planner:
         for outcome in outcomes if problem is None else ():
             if not _change(outcome.step.finding).sizes:
                 made = self._rewrite(outcome, made, copies)
-        for position, outcome in enumerate(outcomes):
-            yield self._written(position, outcome, unlocks.get(position, ()))
+        written = [
+            self._written(position, outcome, unlocks.get(position, ()))
+            for position, outcome in enumerate(outcomes)
+        ]
+        return tuple(written), made.sizes
+
+    def _weights(self, sizes: Mapping[DimGroup, int]) -> Any:
+        """How saved weights follow the new sizes; None where none changes."""
+        grown = {group: size for group, size in sizes.items() if group.parameters}
+        try:
+            return weight_plan(self._context.dims, grown).to_json() if grown else None
+        except DimsUnresolved:
+            return None
 
     def _not_the_same(self, copies: Copies, result: TraceResult) -> str | None:
         if result.graph is None:
