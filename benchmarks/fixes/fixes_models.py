@@ -32,12 +32,14 @@ SKIPPED = ("gpt3_175b",)
 ODD_STEPS = (1, 2, 4, 12, 20, 30)
 SMALLEST = 16
 """Smaller defaults are counts of layers and heads, not widths."""
-ODD_REPOSITORY_STEPS = (4, 2, 1, 12)
-"""Multiples of 4 first, which heads often divide."""
+ODD_REPOSITORY_STEPS = (4, 1)
+"""4 first, which heads often divide."""
 WIDTH = re.compile(
     r"dim|width|hidden|channels|emb|features|filters|d_|vocab|token|^n_?f|nhid|ninp|planes|inner|base|mlp|"
     r"^C$|^ch$"
 )
+GIVEN = re.compile(r"mel|spec|^in_|input|image|img|class|cond|label|max")
+"""Names of sizes that the data has."""
 STYLE_BATCH = 256
 """Styles have inputs of a few samples, whose step is all launches."""
 FILE = "tclint_target_{}.py"
@@ -214,7 +216,7 @@ def _widths(text: str, owner: str) -> Iterator[tuple[str, tuple[int, int], int]]
                     found += [(a.arg, v) for a, v in zip(given, function.args.defaults, strict=True)]
     for name, value in found:
         is_size = isinstance(value, ast.Constant) and type(value.value) is int and value.value >= SMALLEST
-        if is_size and WIDTH.search(name):
+        if is_size and WIDTH.search(name) and not GIVEN.search(name):
             start = starts[value.lineno - 1] + value.col_offset
             yield name, (start, start + len(str(value.value))), value.value
 

@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ from tclint.engine.check import check
 from tclint.engine.fixes.plan import FixPlan
 from tclint.engine.fixes.planner import plan_fixes
 from tclint.engine.fixes.writing import edited_files, write_files
-from tclint.engine.fixing import FixedFile
 from tclint.engine.report import Report
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ FINDINGS = HERE / "findings.csv"
 RESULTS = HERE / "results.csv"
 MOST_ODD = 2
 """Of one model of a repository, that have a finding."""
-MOST_TRIED = 8
+AT_ONCE = 24
 FIELDS = ("source", "model", "kind", "code", "place", "padding", "gain_percent")
 RESULT_FIELDS = (*FIELDS, "outcome", "why", "seconds")
 
@@ -86,25 +86,42 @@ def listed(found: Iterator[Model]) -> Iterator[dict[str, Any]]:
     """What is to be fixed."""
     done: set[str] = set()
     odd: Counter[str] = Counter()
-    tried: Counter[str] = Counter()
-    for model in found:
-        if model.odd is not None and model.odd[0] in done:
-            continue
-        whose = model.odd[0].rpartition(".")[0] if model.odd is not None else ""
-        if model.source == "odd repository":
-            if odd[whose] >= MOST_ODD or tried[whose] >= MOST_TRIED:
-                continue
-            tried[whose] += 1
-        report = checked(model)
-        rows = [row_of(model, finding) for finding in report.findings if is_padding(finding)]
-        if model.odd is not None and not report.errors:
-            done.add(model.odd[0])
-            # The others are those of the fixture as it is.
-            rows = [row for row in rows if f"{model.odd[1]}->" in row["padding"]]
-            odd[whose] += bool(rows)
-        state = report.errors[0].message[:110] if report.errors else f"{len(rows)} findings"
-        print(f"{model.source:12} {model.name:44} {state}", flush=True)
-        yield from rows
+    for batch in iter(lambda: list(islice(found, AT_ONCE)), []):
+        for model, report in reports(batch):
+            rows = [row_of(model, finding) for finding in report.findings if is_padding(finding)]
+            if model.odd is not None:
+                argument, size = model.odd
+                whose = argument.rpartition(".")[0]
+                if argument in done or odd[whose] >= MOST_ODD or report.errors:
+                    continue
+                done.add(argument)
+                # The others are those of the model as it is.
+                rows = [row for row in rows if f"{size}->" in row["padding"]]
+                odd[whose] += bool(rows) and model.source == "odd repository"
+            state = report.errors[0].message[:110] if report.errors else f"{len(rows)} findings"
+            print(f"{model.source:12} {model.name:44} {state}", flush=True)
+            yield from rows
+
+
+def reports(batch: Sequence[Model]) -> Iterator[tuple[Model, Report]]:
+    """Of several models: those of one folder, mode and batch are linted together."""
+    for model in batch:
+        model.write()
+    kinds = dict.fromkeys((model.mode, model.batch) for model in batch)
+    for mode, size in kinds:
+        own = [model for model in batch if (model.mode, model.batch) == (mode, size)]
+        targets = {str(model.folder / model.target): model for model in own}
+        settings = Settings(gpus=("a100",), mode=mode, batch=size, timeout_s=120.0)
+        found = check(list(targets), settings)
+        for target, model in targets.items():
+            yield (
+                model,
+                replace(
+                    found,
+                    findings=tuple(finding for finding in found.findings if target in finding.targets),
+                    errors=tuple(error for error in found.errors if error.target == target),
+                ),
+            )
 
 
 def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -118,7 +135,7 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
         started = time.monotonic()
         plan = plan_fixes(report, model.target) if not report.errors else None
         seconds = time.monotonic() - started
-        problem = wrong_edit(model, plan) if plan is not None and plan.edits else ""
+        problem = wrong_edit(model, plan, report) if plan is not None and plan.edits else ""
         keys = {
             finding.fingerprint: row_of(model, finding) for finding in report.findings if is_padding(finding)
         }
@@ -129,7 +146,9 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
                 "refused",
                 report.errors[0].message if report.errors else "the finding is no more there",
             )
-            if same and not steps:
+            if plan is not None and set(same) & set(plan.also_fixed):
+                outcome, why = ("wrong", problem) if problem else ("proved", "with another finding's edits")
+            elif same and not steps:
                 why = "in no plan: gains nothing, or does not fit, once other fixes are made"
             elif steps and steps[0].proved:
                 outcome, why = ("wrong", problem) if problem else ("proved", f"{len(steps[0].edits)} edits")
@@ -139,7 +158,7 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
             yield {**row, "outcome": outcome, "why": why, "seconds": f"{seconds:.0f}"}
 
 
-def wrong_edit(model: Model, plan: FixPlan) -> str:
+def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
     """What is wrong with a plan's edits once they are written: the model is linted again, from its folder.
 
     The files are then put back.
@@ -154,18 +173,19 @@ def wrong_edit(model: Model, plan: FixPlan) -> str:
         still = [step for step in plan.steps if step.proved and step.fingerprint in left]
         if still:
             return f"{still[0].code} is still reported"
-        shapes = [output.shape for output in report.entries[0].graph.outputs]
-        return f"it returns {shapes}" if shapes != model_outputs(model, files) else ""
+        shapes, were = (
+            [output.shape for output in entry.graph.outputs if entry.graph]
+            for entry in (report.entries[0], before.entries[0])
+        )
+        return f"it returns {shapes}" if shapes != were and not _told(plan) else ""
     finally:
         for file in files:
             Path(file.path).write_bytes(file.before)
 
 
-def model_outputs(model: Model, files: Sequence[FixedFile]) -> list[tuple[int, ...]]:
-    """Shapes that the model returns without the edits."""
-    for file in files:
-        Path(file.path).write_bytes(file.before)
-    return [output.shape for output in checked(model).entries[0].graph.outputs]
+def _told(plan: FixPlan) -> bool:
+    """Whether the plan says that logits have to be cut back by hand."""
+    return any("before the loss" in item.what for step in plan.steps for item in step.by_hand)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -203,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=("list", "fix", "summary"))
     parser.add_argument("--checkouts", type=Path, help="folder of checked out repositories")
     parser.add_argument("--only", action="append", help="models of that name or source; others' rows stay")
+    parser.add_argument("--resume", action="store_true", help="leave models that have results out")
     options = parser.parse_args(arguments)
     file, fields = (FINDINGS, FIELDS) if options.command == "list" else (RESULTS, RESULT_FIELDS)
     if options.command == "summary":
@@ -218,13 +239,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for model in models(Path(scratch), options.checkouts)
             if not only or {model.name, model.source} & only
         )
-        new = listed(found) if options.command == "list" else fixed(found, read(FINDINGS))
-        rows = list(new)
-        os.chdir(HERE)
-    kept = [row for row in read(file) if only and not {row["model"], row["source"]} & only]
-    write(file, [*kept, *rows], fields)
+        rows = [
+            row for row in read(file) if options.resume or (only and not {row["model"], row["source"]} & only)
+        ]
+        if options.command == "list":
+            rows += listed(found)
+            write(file, rows, fields)
+        else:
+            done = {row["model"] for row in rows}
+            for row in fixed((model for model in found if model.name not in done), read(FINDINGS)):
+                rows.append(row)
+                write(file, rows, fields)
     if options.command == "fix":
-        print(summary([*kept, *rows]))
+        print(summary(rows))
         return int(any(row["outcome"] == "wrong" for row in rows))
     print(f"{len(rows)} findings")
     return 0

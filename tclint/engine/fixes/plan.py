@@ -78,6 +78,8 @@ class FixPlan:
     steps: tuple[PlanStep, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     """By path: SHA-256 of the files that edits change, as they were read."""
+    also_fixed: tuple[str, ...] = ()
+    """Fingerprints of further findings that the edits fix, without a gain of their own."""
     weights: Any = None
     """How saved weights follow (tclint.graph.weights.plan.WeightPlan.to_json); None: no size changes."""
 
@@ -103,6 +105,7 @@ class FixPlan:
             raise ValueError(f"no plan of fixes of schema version {SCHEMA_VERSION}")
         try:
             rest = {key: value for key, value in data.items() if key not in ("schema_version", "steps")}
+            rest["also_fixed"] = tuple(rest["also_fixed"])
             return cls(**rest, steps=tuple(_step(step) for step in data["steps"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no plan of fixes: {error!r}") from error

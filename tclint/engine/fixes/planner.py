@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tclint.analysis.change import Change
+from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import FixStep, all_fixes
-from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.analysis.widths.alignment import efficient_multiple, padding_multiples
+from tclint.analysis.widths.padding import padded_sizes
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding
@@ -31,6 +32,9 @@ from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph
 from tclint.graph.weights.weight_plan import weight_plan
 from tclint.tracing import TraceResult
+
+_MOST_GROWTH = 1.5
+"""Of a dim that is padded to another multiple than planned."""
 
 
 def plan_fixes(report: Report, target: str, on_progress: Progress | None = None) -> FixPlan:
@@ -112,8 +116,8 @@ class _Planner:
         unlocks = self._unlocks(steps)
         read: Sequence[str] = self._context.graph.metadata.get("source_files", ())
         with Copies(self._target, self._settings, read) as copies:
-            planned, sizes = self._edited(steps, unlocks, copies)
-        plan = replace(plan, steps=planned, weights=self._weights(sizes))
+            planned, made = self._edited(steps, unlocks, copies)
+        plan = replace(plan, steps=planned, weights=self._weights(made.sizes), also_fixed=self._also(made))
         return replace(plan, digests=_digests(plan))
 
     def _steps(self) -> tuple[FixStep, ...]:
@@ -155,7 +159,7 @@ class _Planner:
 
     def _edited(
         self, steps: Sequence[FixStep], unlocks: Mapping[int, tuple[str, ...]], copies: Copies
-    ) -> tuple[tuple[PlanStep, ...], Mapping[DimGroup, int]]:
+    ) -> tuple[tuple[PlanStep, ...], _Made]:
         self._say(f"building {self._target} from a copy")
         [unchanged] = copies.trace([{}])
         problem = self._not_the_same(copies, unchanged)
@@ -181,7 +185,22 @@ class _Planner:
             self._written(position, outcome, unlocks.get(position, ()))
             for position, outcome in enumerate(outcomes)
         ]
-        return tuple(written), made.sizes
+        return tuple(written), made
+
+    def _also(self, made: _Made) -> tuple[str, ...]:
+        """Fingerprints of listed findings that are gone with what is made, though no step is theirs."""
+        if not made.edits:
+            return ()
+        left = self._proof.paying(made.graph)
+        steps = {relative_finding(step.finding).fingerprint for step in self._steps_cache}
+        return tuple(
+            finding.fingerprint
+            for finding in self._report.findings
+            if self._entry.target in finding.targets
+            and finding.effect.best_gain_percent is not None
+            and finding.fingerprint not in left
+            and finding.fingerprint not in steps
+        )
 
     def _weights(self, sizes: Mapping[DimGroup, int]) -> Any:
         """How saved weights follow the new sizes; None where none changes."""
@@ -202,33 +221,58 @@ class _Planner:
     def _resized(self, step: FixStep, made: _Made, copies: Copies) -> _Made | str:
         """What is edited with this step made too; else why it cannot be."""
         dims = self._context.dims
-        change = _change(step.finding)
+        fixed = (*made.fixed, step.finding)
         try:
-            graph = dims.resize({**dict(change.sizes), **made.sizes})
+            planned = self._sizes(_change(step.finding), made)
         except DimsUnresolved as error:
             return str(error)
-        all_wanted = realized_sizes(dims, graph)
-        if all_wanted is None:
-            return "the resized graph has no sizes that a trace could be compared with"
-        search = Search(
-            copies,
-            dims,
-            made.edits,
-            made.sizes,
-            all_wanted,
-            efficient_multiple(self._settings.precision) or 1,
-        )
-        found = search.run(self._places(step), _pairs(made.graph, graph))
-        if found is None:
-            return (
-                "no place in the files that it reads holds the size so that editing it gives the planned "
-                f"model ({search.tried} edits tried)"
-            )
-        sizes = {group: size for group, size in found.sizes.items() if size != group.size}
-        following = _Made(
-            (*made.edits, *found.edits), sizes, found.graph, (*made.fixed, step.finding), self._priced(graph)
-        )
-        return self._proof.problem(following.graph, following.fixed, following.planned_us) or following
+        planned_us = self._priced(dims.resize(planned))
+        first = ""
+        for sizes in (planned, *self._others(step, made)):
+            graph = dims.resize(sizes)
+            # Before anything is edited: what the resized graph has as a finding, its edit would have too.
+            problem = self._proof.problem(graph, fixed, planned_us)
+            first = first or problem or ""
+            wanted = realized_sizes(dims, graph) if problem is None else None
+            if wanted is None:
+                continue
+            multiple = efficient_multiple(self._settings.precision) or 1
+            search = Search(copies, dims, made.edits, made.sizes, wanted, multiple)
+            found = search.run(self._places(step), _pairs(made.graph, graph))
+            if found is None:
+                return (
+                    "no place in the files that it reads holds the size so that editing it gives the planned "
+                    f"model ({search.tried} edits tried)"
+                )
+            changed = {group: size for group, size in found.sizes.items() if size != group.size}
+            following = _Made((*made.edits, *found.edits), changed, found.graph, fixed, planned_us)
+            return self._proof.problem(found.graph, fixed, planned_us) or following
+        return first or "the resized graph has no sizes that a trace could be compared with"
+
+    def _sizes(self, change: Change, made: _Made) -> dict[DimGroup, int]:
+        """The change beside what is made; where both give a group a size, that one stays.
+
+        Raises:
+            DimsUnresolved: they do not fit together.
+        """
+        sizes = {**dict(change.sizes), **made.sizes}
+        self._context.dims.resize(sizes)
+        return sizes
+
+    def _others(self, step: FixStep, made: _Made) -> Iterator[dict[DimGroup, int]]:
+        """Other paddings of the same dims: each to a multiple."""
+        change = _change(step.finding)
+        groups = [group for group, size in change.sizes if size > group.size]
+        seen = [dict(change.sizes)]
+        for multiple in padding_multiples(self._settings.precision):
+            sizes = padded_sizes(self._context, groups, multiple)
+            if sizes in seen or any(size > _MOST_GROWTH * group.size for group, size in sizes.items()):
+                continue
+            seen.append(sizes)
+            try:
+                yield self._sizes(resize(sizes), made)
+            except DimsUnresolved:
+                continue
 
     def _adapt(self, outcomes: Sequence[_Outcome], made: _Made, copies: Copies) -> _Made:
         """With calls adapted that depend on a size: scales of attention, logits cut back. All, or none."""

@@ -10,6 +10,7 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.check import relative_path
 from tclint.engine.model_pass import check_graph
+from tclint.engine.report import Entry
 from tclint.graph.ops import Graph
 from tclint.tracing import TraceResult
 
@@ -37,12 +38,7 @@ class Proof:
             fixed: findings that have to be gone.
             planned_us: the step that was promised, by GPU.
         """
-        entry, found, _ = check_graph(TraceResult(self.target, graph), self.rules, self.settings)
-        pays = {
-            finding.fingerprint: finding
-            for finding in map(relative_finding, found)
-            if (finding.effect.best_gain_percent or 0.0) >= self.settings.min_gain_percent
-        }
+        entry, pays = self._checked(graph)
         left = [finding for finding in fixed if finding.fingerprint in pays]
         if left:
             return f"{left[0].code} {left[0].name} would still be reported"
@@ -61,6 +57,19 @@ class Proof:
                     "was planned"
                 )
         return None
+
+    def paying(self, graph: Graph) -> frozenset[str]:
+        """Fingerprints of a graph's findings that gain enough to be listed."""
+        return frozenset(self._checked(graph)[1])
+
+    def _checked(self, graph: Graph) -> tuple[Entry, dict[str, Finding]]:
+        entry, found, _ = check_graph(TraceResult(self.target, graph), self.rules, self.settings)
+        pays = {
+            finding.fingerprint: finding
+            for finding in map(relative_finding, found)
+            if (finding.effect.best_gain_percent or 0.0) >= self.settings.min_gain_percent
+        }
+        return entry, pays
 
 
 def relative_finding(finding: Finding) -> Finding:
