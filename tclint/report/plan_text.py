@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tclint.core.text import printable
 from tclint.core.units import percent_text, plural, time_text
 from tclint.engine.fixes.plan import FixPlan, PlanStep
+from tclint.graph.weights.plan import WeightPlan
 
 _MOST_LISTED = 20
 
@@ -27,8 +28,26 @@ def _lines(plan: FixPlan) -> Iterator[str]:
     numbers = {step.fingerprint: number for number, step in enumerate(plan.steps, start=1)}
     for number, step in enumerate(plan.steps, start=1):
         yield from _step(step, number, numbers)
+    yield from _weights(plan)
     proved = sum(step.proved for step in plan.steps)
     yield f"{proved} of {len(plan.steps)} edited and proved"
+
+
+def _weights(plan: FixPlan) -> Iterator[str]:
+    """Whether pretrained weights give the same model, and what is in the way."""
+    if plan.weights is None:
+        return
+    groups = WeightPlan.from_json(plan.weights).groups
+    reasons = dict.fromkeys(group.reason for group in groups if group.reason)
+    numbers = dict.fromkeys(edit.text for group in groups for edit in group.edits if edit.kind == "constant")
+    if not reasons:
+        yield "pretrained weights: tclint pad carries them over, and the model computes the same" + (
+            " if these numbers stay:" if numbers else ""
+        )
+        yield from (f"     by hand: {text}" for text in list(numbers)[:_MOST_LISTED])
+        return
+    yield "pretrained weights: the padded model does not compute the same"
+    yield from (f"     {reason}" for reason in list(reasons)[:_MOST_LISTED])
 
 
 def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]:

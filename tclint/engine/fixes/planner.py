@@ -21,10 +21,9 @@ from tclint.engine.check import Progress, relative_path
 from tclint.engine.fixes.calls import calls_to_adapt
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep, TextEdit
-from tclint.engine.fixes.proof import Proof, fingerprints, relative_finding
+from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding, step_times_us
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.search import Search, contents_of, texts_of
-from tclint.engine.model_pass import check_graph
 from tclint.engine.report import Entry, Report
 from tclint.engine.rule_registry import Selection
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
@@ -100,16 +99,19 @@ class _Planner:
         self._say = on_progress or (lambda _: None)
         self._settings: Settings = entry.settings or report.settings
         rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
-        result = TraceResult(target, entry.graph)
-        _, found, self._context = check_graph(result, rules, self._settings)
-        self._found = [replace(finding, target=entry.target) for finding in found]
-        step_time_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
-        self._proof = Proof(target, tuple(rules), self._settings, step_time_us, fingerprints(found))
+        self._context, self._found = checked(entry.graph, rules, self._settings, entry.target)
+        self._proof = Proof(
+            entry.target,
+            tuple(rules),
+            self._settings,
+            step_times_us(self._context),
+            fingerprints(self._found),
+        )
 
     # -- the order
 
     def plan(self) -> FixPlan:
-        steps = self._steps_cache = self._steps()
+        steps = self._steps = self._ordered()
         plan = FixPlan(self._target, dict(self._proof.step_time_us))
         if not steps:
             return plan
@@ -120,7 +122,7 @@ class _Planner:
         plan = replace(plan, steps=planned, weights=self._weights(made.sizes), also_fixed=self._also(made))
         return replace(plan, digests=_digests(plan))
 
-    def _steps(self) -> tuple[FixStep, ...]:
+    def _ordered(self) -> tuple[FixStep, ...]:
         """As the report has them."""
 
         def of_report(findings: Sequence[Finding]) -> list[Finding]:
@@ -192,7 +194,7 @@ class _Planner:
         if not made.edits:
             return ()
         left = self._proof.paying(made.graph)
-        steps = {relative_finding(step.finding).fingerprint for step in self._steps_cache}
+        steps = {relative_finding(step.finding).fingerprint for step in self._steps}
         return tuple(
             finding.fingerprint
             for finding in self._report.findings
@@ -456,7 +458,7 @@ class _Planner:
         )
 
     def _before(self, position: int) -> Mapping[str, float]:
-        return self._steps_cache[position - 1].step_time_us if position else self._proof.step_time_us
+        return self._steps[position - 1].step_time_us if position else self._proof.step_time_us
 
 
 def _other_interface(before: Graph, after: Graph) -> str | None:
