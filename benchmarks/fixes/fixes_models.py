@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ SKIPPED = ("gpt3_175b",)
 ODD_STEPS = (1, 2, 4, 12, 20, 30)
 SMALLEST = 16
 """Smaller defaults are counts of layers and heads, not widths."""
-ODD_REPOSITORY_STEPS = (4, 1)
-"""4 first, which heads often divide."""
+ODD_STEP = 4
+"""Of repositories' models: heads often divide it."""
+MOST_ODD = 2
+"""Widths that are made odd of the first model of a repository."""
 WIDTH = re.compile(
     r"dim|width|hidden|channels|emb|features|filters|d_|vocab|token|^n_?f|nhid|ninp|planes|inner|base|mlp|"
     r"^C$|^ch$"
@@ -82,11 +85,14 @@ def models(scratch: Path, checkouts: Path | None) -> Iterator[Model]:
     """All of them; those of repositories that are not checked out have no folder and are left out."""
     yield from _fixtures(scratch)
     yield from _styles(scratch)
+    done = set()
     for row in read_rows() if checkouts is not None else ():
         model = _of_row(row, checkouts)
         if model is not None:
             yield model
-            yield from _odd_of_row(row, model, scratch)
+            if row.repository not in done:
+                yield from islice(_odd_of_row(row, model, scratch), MOST_ODD)
+            done.add(row.repository)
 
 
 def missing(checkouts: Path | None) -> list[str]:
@@ -166,6 +172,8 @@ def _of_row(row: Row, checkouts: Path | None) -> Model | None:
             return None
         package = package_of(str(path))
         beside, module = (Path(package[0]), package[1]) if package is not None else (path.parent, path.stem)
+    if not all(part.isidentifier() for part in module.split(".")):
+        return None  # a package that is the checkout itself, under another name
     file = beside / FILE.format(re.sub(r"\W+", "_", row.name).strip("_").lower())
     text = _wrapper(row, module, attribute)
     target = f"{os.path.relpath(file, folder)}:build_model"
@@ -181,21 +189,20 @@ def _odd_of_row(row: Row, model: Model, scratch: Path) -> Iterator[Model]:
         places.append((container, path.read_text(encoding="utf-8", errors="replace")))
     for file, text in places:
         for name, span, size in _widths(text, "" if not file else attribute.partition(".")[0]):
-            for step in ODD_REPOSITORY_STEPS:
-                if not (size + step) % 8:
-                    continue
-                odd = text[: span[0]] + str(size + step) + text[span[1] :]
-                title = f"{model.name} with {name}={size + step}"
-                yield replace(
-                    model,
-                    name=title,
-                    source="odd repository",
-                    folder=scratch / re.sub(r"\W+", "-", title),
-                    text=model.text if file else odd,
-                    odd=(f"{model.name}.{name}", size + step),
-                    copy_of=model.folder,
-                    changed=(file, odd) if file else (model.target.rpartition(":")[0], odd),
-                )
+            if size % 8:
+                continue
+            odd = text[: span[0]] + str(size + ODD_STEP) + text[span[1] :]
+            title = f"{model.name} with {name}={size + ODD_STEP}"
+            yield replace(
+                model,
+                name=title,
+                source="odd repository",
+                folder=scratch / re.sub(r"\W+", "-", title),
+                text=model.text if file else odd,
+                odd=(f"{model.name}.{name}", size + ODD_STEP),
+                copy_of=model.folder,
+                changed=(file, odd) if file else (model.target.rpartition(":")[0], odd),
+            )
 
 
 def _widths(text: str, owner: str) -> Iterator[tuple[str, tuple[int, int], int]]:

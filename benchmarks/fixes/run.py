@@ -42,8 +42,6 @@ from tclint.engine.report import Report
 HERE = Path(__file__).resolve().parent
 FINDINGS = HERE / "findings.csv"
 RESULTS = HERE / "results.csv"
-MOST_ODD = 2
-"""Of one model of a repository, that have a finding."""
 AT_ONCE = 24
 FIELDS = ("source", "model", "kind", "code", "place", "padding", "gain_percent")
 RESULT_FIELDS = (*FIELDS, "outcome", "why", "seconds")
@@ -85,19 +83,16 @@ def checked(model: Model) -> Report:
 def listed(found: Iterator[Model]) -> Iterator[dict[str, Any]]:
     """What is to be fixed."""
     done: set[str] = set()
-    odd: Counter[str] = Counter()
     for batch in iter(lambda: list(islice(found, AT_ONCE)), []):
         for model, report in reports(batch):
             rows = [row_of(model, finding) for finding in report.findings if is_padding(finding)]
             if model.odd is not None:
                 argument, size = model.odd
-                whose = argument.rpartition(".")[0]
-                if argument in done or odd[whose] >= MOST_ODD or report.errors:
+                if argument in done or report.errors:
                     continue
                 done.add(argument)
                 # The others are those of the model as it is.
                 rows = [row for row in rows if f"{size}->" in row["padding"]]
-                odd[whose] += bool(rows) and model.source == "odd repository"
             state = report.errors[0].message[:110] if report.errors else f"{len(rows)} findings"
             print(f"{model.source:12} {model.name:44} {state}", flush=True)
             yield from rows
@@ -243,8 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row for row in read(file) if options.resume or (only and not {row["model"], row["source"]} & only)
         ]
         if options.command == "list":
-            rows += listed(found)
-            write(file, rows, fields)
+            for row in listed(found):
+                rows.append(row)
+                write(file, rows, fields)
         else:
             done = {row["model"] for row in rows}
             for row in fixed((model for model in found if model.name not in done), read(FINDINGS)):

@@ -30,6 +30,8 @@ class Copies:
     def __init__(self, target: str, settings: Settings, read: Iterable[str]) -> None:
         self._target, self._settings = target, settings
         self.files = tuple(path for path in read if _is_small(path))
+        path = os.path.abspath(target.rpartition(":")[0])
+        self._copied = _with_what_is_beside(self.files, {os.path.dirname(path), os.getcwd()})
         self._folder = os.path.realpath(tempfile.mkdtemp(prefix="tclint-fix-"))
         self._tracer = Tracer(settings.jobs)
         self._count = 0
@@ -73,7 +75,7 @@ class Copies:
         self._count += 1
         root = os.path.join(self._folder, str(self._count))
         os.makedirs(root + os.getcwd(), exist_ok=True)
-        for path in _with_what_is_beside(self.files):
+        for path in self._copied:
             place = root + path
             os.makedirs(os.path.dirname(place), exist_ok=True)
             if path in contents:
@@ -100,11 +102,11 @@ def _is_small(path: str) -> bool:
     return False
 
 
-def _with_what_is_beside(files: Sequence[str]) -> set[str]:
-    """The files, others of their folders, and what marks packages and projects above them."""
+def _with_what_is_beside(files: Sequence[str], listed: Iterable[str]) -> set[str]:
+    """The files, others of folders where inputs are looked for, what marks packages and projects."""
     found = set(files)
     folders = {os.path.dirname(path) for path in files}
-    for folder in folders:
+    for folder in folders.intersection(listed):
         with contextlib.suppress(OSError):
             names = [name for name in sorted(os.listdir(folder)) if name.endswith(_BESIDE)]
             found.update(os.path.join(folder, name) for name in names[:_MOST_BESIDE])
