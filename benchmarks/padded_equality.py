@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,21 +99,38 @@ def compare(
 
 
 def _changes(dims: CoupledDims, larger: Graph) -> dict[DimGroup, int] | str:
-    shapes = {parameter.name: parameter.shape for parameter in larger.parameters}
-    changes: dict[DimGroup, int] = {}
-    for parameter in dims.graph.parameters:
-        wanted = shapes.get(parameter.name)
-        if wanted is None or len(wanted) != len(parameter.shape):
-            return f"{parameter.name} is another weight in the larger model"
-        for axis, (old, new) in enumerate(zip(parameter.shape, wanted, strict=True)):
-            group = dims.group_of_parameter(parameter.name, axis)
-            if old == new:
-                continue
-            if group is None or group.fixed:
-                return f"{parameter.name} has a dim that cannot change"
-            if changes.setdefault(group, new) != new:
-                return f"{parameter.name} grows to another size than what it is coupled to"
-    return changes
+    """The sizes of all dims in the larger model; or why it is not the same model at larger sizes."""
+    if [op.name for op in dims.graph.ops] != [op.name for op in larger.ops]:
+        return "the larger model runs other operators"
+    if [item.name for item in dims.graph.parameters] != [item.name for item in larger.parameters]:
+        return "the larger model has other weights"
+    found: dict[DimGroup, int] = {}
+    fixed = ""
+
+    def note(group: DimGroup | None, old: int, new: int) -> None:
+        nonlocal fixed
+        if old == new or group is None:
+            return
+        if group.fixed or found.setdefault(group, new) != new:
+            fixed = fixed or f"a dim of {old} that cannot be {new}: {group.fixed or 'it has two sizes'}"
+
+    for ours, theirs in zip(dims.graph.parameters, larger.parameters, strict=True):
+        for axis, (old, new) in enumerate(zip(ours.shape, theirs.shape, strict=True)):
+            note(dims.group_of_parameter(ours.name, axis), old, new)
+    for op, other in zip(dims.graph.ops, larger.ops, strict=True):
+        for position, (one, two) in enumerate(zip(op.outputs, other.outputs, strict=True)):
+            for axis, (old, new) in enumerate(zip(one.shape, two.shape, strict=True)):
+                note(dims.group_of_output(op.index, position, axis), old, new)
+    if fixed:
+        return fixed
+    try:
+        resized = dims.resize(found)
+    except DimsUnresolved as error:
+        return str(error)
+    for op, other in zip(resized.ops, larger.ops, strict=True):
+        if [spec.shape for spec in op.outputs] != [spec.shape for spec in other.outputs]:
+            return f"{op.name} has outputs of another shape than its dims give"
+    return found
 
 
 # ------------------------------------------------------------------------------ edits
@@ -135,7 +153,7 @@ class _Edited(TorchFunctionMode):
         for old, new in zip(graphs[0].ops, graphs[1].ops, strict=False):
             if old.name == "scaled_dot_product_attention" and old.attributes.get("scale") is None:
                 scale = old.inputs[0].shape[-1] ** -0.5
-                if scale in known:
+                if any(value is not None and _close(scale, value) for value in known):
                     self.scales[new.inputs[0].shape[-1]] = scale
             for before, after in _numbers(old, new):
                 if before != after and any(value is not None and _close(before, value) for value in known):
@@ -187,7 +205,7 @@ def _numbers(old: Op, new: Op) -> Iterator[tuple[float, float]]:
 
 
 def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
+    return math.isclose(one, other, rel_tol=1e-6)
 
 
 # ------------------------------------------------------------------------------ results

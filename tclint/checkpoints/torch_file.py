@@ -44,7 +44,8 @@ def pad_torch_file(
             f"{printable(source)} has none of the weights that the plan pads; is it of this model?"
         )
     try:
-        torch.save(loaded, target)
+        with open(target, "wb") as file:  # of a path, torch would make the name of an archive
+            torch.save(loaded, file)
     except RuntimeError as error:
         # torch's writer has no OSError for a full disk.
         raise OSError(str(error).splitlines()[0]) from None

@@ -243,13 +243,15 @@ class _Walk:
                 return self._read_weight(op, spec, sizes, parameter)
         if spec.input_name is not None or not any(self.layouts.groups(size) for size in sizes):
             infinite = spec.value is not None and not abs(spec.value) < float("inf")
-            return Padded(tuple(map(Axis.kept, spec.shape)), is_infinite=infinite, value=spec.value)
+            kept = Fill.FINITE if infinite or spec.value is None else values_of(spec.value)
+            return Padded(tuple(map(Axis.kept, spec.shape)), is_infinite=infinite, kept=kept)
         if spec.value is not None:
             finite = abs(spec.value) < float("inf")
             values = values_of(spec.value) if finite else Fill.FINITE
             axes = tuple(self.layouts.axis(size, values) for size in sizes)
-            return Padded(axes, is_infinite=not finite, value=spec.value)
-        return self._unknown(op, spec, sizes, "it reads a table that the model computes from its sizes")
+            return Padded(axes, is_infinite=not finite, kept=values)
+        source = f"from {spec.parameter}" if spec.is_derived else "itself"
+        return self._unknown(op, spec, sizes, f"it reads a table that the model computes {source}")
 
     def _read_weight(self, op: Op, spec: TensorSpec, sizes: Axes, parameter: Parameter) -> Padded:
         axes = self.outcome.weights.get(parameter.name)

@@ -132,9 +132,10 @@ def _index_add(step: Step) -> Sequence[Padded]:
 # ------------------------------------------------------------------------------ new tensors
 
 
-def _made(step: Step, values: Values, value: float | None = None) -> list[Padded]:
+def _made(step: Step, values: Values) -> list[Padded]:
     return [
-        step.result(step.by_size(position, values), value=value) for position in range(len(step.old.outputs))
+        step.result(step.by_size(position, values), kept=values & Fill.FINITE)
+        for position in range(len(step.old.outputs))
     ]
 
 
@@ -166,9 +167,9 @@ def _like(step: Step, values: Values, value: float | None) -> list[Padded]:
         axes = step.inputs[0].axes
         filled = [axis.filled(values) if axis.is_padded else axis for axis in axes]
         # What it is made like says nothing of what it holds.
-        return [Padded(tuple(axis.without_origin() for axis in filled), frozenset(), infinite, value)]
-    made = _made(step, values, value)
-    return [Padded(tensor.axes, frozenset(), infinite, value) for tensor in made]
+        return [Padded(tuple(axis.without_origin() for axis in filled), frozenset(), infinite, values)]
+    made = _made(step, values)
+    return [Padded(tensor.axes, frozenset(), infinite, values) for tensor in made]
 
 
 @rule("arange")

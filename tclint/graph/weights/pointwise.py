@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -42,14 +43,9 @@ def combined(step: Step, combine: Combination, inputs: Sequence[Padded] | None =
             axis = _combined_axis(step, combine, tensors, [shape[position] for shape in shapes], axis)
         axes.append(axis)
     infinite = any(tensor.is_infinite for tensor in tensors)
-    value = None
-    if all(tensor.value is not None for tensor in tensors):
-        value = _only(combine(step, [tensor.kept for tensor in tensors]))
-    return step.result(axes, is_infinite=infinite, value=value)
-
-
-def _only(values: Values) -> float | None:
-    return 0.0 if is_zero(values) else None
+    # Old entries are finite, or the original has no result either.
+    kept = combine(step, [tensor.kept for tensor in tensors]) & Fill.FINITE or Fill.FINITE
+    return step.result(axes, is_infinite=infinite, kept=kept)
 
 
 def _combined_axis(
@@ -153,7 +149,7 @@ def _function(step: Step) -> Sequence[Padded]:
         raise step.inexact("its bounds exclude zero")
     result = combined(step, lambda _, values: mapped(values[0], function), step.inputs[:1])
     if step.name in BOUNDED:
-        result = Padded(result.axes, result.touched)
+        result = replace(result, is_infinite=False)
     return [result] * len(step.old.outputs)
 
 
@@ -167,7 +163,7 @@ _IDENTITIES = (
 @rule(*_IDENTITIES)
 def _same(step: Step) -> Sequence[Padded]:
     tensor = step.inputs[0]
-    return step.results(tensor.axes, is_infinite=tensor.is_infinite, value=tensor.value)
+    return step.results(tensor.axes, is_infinite=tensor.is_infinite, kept=tensor.kept)
 
 
 @rule("alpha_dropout", "feature_alpha_dropout")
@@ -302,7 +298,7 @@ def _combination(step: Step) -> Sequence[Padded]:
 def _with_infinite_numbers(step: Step, result: Padded) -> Padded:
     numbers = [step.old.attributes.get(name) for name in ("other", "value")]
     if any(isinstance(n, float) and not abs(n) < float("inf") for n in numbers):
-        return Padded(result.axes, result.touched, is_infinite=True)
+        return replace(result, is_infinite=True)
     return result
 
 
@@ -312,8 +308,8 @@ def _division(step: Step) -> Sequence[Padded]:
     def divide(step: Step, here: list[Values]) -> Values:
         if len(here) > 1:
             divisor = step.inputs[1]
-            if divisor.value is None and not divisor.is_padded:
-                here = [here[0], NONZERO]
+            if here[1] is divisor.kept:
+                here = [here[0], here[1] & NONZERO or NONZERO]
         return _div(step, here)
 
     if step.name in ("remainder", "fmod", "floor_divide") and step.groups:
@@ -343,7 +339,7 @@ def _where(step: Step) -> Sequence[Padded]:
 
     result = combined(step, choose)
     if any(NOT_FINITE in values for values in given):
-        result = Padded(result.axes, result.touched, is_infinite=True)
+        result = replace(result, is_infinite=True)
     return [result]
 
 

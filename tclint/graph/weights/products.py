@@ -234,7 +234,7 @@ def _grouped(
 ) -> Padded:
     """Channels as (group, channel of it), so that each group is a product of its own."""
     given = split_axis(step, tensor.axes[channel], groups)
-    rows = split_axis(step, weight.axes[0], groups)
+    rows = split_axis(step, weight.axes[0], groups, given[0])
     rank = len(weight.axes) - 2
     batch = [f"b{position}" for position in range(channel)]
     pixels = [f"s{position}" for position in range(rank)]
@@ -251,12 +251,19 @@ def _grouped(
     return Padded((*result.axes[:channel], joint, *result.axes[channel + 2 :]), result.touched)
 
 
-def split_axis(step: Step, axis: Axis, outer: tuple[int, int]) -> tuple[Axis, Axis]:
-    """An axis as (outer, inner), where (old size, new size) of the outer one are given."""
+def split_axis(step: Step, axis: Axis, outer: tuple[int, int], like: Axis | None = None) -> tuple[Axis, Axis]:
+    """An axis as (outer, inner), where (old size, new size) of the outer one are given.
+
+    Args:
+        like: how the outer one has to be laid out.
+    """
+    inner = axis.old_size // outer[0], axis.new_size // outer[1]
     try:
-        inner = axis.old_size // outer[0], axis.new_size // outer[1]
         return split(axis, outer, inner)
     except Scattered as error:
+        if like is not None and (like.old_size, like.new_size) == outer:
+            pad = Pad(Fill.ZERO, axis.groups)
+            step.move(axis, product([like, Axis.grown(*inner, pad)]))
         raise step.inexact(f"its groups mix old and added channels: {error}", axis.groups or None) from None
 
 

@@ -29,6 +29,7 @@ _MAKE = {True: Fill.FINITE, False: Fill.FINITE}
 
 _SUMS = frozenset({"sum", "nansum", "norm", "linalg_vector_norm", "frobenius_norm", "any", "count_nonzero"})
 _MEANS = frozenset({"mean", "nanmean", "var", "std", "var_mean", "std_mean"})
+_NEVER_NEGATIVE = frozenset({"norm", "linalg_vector_norm", "frobenius_norm", "var", "std"})
 _SCORES = frozenset({"argmax", "argmin", "logsumexp", "max", "min", "amax", "amin"})
 
 
@@ -62,9 +63,12 @@ def _reduction(step: Step) -> Sequence[Padded]:
     if step.name in ("std", "std_mean"):
         kept = _mapped(axes, {True: Fill.ANY, False: Fill.ANY})  # its derivative at zero is none
     infinite = tensor.is_infinite and step.name in ("amax", "amin", "max", "min")
-    return [
-        step.result(kept if out.shape or not kept else (), is_infinite=infinite) for out in step.old.outputs
-    ]
+    signs = Fill.FINITE
+    if step.name in _NEVER_NEGATIVE:
+        signs = Fill.ZERO | Fill.POSITIVE
+    elif step.name in ("sum", "mean", "amax", "amin"):
+        signs = tensor.kept if "negative" not in tensor.kept else Fill.FINITE
+    return [step.result(kept, is_infinite=infinite, kept=signs) for _ in step.old.outputs]
 
 
 def _sums_zeros(step: Step) -> bool:
@@ -119,7 +123,7 @@ def _softmax(step: Step) -> Sequence[Padded]:
     if any("not finite" in axis.values for axis in tensor.axes):
         return step.results(tensor.axes)
     positive = Fill.POSITIVE | Fill.ZERO if step.name in ("softmax", "_softmax") else Fill.FINITE
-    return step.results(_mapped(tensor.axes, {True: positive, False: positive}))
+    return step.results(_mapped(tensor.axes, {True: positive, False: positive}), kept=positive)
 
 
 # ------------------------------------------------------------------------------ norms

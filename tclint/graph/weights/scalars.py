@@ -16,16 +16,12 @@ _FORMULAS: dict[str, Callable[[int], float]] = {
     "1/{n}**2": lambda n: 1 / (n * n),
     "{n}-1": lambda n: n - 1,
     "1/({n}-1)": lambda n: 1 / (n - 1) if n > 1 else math.nan,
-    "2*{n}": lambda n: 2 * n,
     "{n}/2": lambda n: n / 2,
     "2/{n}": lambda n: 2 / n,
     "log({n})": math.log,
     "1/log({n})": lambda n: 1 / math.log(n) if n > 1 else math.nan,
     "sqrt(log({n}))": lambda n: math.sqrt(math.log(n)),
     "log2({n})": math.log2,
-    "sqrt(2/{n})": lambda n: math.sqrt(2 / n),
-    "sqrt(2*{n})": lambda n: math.sqrt(2 * n),
-    "1/sqrt(2*{n})": lambda n: 1 / math.sqrt(2 * n),
 }
 
 _TOLERANCE = 1e-6

@@ -27,8 +27,8 @@ class Padded:
     """The dims whose growth the tensor's making had to do with, added entries or not."""
     is_infinite: bool = False
     """Entries of it may be infinite, added ones too: a mask was added."""
-    value: float | None = None
-    """What all its old entries are, where that is known."""
+    kept: Values = Fill.FINITE
+    """What its old entries may be, infinite ones left to `is_infinite`: a norm is not negative."""
 
     @property
     def is_padded(self) -> bool:
@@ -38,11 +38,6 @@ class Padded:
     def groups(self) -> frozenset[int]:
         """The dims of its added entries."""
         return frozenset().union(*(axis.groups for axis in self.axes))
-
-    @property
-    def kept(self) -> Values:
-        """What its old entries may be, infinite ones left to `is_infinite`."""
-        return Fill.FINITE if self.value is None else values_of(self.value)
 
     def padded_axes(self) -> list[int]:
         return [position for position, axis in enumerate(self.axes) if axis.is_padded]

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from tclint.graph.dims.views import slice_bounds
 from tclint.graph.weights.axis import Axis, Fill, Scattered, concatenated, product, split
-from tclint.graph.weights.step import Padded, Step, rule
+from tclint.graph.weights.step import Padded, Step, rule, values_of
 from tclint.graph.weights.values import is_zero
 
 
 def _viewed(step: Step, axes: Sequence[Axis]) -> Padded:
     tensor = step.inputs[0]
-    return step.result(axes, is_infinite=tensor.is_infinite, value=tensor.value)
+    return step.result(axes, is_infinite=tensor.is_infinite, kept=tensor.kept)
 
 
 # ------------------------------------------------------------------------------ reshape
@@ -355,7 +355,7 @@ def _pad(step: Step) -> Sequence[Padded]:
     if value and padded:
         axes = [axis.filled(axis.values | Fill.FINITE) if axis.is_padded else axis for axis in axes]
     infinite = tensor.is_infinite or not abs(value) < float("inf")
-    return [step.result(axes, is_infinite=infinite, value=tensor.value if tensor.value == value else None)]
+    return [step.result(axes, is_infinite=infinite, kept=tensor.kept | values_of(value) & Fill.FINITE)]
 
 
 @rule("flip", "roll", "tril", "triu", "fliplr", "flipud")
