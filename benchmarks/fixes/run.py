@@ -180,7 +180,8 @@ def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
 
 def _told(plan: FixPlan) -> bool:
     """Whether the plan says that logits have to be cut back by hand."""
-    return any("before the loss" in item.what for step in plan.steps for item in step.by_hand)
+    said = [item.what for step in plan.steps for item in step.by_hand]
+    return any("before the loss" in what or "is needed here" in what for what in said)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

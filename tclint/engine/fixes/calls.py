@@ -57,6 +57,45 @@ def calls_to_adapt(
     return tuple(edits), tuple(by_hand)
 
 
+def is_cut(edit: Edit) -> bool:
+    """Whether an edit of these cuts a padded output back."""
+    return edit.replacement.startswith("[")
+
+
+def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
+    """In what a model whose outputs are cut back differs from the padded one, but for that; None: in nothing.
+
+    Ops behind a cut have the size that it leaves.
+    """
+    names = {"slice", "clone", "contiguous"}
+    position = 0
+    cuts: set[tuple[int, int]] = set()
+    for op in cut.ops:
+        known = padded.ops[position] if position < len(padded.ops) else None
+        if known is None or op.name != known.name:
+            if op.name in names:
+                cuts.update(zip(op.inputs[0].shape, op.outputs[0].shape, strict=False))
+                continue
+            return f"{op.name} in {op.module_path or 'the model'} is new"
+        mine, theirs = ([spec.shape for spec in (*one.inputs, *one.outputs)] for one in (op, known))
+        if [len(shape) for shape in mine] != [len(shape) for shape in theirs] or any(
+            own != new and (new, own) not in cuts
+            for shape, other in zip(mine, theirs, strict=True)
+            for own, new in zip(shape, other, strict=True)
+        ):
+            return f"{op.name} in {op.module_path or 'the model'} has other shapes"
+        position += 1
+    if position != len(padded.ops):
+        return f"{padded.ops[position].name} is missing"
+    if {item.name: item.shape for item in padded.parameters} != {
+        item.name: item.shape for item in cut.parameters
+    }:
+        return "other parameters"
+    if [spec.shape for spec in base.outputs] != [spec.shape for spec in cut.outputs]:
+        return "the model returns other shapes than before"
+    return None
+
+
 def _attention_heads(before: Graph, after: Graph) -> dict[Site | None, set[int]]:
     """By line: sizes of heads that grow there, where attention takes its scale from them."""
     found: dict[Site | None, set[int]] = {}
@@ -99,32 +138,29 @@ def _padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int, int]]:
     for mine, op in zip(before.ops, after.ops, strict=True):
         if mine.kind == "loss" and mine.inputs:
             starts.append((mine.inputs[0], op.inputs[0]))
-    done = set()
+    heads: dict[int, Op] = {}
     for old, new in starts:
-        head = _head(before, after, old) if old.shape != new.shape else None
-        if head is None or head.index in done:
-            continue
-        done.add(head.index)
+        if old.shape != new.shape:
+            heads.update((op.index, op) for op in _heads(before, after, old))
+    for head in heads.values():
         was, now = head.outputs[0].shape, after.ops[head.index].outputs[0].shape
         axes = [axis for axis, (a, b) in enumerate(zip(was, now, strict=True)) if a != b]
         if len(axes) == 1:
             yield head, axes[0] - len(was) if axes[0] == len(was) - 1 else axes[0], was[axes[0]]
 
 
-def _head(before: Graph, after: Graph, spec: TensorSpec) -> Op | None:
-    """The product behind a tensor whose own outputs grow."""
-    for _ in range(_MOST_STEPS):
-        if spec.producer is None:
-            return None
-        op = before.ops[spec.producer]
-        if op.outputs[spec.output_index].shape == after.ops[op.index].outputs[spec.output_index].shape:
-            return None
-        if op.kind in _PRODUCTS:
-            return op
-        if not op.inputs:
-            return None
-        spec = op.inputs[0]
-    return None
+def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Iterator[Op]:
+    """The products behind a tensor whose own outputs grow."""
+    if spec.producer is None or depth == _MOST_STEPS:
+        return
+    op = before.ops[spec.producer]
+    if op.outputs[spec.output_index].shape == after.ops[op.index].outputs[spec.output_index].shape:
+        return
+    if op.kind in _PRODUCTS:
+        yield op
+        return
+    for source in op.inputs:
+        yield from _heads(before, after, source, depth + 1)
 
 
 def _cut(op: Op, axis: int, size: int, texts: Mapping[str, str]) -> Edit | None:

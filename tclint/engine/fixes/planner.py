@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tclint.analysis.change import Change, resize
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import FixStep, all_fixes
 from tclint.analysis.widths.alignment import efficient_multiple, padding_multiples
@@ -18,15 +19,16 @@ from tclint.core.finding import Edit, Finding
 from tclint.cost.estimate import estimate
 from tclint.edits.sizes.candidates import Place
 from tclint.engine.check import Progress, relative_path
-from tclint.engine.fixes.calls import calls_to_adapt
+from tclint.engine.fixes.calls import calls_to_adapt, is_cut, other_than_cut
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep, TextEdit
 from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding, step_times_us
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.search import Search, contents_of, texts_of
+from tclint.engine.model_pass import as_priced
 from tclint.engine.report import Entry, Report
 from tclint.engine.rule_registry import Selection
-from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
 from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph
 from tclint.graph.weights.weight_plan import weight_plan
@@ -34,6 +36,11 @@ from tclint.tracing import TraceResult
 
 _MOST_GROWTH = 1.5
 """Of a dim that is padded to another multiple than planned."""
+
+
+_VOCABULARY = "DIM003"
+_MOST_SEARCHED = 2
+"""Sizes of one finding whose edits are searched for."""
 
 
 def plan_fixes(report: Report, target: str, on_progress: Progress | None = None) -> FixPlan:
@@ -97,6 +104,9 @@ class _Planner:
         assert entry.graph is not None
         self._target, self._entry, self._report = target, entry, report
         self._say = on_progress or (lambda _: None)
+        self._traced: Graph | None = None
+        """Without what the settings add to it."""
+        self._weights: Any = None
         self._settings: Settings = entry.settings or report.settings
         rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
         self._context, self._found = checked(entry.graph, rules, self._settings, entry.target)
@@ -119,7 +129,7 @@ class _Planner:
         read: Sequence[str] = self._context.graph.metadata.get("source_files", ())
         with Copies(self._target, self._settings, read) as copies:
             planned, made = self._edited(steps, unlocks, copies)
-        plan = replace(plan, steps=planned, weights=self._weights(made.sizes), also_fixed=self._also(made))
+        plan = replace(plan, steps=planned, weights=self._weights, also_fixed=self._also(made))
         return replace(plan, digests=_digests(plan))
 
     def _ordered(self) -> tuple[FixStep, ...]:
@@ -165,6 +175,7 @@ class _Planner:
         self._say(f"building {self._target} from a copy")
         [unchanged] = copies.trace([{}])
         problem = self._not_the_same(copies, unchanged)
+        self._traced = unchanged.graph
         made = _Made((), {}, self._context.graph)
         outcomes: list[_Outcome] = []
         for position, step in enumerate(steps):
@@ -179,10 +190,11 @@ class _Planner:
                 continue
             outcomes.append(_Outcome(step, made, following))
             made = following
-        made = self._adapt(outcomes, made, copies)
+        self._weights = self._weight_plan(made)
         for outcome in outcomes if problem is None else ():
             if not _change(outcome.step.finding).sizes:
                 made = self._rewrite(outcome, made, copies)
+        made = self._adapt(outcomes, made, copies)
         written = [
             self._written(position, outcome, unlocks.get(position, ()))
             for position, outcome in enumerate(outcomes)
@@ -204,11 +216,16 @@ class _Planner:
             and finding.fingerprint not in steps
         )
 
-    def _weights(self, sizes: Mapping[DimGroup, int]) -> Any:
+    def _weight_plan(self, made: _Made) -> Any:
         """How saved weights follow the new sizes; None where none changes."""
-        grown = {group: size for group, size in sizes.items() if group.parameters}
+        if not made.sizes or self._traced is None:
+            return None
+        # Of the model alone: what it returns is cut back before the loss that the settings put behind it.
+        dims = CoupledDims(self._traced)
+        sizes = realized_sizes(dims, replace(made.graph, ops=made.graph.ops[: len(self._traced.ops)])) or {}
+        grown = {group: size for group, size in sizes.items() if group.parameters and size > group.size}
         try:
-            return weight_plan(self._context.dims, grown).to_json() if grown else None
+            return weight_plan(dims, grown).to_json() if grown else None
         except DimsUnresolved:
             return None
 
@@ -229,7 +246,7 @@ class _Planner:
         except DimsUnresolved as error:
             return str(error)
         planned_us = self._priced(dims.resize(planned))
-        first = ""
+        first, searched = "", 0
         for sizes in (planned, *self._others(step, made)):
             graph = dims.resize(sizes)
             # Before anything is edited: what the resized graph has as a finding, its edit would have too.
@@ -242,14 +259,36 @@ class _Planner:
             search = Search(copies, dims, made.edits, made.sizes, wanted, multiple)
             found = search.run(self._places(step), _pairs(made.graph, graph))
             if found is None:
-                return (
+                first = first or (
                     "no place in the files that it reads holds the size so that editing it gives the planned "
                     f"model ({search.tried} edits tried)"
                 )
+                searched += 1
+                if searched == _MOST_SEARCHED:
+                    break
+                continue
             changed = {group: size for group, size in found.sizes.items() if size != group.size}
             following = _Made((*made.edits, *found.edits), changed, found.graph, fixed, planned_us)
-            return self._proof.problem(found.graph, fixed, planned_us) or following
+            return (
+                self._proof.problem(found.graph, fixed, planned_us)
+                or self._interface_problem(step, made, following, copies)
+                or following
+            )
         return first or "the resized graph has no sizes that a trace could be compared with"
+
+    def _interface_problem(self, step: FixStep, made: _Made, following: _Made, copies: Copies) -> str | None:
+        """Why the model would return larger outputs that cannot be cut back; a vocabulary may stay padded."""
+        shapes, were = ([spec.shape for spec in graph.outputs] for graph in (following.graph, made.graph))
+        if shapes == were or step.finding.code == _VOCABULARY:
+            return None
+        texts = texts_of(copies.editable)
+        edits, _ = calls_to_adapt(self._context.graph, following.graph, texts)
+        cuts = tuple(edit for edit in edits if is_cut(edit))
+        cut = self._with_calls(following, cuts, texts, copies) if cuts else "where it makes them is not found"
+        if not isinstance(cut, str):
+            return None
+        shown = ", ".join(str(list(new)) for new, old in zip(shapes, were, strict=True) if new != old)
+        return f"the model would return {shown}, which cannot be cut back: {cut}"
 
     def _sizes(self, change: Change, made: _Made) -> dict[DimGroup, int]:
         """The change beside what is made; where both give a group a size, that one stays.
@@ -277,49 +316,68 @@ class _Planner:
                 continue
 
     def _adapt(self, outcomes: Sequence[_Outcome], made: _Made, copies: Copies) -> _Made:
-        """With calls adapted that depend on a size: scales of attention, logits cut back. All, or none."""
+        """With calls adapted that depend on a size: scales of attention, and logits cut back."""
         texts = texts_of(copies.editable)
-        known: set[Edit] = set()
+        known: dict[Edit, None] = {}
         told: set[ByHand] = set()
         for outcome in outcomes:
-            if outcome.after is not outcome.before:
+            if outcome.after.sizes != outcome.before.sizes:
                 edits, by_hand = calls_to_adapt(self._context.graph, outcome.after.graph, texts)
                 outcome.adapted = tuple(edit for edit in edits if edit not in known)
                 outcome.by_hand = tuple(item for item in by_hand if item not in told)
-                known.update(edits)
+                known.update(dict.fromkeys(edits))
                 told.update(by_hand)
-        if not known:
-            return made
-        adapted = replace(made, edits=(*made.edits, *known))
-        contents = contents_of(texts, adapted.edits)
-        problem = "it does not fit the other edits"
-        if contents is not None:
-            [result] = copies.trace([contents])
-            problem = str(result.error or "")
-            if result.graph is not None:
-                graph = copies.as_priced(result.graph)
-                adapted.graph, adapted.cuts_us = graph, self._cuts_us(made.graph, graph)
-                adapted.planned_us = {
-                    gpu: time + adapted.cuts_us[gpu] for gpu, time in made.planned_us.items()
-                }
-                problem = self._proof.problem(graph, made.fixed, adapted.planned_us) or ""
-        if not problem:
+        for kind in (is_cut, lambda edit: not is_cut(edit)):
+            edits = tuple(edit for edit in known if kind(edit))
+            adapted = self._with_calls(made, edits, texts, copies) if edits else made
+            if not isinstance(adapted, str):
+                made = adapted
+                continue
             for outcome in outcomes:
-                if any(edit.replacement.startswith("[") for edit in outcome.adapted):
-                    outcome.cuts_us = adapted.cuts_us
-            return adapted
+                left = (self._not_adapted(edit, adapted) for edit in outcome.adapted if edit in edits)
+                outcome.by_hand = (*outcome.by_hand, *left)
+                outcome.adapted = tuple(edit for edit in outcome.adapted if edit not in edits)
         for outcome in outcomes:
-            left = (
-                ByHand(
-                    f"{edit.replacement.strip(' ,')} is needed here, but could not be proved: {problem}",
-                    relative_path(edit.path),
-                    edit.start[0],
-                )
-                for edit in outcome.adapted
-            )
-            outcome.by_hand = (*outcome.by_hand, *left)
-            outcome.adapted = ()
+            if any(map(is_cut, outcome.adapted)):
+                outcome.cuts_us = made.cuts_us
         return made
+
+    def _with_calls(
+        self, made: _Made, edits: tuple[Edit, ...], texts: Mapping[str, str], copies: Copies
+    ) -> _Made | str:
+        """What is made with these calls adapted as well; else why not."""
+        contents = contents_of(texts, (*made.edits, *edits))
+        if contents is None:
+            return "it does not fit the other edits"
+        [result] = copies.trace([contents])
+        if result.graph is None:
+            return str(result.error)
+        graph = copies.as_priced(result.graph)
+        problem = other_than_cut(self._context.graph, made.graph, graph)
+        if problem is not None:
+            return problem
+        # All other ops are as predicted: what the step takes longer is what the cuts take.
+        before, after = self._priced_as_is(made.graph), self._priced_as_is(graph)
+        cuts_us = {gpu: after[gpu] - before[gpu] for gpu in after}
+        planned_us = {gpu: time + cuts_us[gpu] for gpu, time in made.planned_us.items()}
+        gains = [100.0 * (1.0 - after[gpu] / time) for gpu, time in self._proof.step_time_us.items()]
+        if max(gains) < self._settings.min_gain_percent:
+            return "it takes as much time as the fixes gain"
+        problem = self._proof.problem(graph, made.fixed, planned_us)
+        if problem is not None:
+            return problem
+        if not any(map(is_cut, edits)):
+            cuts_us = dict(made.cuts_us)
+        return replace(made, edits=(*made.edits, *edits), graph=graph, planned_us=planned_us, cuts_us=cuts_us)
+
+    def _not_adapted(self, edit: Edit, problem: str) -> ByHand:
+        what = f"{edit.replacement.strip(' ,')} is needed here, but could not be proved: {problem}"
+        return ByHand(what, relative_path(edit.path), edit.start[0])
+
+    def _priced_as_is(self, graph: Graph) -> dict[str, float]:
+        """A traced step, by GPU, as its own calls of torch.compile have it."""
+        graph, settings = as_priced(graph, self._settings)
+        return step_times_us(GraphContext(graph, settings, self._target))
 
     def _rewrite(self, outcome: _Outcome, made: _Made, copies: Copies) -> _Made:
         """What is made with a fix that changes no size."""
@@ -375,21 +433,8 @@ class _Planner:
             for change in changes:
                 changed = change.scenario(changed) if change.scenario else changed
             priced = estimate(graph, changed)
-            times[priced.gpu.id] = priced.step_time_us + made.cuts_us.get(priced.gpu.id, 0.0)
+            times[priced.gpu.id] = priced.step_time_us
         return times
-
-    def _cuts_us(self, before: Graph, after: Graph) -> dict[str, float]:
-        """What the ops that cut padded logits back take in a step, by GPU."""
-        names = iter([op.name for op in before.ops])
-        following = next(names, "")
-        cuts = []
-        for op in after.ops:
-            if op.name == following:
-                following = next(names, "")
-            elif op.name == "slice":
-                cuts.append(op.index)
-        priced = [estimate(after, scenario) for scenario in self._context.scenarios]
-        return {one.gpu.id: one.time_of_us(frozenset(cuts)) for one in priced}
 
     def _priced(self, graph: Graph) -> dict[str, float]:
         return {
