@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -135,6 +137,11 @@ def _changes(dims: CoupledDims, larger: Graph) -> dict[DimGroup, int] | str:
 
 # ------------------------------------------------------------------------------ edits
 
+_ARITHMETIC = frozenset(
+    {"add", "sub", "mul", "div", "truediv", "pow", "full", "tensor", "baddbmm", "clamp", "iadd", "isub",
+     "imul", "itruediv", "multiply", "divide", "true_divide"}
+)  # fmt: skip
+
 
 class _Edited(TorchFunctionMode):
     """Runs the larger model's code as if the plan's edits were made in it.
@@ -148,7 +155,8 @@ class _Edited(TorchFunctionMode):
         self.active = False
         edits = [edit for group in plan.groups for edit in group.edits]
         known = [edit.value for edit in edits if edit.kind in ("constant", "attention_scale")]
-        self.numbers: dict[float, float] = {}
+        self.numbers: dict[tuple[str, int], dict[float, float]] = {}
+        """By line, the larger model's numbers and what they were."""
         self.scales: dict[int, float] = {}
         for old, new in zip(graphs[0].ops, graphs[1].ops, strict=False):
             if old.name == "scaled_dot_product_attention" and old.attributes.get("scale") is None:
@@ -157,7 +165,9 @@ class _Edited(TorchFunctionMode):
                     self.scales[new.inputs[0].shape[-1]] = scale
             for before, after in _numbers(old, new):
                 if before != after and any(value is not None and _close(before, value) for value in known):
-                    self.numbers[after] = before
+                    site = old.call_site or old.construct_site
+                    place = ("", 0) if site is None else (site.path, site.line)
+                    self.numbers.setdefault(place, {})[after] = before
         self.kept = [
             (edit.size, edit.axis) for edit in edits if edit.kind == "slice_logits" and edit.output is None
         ]
@@ -170,19 +180,30 @@ class _Edited(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func is torch.nn.functional.scaled_dot_product_attention:
             kwargs.setdefault("scale", self.scales.get(args[0].shape[-1]))
-            if kwargs["scale"] in self.numbers:
-                kwargs["scale"] = self.numbers[kwargs["scale"]]
+            kwargs["scale"] = self._put_back(kwargs["scale"], self._numbers_here())
             return func(*args, **kwargs)
         if self.kept and name in ("cross_entropy", "softmax", "log_softmax", "argmax", "topk", "logsumexp"):
             args = tuple(self._cut(value) if isinstance(value, torch.Tensor) else value for value in args)
-        if self.numbers and not name.startswith(("empty", "zeros", "randn", "view", "reshape")):
-            args = tuple(self._put_back(value) for value in args)
-            kwargs = {key: self._put_back(value) for key, value in kwargs.items()}
+        if self.numbers and name.strip("_").removeprefix("r") in _ARITHMETIC:
+            numbers = self._numbers_here()
+            args = tuple(self._put_back(value, numbers) for value in args)
+            kwargs = {key: self._put_back(value, numbers) for key, value in kwargs.items()}
         return func(*args, **kwargs)
 
-    def _put_back(self, value: Any) -> Any:
-        if isinstance(value, float) and not isinstance(value, bool):
-            return next((old for new, old in self.numbers.items() if _close(new, value)), value)
+    def _numbers_here(self) -> dict[float, float]:
+        """What is put back in the line that runs."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            found = self.numbers.get((frame.f_code.co_filename, frame.f_lineno))
+            if found is not None:
+                return found
+            frame = frame.f_back
+        return {}
+
+    @staticmethod
+    def _put_back(value: Any, numbers: Mapping[float, float]) -> Any:
+        if _is_number(value):
+            return next((old for new, old in numbers.items() if _close(new, value)), value)
         return value
 
     def _cut(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -197,11 +218,19 @@ def _numbers(old: Op, new: Op) -> Iterator[tuple[float, float]]:
         return
     for name, before in old.attributes.items():
         after = new.attributes.get(name)
-        if isinstance(before, float) and isinstance(after, float):
+        if (
+            old.kind in ("elementwise", "copy", "other", "attention")
+            and _is_number(before)
+            and _is_number(after)
+        ):
             yield before, after
     for one, other in zip(old.inputs, new.inputs, strict=False):
         if one.value is not None and other.value is not None:
             yield one.value, other.value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _close(one: float, other: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 HERE = Path(__file__).resolve().parent
@@ -86,6 +86,7 @@ def compared(width: Any, described: Any, chosen: Any, *, always: bool = False) -
     deadline=None,
     derandomize=EXAMPLES <= 100,
     suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, *([Phase.shrink] if EXAMPLES <= 100 else [])],
     database=None,
 )
 @given(width=widths(2, 6), described=st.lists(layers, min_size=1, max_size=3), chosen=ends)
