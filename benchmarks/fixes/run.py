@@ -141,7 +141,9 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
                 "refused",
                 report.errors[0].message if report.errors else "the finding is no more there",
             )
-            if plan is not None and set(same) & set(plan.also_fixed):
+            if plan is not None and set(same) & set(plan.also_fixed) and not _pads(plan, row["padding"]):
+                why = "it is gone with another fix, which pads nothing"
+            elif plan is not None and set(same) & set(plan.also_fixed):
                 outcome, why = ("wrong", problem) if problem else ("proved", "with another finding's edits")
             elif same and not steps:
                 why = "in no plan: gains nothing, or does not fit, once other fixes are made"
@@ -176,6 +178,12 @@ def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
     finally:
         for file in files:
             Path(file.path).write_bytes(file.before)
+
+
+def _pads(plan: FixPlan, padding: str) -> bool:
+    """Whether a proved step changes one of these sizes ('100->104 300->304')."""
+    old = {int(pair.partition("->")[0]) for pair in padding.split()}
+    return any(before in old for step in plan.steps if step.proved for before, _ in step.sizes)
 
 
 def _told(plan: FixPlan) -> bool:
