@@ -20,6 +20,7 @@ from tclint.cli import fix as cli_fix
 from tclint.cli import fleet as cli_fleet
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
+from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
 from tclint.cli import sweep as cli_sweep
@@ -357,6 +358,7 @@ for _command in (
     cli_doctor.doctor,
     cli_init.init,
     cli_models.models,
+    cli_pad.pad,
     cli_profile.profile,
     cli_reports.schema,
     cli_reports.diff,
