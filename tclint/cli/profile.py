@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tclint.cli import completion
+from tclint.cli.command_group import say
 from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
@@ -27,7 +31,7 @@ FORMATS = ("text", "json", "markdown", "html")
 @click.argument("target", required=False, metavar="[TARGET]", shell_complete=completion.targets)
 @setting_flags(
     "gpu", "precision", "mode", "layout", "batch", "input", "input-set", "arg", "network", "compiled",
-    "timeout", "memory-limit",
+    "calibration", "timeout", "memory-limit",
 )  # fmt: skip
 @click.option(
     "--format",
@@ -37,6 +41,12 @@ FORMATS = ("text", "json", "markdown", "html")
     help="text, json, markdown or html.  [default: text]",
 )
 @click.option("--output", metavar="FILE", help="Write the report to a file.")
+@click.option(
+    "--calibrate",
+    metavar="FILE",
+    help="Fit one factor per kind and precision to the trace, and write those to FILE that lower the error "
+    "on shapes they were not fitted on.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="List more operators.")
 @config_options
 @debug_option
@@ -45,6 +55,7 @@ def profile(
     target: str | None,
     format_name: str,
     output: str | None,
+    calibrate: str | None,
     verbose: bool,
     config: str | None,
     isolated: bool,
@@ -61,6 +72,7 @@ def profile(
     \b
     tclint profile trace.json.gz
     tclint profile trace.json.gz model.py:build_model --batch 32
+    tclint profile trace.json.gz --calibrate my_gpu.json
     """
     if format_name not in FORMATS:
         raise UsageError(
@@ -70,66 +82,103 @@ def profile(
     if output is not None:
         check_writable(output)
     settings, _ = read_settings(config, isolated, flags)
+    if calibrate is not None:
+        from tclint.profile.calibrate import kept_factors
+
+        check_writable(calibrate)
+        kept_factors(calibrate)  # a file of something else is refused before minutes of work
+        settings = replace(settings, calibration="")  # what is fitted are errors of tclint's own times
 
     from tclint.profile.profile import read_profile
+    from tclint.profile.ranks import check_same_gpu, slowest_first
 
-    compared = None
+    given = {field for field, value in flags.items() if value is not None and value != ()}
+    besides: list[Beside] = []
     with ProgressLine() as progress:
         profiles = read_profile(trace, progress)
+        if target is not None or calibrate is not None:
+            check_same_gpu(profiles)
         if target is not None:
             from tclint.profile.beside import beside
 
-            longest = max(profiles, key=lambda one: one.summary.kernel_time_us)
-            given = {field for field, value in flags.items() if value is not None and value != ()}
-            compared = beside(longest, target, settings, given, progress)
-    text = _RENDERERS[format_name](profiles, compared, verbose)
+            besides = beside(slowest_first(profiles), target, settings, given, progress)
+    _show(profiles, besides, format_name, output, verbose)
+    if calibrate is not None:
+        _calibrate(calibrate, profiles, besides, settings.gpus[:1] if "gpus" in given else ())
+    return 0
+
+
+def _show(
+    profiles: list[RankProfile], besides: list[Beside], format_name: str, output: str | None, verbose: bool
+) -> None:
+    text = _RENDERERS[format_name](profiles, besides, verbose)
     if output is not None:
         write_atomically(output, text)
     else:
         write_stdout(text)
-    return 0
 
 
-def _text(profiles: list[RankProfile], compared: Beside | None, verbose: bool) -> str:
+def _calibrate(path: str, profiles: list[RankProfile], besides: list[Beside], gpus: Sequence[str]) -> None:
+    """Fit factors, write those that help, and say so of each."""
+    from tclint.profile.beside import recorded_gpu
+    from tclint.profile.calibrate import fit, samples_of_model, samples_of_traces, write_factors
+
+    gpu = besides[0].estimate.gpu if besides else recorded_gpu(profiles[0], gpus)
+    fitted_on = f"{profiles[0].summary.gpu or gpu.id}, {os.path.basename(profiles[0].summary.path)}"
+    samples = samples_of_model(besides) if besides else samples_of_traces(profiles, gpu)
+    fitted = fit(samples, gpu, fitted_on)
+    for one in fitted:
+        say(f"calibration: {one.text}")
+    if not write_factors(path, fitted, gpu):
+        raise UsageError(
+            f"No factor lowers the error on shapes that it was not fitted on, so {path!r} was not written."
+            if fitted
+            else f"The trace tells no operator's work (record_shapes=True records it), so {path!r} was not "
+            "written."
+        )
+    say(f'{path} is written; to use it: calibration = "{path}" under [tool.tclint], or --calibration {path}')
+
+
+def _text(profiles: list[RankProfile], besides: list[Beside], verbose: bool) -> str:
     from tclint.profile.text import render
 
     width = report_width(sys.stdout)
     text = render(profiles, width=width, verbose=verbose)
-    if compared is not None:
+    if besides:
         from tclint.profile.beside_text import render as render_beside
 
-        text += render_beside(compared, width=width, verbose=verbose)
+        text += render_beside(besides, width=width, verbose=verbose)
     return text
 
 
-def _markdown(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+def _markdown(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
     from tclint.profile.markdown import render
 
     text = render(profiles)
-    if compared is not None:
+    if besides:
         from tclint.profile.beside_text import markdown
 
-        text += markdown(compared)
+        text += markdown(besides)
     return text
 
 
-def _json(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+def _json(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
     from tclint.profile.json import to_dict
     from tclint.report.formats import json as report_json
 
     document = to_dict(profiles)
-    if compared is not None:
+    if besides:
         from tclint.profile.beside_text import add_to_report
 
-        document = add_to_report(compared, report_json.to_dict(compared.report))
+        document = add_to_report(besides, report_json.to_dict(besides[0].report))
     cleaned = report_json.clean(report_json.rounded(document))
     return json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
 
 
-def _html(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+def _html(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
     from tclint.profile.html import render
 
-    return render(profiles, compared)
+    return render(profiles, besides)
 
 
 _RENDERERS = {"text": _text, "json": _json, "markdown": _markdown, "html": _html}

@@ -44,7 +44,7 @@ _FORMATS = ("text", "csv", "json")
 )
 @setting_flags(
     "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
-    "input", "network", "timeout", "memory-limit", "jobs",
+    "input", "network", "calibration", "timeout", "memory-limit", "jobs",
 )  # fmt: skip
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
 @click.option(
@@ -95,7 +95,8 @@ def sweep(
     from tclint.fleet.sweep_report import render
 
     settings = settings.in_phase()
-    settings = replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
+    gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
+    settings = replace(settings, gpus=tuple(dict.fromkeys(gpus)))
     chosen = _precisions(precisions) or (settings.precision,)
     for precision in chosen:
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace

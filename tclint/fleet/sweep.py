@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
+from tclint.cost.gpu import load_gpu
+from tclint.cost.gpu.factors import factors_note
 from tclint.fleet.formulas import Point
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
@@ -35,6 +37,8 @@ class Sweep:
     """Points that were traced, not had by resizing."""
     notes: tuple[str, ...]
     """Why points that resizing might have given were traced."""
+    assumptions: tuple[str, ...] = ()
+    """What the prices rest on, of the user's own."""
 
 
 def sweep(
@@ -71,7 +75,14 @@ def sweep(
         run.resize()
     run.trace(range(len(grid.points)))
     notes = tuple(dict.fromkeys(run.notes))
-    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes)
+    assumptions = tuple(_calibrations(settings))
+    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, assumptions)
+
+
+def _calibrations(settings: Settings) -> Iterator[str]:
+    for gpu in (load_gpu(name, settings.calibration) for name in settings.gpus):
+        if gpu.factors:
+            yield factors_note(gpu.factors, settings.calibration)
 
 
 @dataclass(frozen=True, slots=True)
