@@ -363,6 +363,7 @@ for _command in (
     cli_models.models,
     cli_pad.pad,
     cli_profile.profile,
+    cli_profile.verify,
     cli_reports.schema,
     cli_reports.diff,
     cli_reports.history,

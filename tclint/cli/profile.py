@@ -1,4 +1,4 @@
-"""The command `profile`: what a GPU really did, from a trace of torch.profiler."""
+"""What a GPU really did: `profile` reads it from a trace of torch.profiler, `verify` makes such a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.options import config_options, debug_option, read_settings, setting_flags, together
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
@@ -26,6 +26,19 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "markdown", "html")
 
 
+_report_options = together(
+    click.option(
+        "--format",
+        "format_name",
+        default="text",
+        metavar="FORMAT",
+        help="text, json, markdown or html.  [default: text]",
+    ),
+    click.option("--output", metavar="FILE", help="Write the report to a file."),
+    click.option("--verbose", "-v", is_flag=True, help="List more operators."),
+)
+
+
 @click.command("profile")
 @click.argument("trace", metavar="TRACE", type=click.Path())
 @click.argument("target", required=False, metavar="[TARGET]", shell_complete=completion.targets)
@@ -33,21 +46,13 @@ FORMATS = ("text", "json", "markdown", "html")
     "gpu", "precision", "mode", "layout", "batch", "input", "input-set", "arg", "network", "compiled",
     "calibration", "timeout", "memory-limit",
 )  # fmt: skip
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text, json, markdown or html.  [default: text]",
-)
-@click.option("--output", metavar="FILE", help="Write the report to a file.")
+@_report_options
 @click.option(
     "--calibrate",
     metavar="FILE",
     help="Fit one factor per kind and precision to the trace, and write those to FILE that lower the error "
     "on shapes they were not fitted on.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="List more operators.")
 @config_options
 @debug_option
 def profile(
@@ -74,13 +79,7 @@ def profile(
     tclint profile trace.json.gz model.py:build_model --batch 32
     tclint profile trace.json.gz --calibrate my_gpu.json
     """
-    if format_name not in FORMATS:
-        raise UsageError(
-            f"There is no format {format_name!r}.{closest(format_name, FORMATS)} The formats are "
-            f"{', '.join(FORMATS)}."
-        )
-    if output is not None:
-        check_writable(output)
+    _check(format_name, output)
     settings, _ = read_settings(config, isolated, flags)
     if calibrate is not None:
         from tclint.profile.calibrate import kept_factors
@@ -106,6 +105,64 @@ def profile(
     if calibrate is not None:
         _calibrate(calibrate, profiles, besides, settings.gpus[:1] if "gpus" in given else ())
     return 0
+
+
+@click.command("verify")
+@click.argument("target", shell_complete=completion.targets)
+@click.option(
+    "--finding",
+    default="",
+    metavar="CODE",
+    help="Run the step with this finding's fix too, where a built model can be given it: channels_last, a "
+    "precision, torch.compile.",
+)
+@setting_flags(
+    "gpu", "precision", "mode", "layout", "batch", "input", "arg", "network", "compiled", "optimizer", "loss",
+    "calibration", "timeout", "memory-limit",
+)  # fmt: skip
+@_report_options
+@config_options
+@debug_option
+def verify(
+    target: str,
+    finding: str,
+    format_name: str,
+    output: str | None,
+    verbose: bool,
+    config: str | None,
+    isolated: bool,
+    **flags: Any,
+) -> int:
+    """Run a model's step on this machine's GPU under the profiler, and show it beside what is predicted.
+
+    The model is built with its own weights (random ones where they are missing) and runs on its inputs, or
+    on random ones of the sizes that 'tclint check' takes, a few steps to warm up and then those that count.
+
+    \b
+    tclint verify model.py:build_model --batch 32
+    tclint verify model.py:build_model --finding FMT001
+    """
+    _check(format_name, output)
+    settings, _ = read_settings(config, isolated, flags, (target,))
+    settings = next((own for _, own in settings.nested), settings)
+
+    from tclint.profile.verify import verify as run
+
+    with ProgressLine() as progress:
+        gpus = settings.gpus if flags["gpus"] else ()
+        compared = run(target, settings, gpus, finding, progress)
+    _show([compared.profile], [compared], format_name, output, verbose)
+    return 0
+
+
+def _check(format_name: str, output: str | None) -> None:
+    if format_name not in FORMATS:
+        raise UsageError(
+            f"There is no format {format_name!r}.{closest(format_name, FORMATS)} The formats are "
+            f"{', '.join(FORMATS)}."
+        )
+    if output is not None:
+        check_writable(output)
 
 
 def _show(

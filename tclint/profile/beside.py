@@ -11,6 +11,7 @@ from tclint.config.settings import Precision, Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.target import is_model_target
 from tclint.core.text import printable
+from tclint.core.units import percent_text, time_text
 from tclint.profile.alignment import Alignment, align
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
 from tclint.profile.predicted import float32_precision
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tclint.core.finding import Finding
     from tclint.cost.estimate import Estimate
     from tclint.cost.gpu import Gpu
+    from tclint.engine.check import Traces
     from tclint.engine.report import Report
     from tclint.graph.ops import Op
 
@@ -51,6 +53,31 @@ class MeasuredFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredFix:
+    """A step without and with a finding's fix, in microseconds of kernel time."""
+
+    code: str
+    change: str
+    """'layout channels_last'."""
+    before_us: float
+    after_us: float
+    predicted_before_us: float
+    predicted_after_us: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.code} with its fix ({self.change}): measured {_change(self.before_us, self.after_us)}; "
+            f"predicted {_change(self.predicted_before_us, self.predicted_after_us)}"
+        )
+
+
+def _change(before_us: float, after_us: float) -> str:
+    gain = 100.0 * (before_us - after_us) / before_us if before_us else 0.0
+    return f"{time_text(before_us)} -> {time_text(after_us)} a step ({percent_text(gain)} gained)"
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """A trace and a model's report, side by side."""
 
@@ -59,7 +86,8 @@ class Beside:
     alignment: Alignment
     estimate: Estimate
     said: tuple[str, ...]
-    """How the model was priced, as the trace showed it."""
+    """How the model was priced, as the trace showed it; or how it was run."""
+    fix: MeasuredFix | None = None
 
     @property
     def rows(self) -> list[OpRow]:
@@ -106,6 +134,7 @@ def beside(
     settings: Settings,
     given: Collection[str] = (),
     on_progress: Callable[[str], None] | None = None,
+    traces: Traces | None = None,
 ) -> list[Beside]:
     """Trace and lint the model, and align the trace of every rank with it.
 
@@ -113,6 +142,7 @@ def beside(
         profiles: ranks that ran on one kind of GPU. The first tells how the model ran.
         given: fields of the settings that were given for this run; GPU, mode and precision are the trace's
             where they were not, whatever a configuration file has.
+        traces: of the target, where it has been traced before.
 
     Raises:
         UsageError: the target is no model, or the GPU is unknown.
@@ -126,7 +156,7 @@ def beside(
             f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
     settings, said = _as_recorded(profiles[0], settings, given)
-    report = check([target], settings, on_progress)
+    report = check([target], settings, on_progress, cache=traces)
     if report.errors:
         error = report.errors[0]
         raise TargetError(error.message, details=error.details, captured_output=error.captured_output)

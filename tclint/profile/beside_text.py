@@ -74,6 +74,7 @@ def add_to_report(besides: Sequence[Beside], document: dict[str, Any]) -> dict[s
     document["profile"] = {
         **trace_dict(beside.profile),
         "said": list(beside.said),
+        "fix": beside.fix and asdict(beside.fix),
         "alignment": {**alignment, "matched_percent": beside.alignment.matched_percent},
         "ops": [
             {
@@ -126,6 +127,8 @@ def beside_head(beside: Beside) -> Iterator[str]:
             f"matched ops take {time_text(alignment.matched_us)} a step, predicted "
             f"{time_text(beside.predicted_us)} ({beside.error_percent:+.0f} %)"
         )
+    if beside.fix is not None:
+        yield beside.fix.text
     if beside.estimate.gpu.factors:
         yield f"assumed: {factors_note(beside.estimate.gpu.factors, beside.report.settings.calibration)}"
 
