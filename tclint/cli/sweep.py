@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tclint.cli import completion
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.options import config_options, debug_option, read_settings, scheduler_option, setting_flags
 from tclint.config.settings import PRECISIONS, Precision
 from tclint.core.errors import UsageError, closest
 from tclint.core.progress import ProgressLine
@@ -46,6 +46,7 @@ _FORMATS = ("text", "csv", "json")
     "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
     "input", "network", "calibration", "timeout", "memory-limit", "jobs",
 )  # fmt: skip
+@scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
 @click.option(
     "--format",
@@ -62,6 +63,7 @@ def sweep(
     batch: str,
     where: str,
     precisions: str,
+    scheduler: str,
     trace_all: bool,
     format_name: str,
     config: str | None,
@@ -102,7 +104,9 @@ def sweep(
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
     grid, settings = grid_of(settings, batch, where)
     with ProgressLine() as progress:
-        found = run(target, grid, settings, chosen, trace_all=trace_all, on_progress=progress)
+        found = run(
+            target, grid, settings, chosen, trace_all=trace_all, on_progress=progress, scheduler=scheduler
+        )
     write_stdout(render(found, format_name))
     return 2 if found.errors else 0
 

@@ -49,6 +49,7 @@ def sweep(
     *,
     trace_all: bool = False,
     on_progress: Progress | None = None,
+    scheduler: str = "",
 ) -> Sweep:
     """Price every point of a grid on every GPU, in every precision.
 
@@ -63,6 +64,8 @@ def sweep(
         precisions: to price in.
         trace_all: resize nothing.
         on_progress: called with one line about what is being done.
+        scheduler: of dask.distributed, whose workers price what is resized; '' for processes here. Points are
+            traced here.
 
     Raises:
         UsageError: the settings have several sets of inputs, or a spec of them is malformed.
@@ -70,7 +73,7 @@ def sweep(
     """
     if settings.input_sets:
         raise UsageError("A sweep runs the model on one set of inputs; give --input instead of --input-set.")
-    run = _Run(target, grid, settings, Pricing(settings, precisions), on_progress)
+    run = _Run(target, grid, settings, Pricing(settings, precisions), on_progress, scheduler)
     if not trace_all:
         run.resize()
     run.trace(range(len(grid.points)))
@@ -103,7 +106,13 @@ class _Run:
     """One sweep while it runs."""
 
     def __init__(
-        self, target: str, grid: Grid, settings: Settings, pricing: Pricing, on_progress: Progress | None
+        self,
+        target: str,
+        grid: Grid,
+        settings: Settings,
+        pricing: Pricing,
+        on_progress: Progress | None,
+        scheduler: str,
     ) -> None:
         self.costs: dict[int, Cost] = {}
         self.errors: dict[int, str] = {}
@@ -114,6 +123,7 @@ class _Run:
         self._settings = settings
         self._pricing = pricing
         self._on_progress = on_progress
+        self._scheduler = scheduler
 
     def trace(self, positions: Iterable[int]) -> None:
         """Trace and price the points that have no cost yet."""
@@ -205,7 +215,9 @@ class _Run:
 
     def _price(self, families: Sequence[tuple[_Slice, Family]]) -> None:
         positions = (part.positions[point] for part, family in families for point in family.points)
-        costs = price_families(self._pricing, [family for _, family in families], self._on_progress)
+        costs = price_families(
+            self._pricing, [family for _, family in families], self._on_progress, self._scheduler
+        )
         refused = 0
         for at, cost in zip(positions, costs, strict=True):
             if cost is None:
