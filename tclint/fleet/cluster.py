@@ -116,9 +116,8 @@ def connected(address: str, place: Place) -> Iterator[Client]:
         raise UsageError(
             "--scheduler needs dask.distributed: install 'tensorcore-lint[fleet]' here and on the workers."
         ) from None
-    logging.getLogger("distributed").setLevel(
-        logging.CRITICAL
-    )  # what it tells of lost connections is told here
+    for name in ("distributed", "distributed.client"):  # a lost connection is told in a sentence here
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=CONNECTED_WITHIN_S, set_as_default=False)
     except (OSError, ValueError) as error:
