@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
     from tclint.engine.check import Targets
+    from tclint.engine.fixes.plan import FixPlan
     from tclint.engine.report import Report
     from tclint.graph.ops import Graph
 
-__all__ = ["Settings", "__version__", "check", "estimate", "pad_state_dict", "render", "to_fx", "trace"]
+__all__ = [
+    "Settings",
+    "__version__",
+    "apply",
+    "check",
+    "estimate",
+    "pad_state_dict",
+    "plan",
+    "render",
+    "to_fx",
+    "trace",
+]
 
 
 def trace(
@@ -105,6 +117,37 @@ def check(targets: Targets, settings: Settings | None = None) -> Report:
     from tclint.engine.check import check as run
 
     return run(targets, settings or SettingsClass())
+
+
+def plan(report: Report, target: str) -> FixPlan:
+    """The fixes of a model in their order, with their edits where a trace of an edited copy proves them.
+
+    Args:
+        report: what `check` returned for the target.
+        target: 'model.py:build_model', as it was given to `check`.
+
+    Raises:
+        UsageError: the report has no such model.
+    """
+    from tclint.engine.fixes.planner import plan_fixes
+
+    return plan_fixes(report, target)
+
+
+def apply(plan: FixPlan) -> list[str]:
+    """Make the proved edits of a plan: in all files, or in none.
+
+    Returns:
+        The paths of the files that were written, absolute.
+
+    Raises:
+        UsageError: a file has changed since the plan was made, or cannot be written; nothing was.
+    """
+    from tclint.engine.fixes.writing import edited_files, write_files
+
+    files = edited_files(plan)
+    write_files(files)
+    return [file.path for file in files]
 
 
 def render(report: Report, format: str = "json") -> str:

@@ -9,7 +9,7 @@ import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.options import config_options, debug_option, read_settings, scheduler_option, setting_flags
 from tclint.core.errors import UsageError, closest
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import write_stdout
@@ -35,6 +35,7 @@ _FORMATS = ("text", "json", "jsonl")
     metavar="FILE",
     help="Append results to FILE instead of printing them, leaving out the targets that it has.",
 )
+@scheduler_option
 @setting_flags()
 @config_options
 @debug_option
@@ -43,6 +44,7 @@ def fleet(
     files: tuple[str, ...],
     shard: str,
     resumed: str,
+    scheduler: str,
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -54,6 +56,7 @@ def fleet(
     tclint fleet 'models.py:*' 'package.module:build_*' hf:gpt2 > results.jsonl
     tclint fleet --targets zoo.txt --shard 1/2 --resume first.jsonl
     tclint merge first.jsonl second.jsonl
+    tclint fleet 'timm:*' --resume results.jsonl --scheduler tcp://10.0.0.1:8786
 
     A target that fails, hangs or crashes costs only itself. Results are filed under the target and the
     options of its line.
@@ -66,28 +69,27 @@ def fleet(
 
     from tclint.engine.check import check
     from tclint.fleet.bulk import check_tasks
-    from tclint.fleet.results import header, lines_of, resume
+    from tclint.fleet.results import header, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
     tasks = tasks_of(targets, files, settings, shard)
-    done = resume(resumed, settings) if resumed else frozenset()
-    left = tuple(task for task in tasks if task.name not in done)
+    known = resume(resumed, settings) if resumed else frozenset()
+    left = tuple(task for task in tasks if task.name not in known)
     if len(left) < len(tasks):
         say(f"note: {resumed} has {len(tasks) - len(left)} of {len(tasks)} targets already.")
     if not resumed:
         write_stdout(header(settings))
     worst = 0
     with ProgressLine() as progress:
-        for task, report in check_tasks(left, settings.jobs, progress):
-            lines = lines_of(task.target, task.name, report)
+        for done in check_tasks(left, settings.jobs, progress, scheduler):
             if resumed:
-                _append(resumed, lines)
+                _append(resumed, done.lines)
             else:
-                write_stdout(lines)
-            for error in report.errors:
-                say(f"error: {error.message}")
-            worst = max(worst, report.exit_code)
+                write_stdout(done.lines)
+            for error in done.errors:
+                say(f"error: {error}")
+            worst = max(worst, done.exit_code)
     return worst
 
 

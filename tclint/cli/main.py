@@ -289,13 +289,16 @@ def explain(rule: str, as_json: bool, config: str | None, isolated: bool, no_col
 @cli.command()
 @list_format_option
 @click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
+@setting_flags("calibration")
+@config_options
 @debug_option
-def gpus(as_json: bool, verbose: bool) -> int:
+def gpus(as_json: bool, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
     """List the GPUs that times can be predicted for, and how well each is calibrated."""
-    from tclint.cost.gpu import all_gpus
+    from tclint.cost.gpu import all_gpus, load_gpu
     from tclint.report.catalogue import gpus_json, gpus_text
 
-    known = all_gpus()
+    settings, _ = read_settings(config, isolated, flags)
+    known = [load_gpu(gpu.id, settings.calibration) for gpu in all_gpus()]
     write_stdout(gpus_json(known) if as_json else gpus_text(known, verbose))
     return 0
 
@@ -320,7 +323,7 @@ def gpus(as_json: bool, verbose: bool) -> int:
 )
 @setting_flags(
     "gpu", "precision", "mode", "phase", "prompt", "kv-length", "batch", "input", "input-set", "arg",
-    "network", "compiled", "timeout", "memory-limit",
+    "network", "compiled", "calibration", "timeout", "memory-limit",
 )  # fmt: skip
 @list_format_option
 @config_options
@@ -360,6 +363,7 @@ for _command in (
     cli_models.models,
     cli_pad.pad,
     cli_profile.profile,
+    cli_profile.verify,
     cli_reports.schema,
     cli_reports.diff,
     cli_reports.history,

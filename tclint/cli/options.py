@@ -78,6 +78,12 @@ def _is_json(_context: click.Context, _parameter: click.Parameter, value: str) -
     return value == "json"
 
 
+scheduler_option = click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS",
+    help="Let the workers of a scheduler of dask.distributed do it: tcp://10.0.0.1:8786.",
+)
 list_format_option = click.option(
     "--format",
     "as_json",

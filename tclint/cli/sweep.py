@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tclint.cli import completion
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.options import config_options, debug_option, read_settings, scheduler_option, setting_flags
 from tclint.config.settings import PRECISIONS, Precision
 from tclint.core.errors import UsageError, closest
 from tclint.core.progress import ProgressLine
@@ -44,8 +44,9 @@ _FORMATS = ("text", "csv", "json")
 )
 @setting_flags(
     "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
-    "input", "network", "timeout", "memory-limit", "jobs",
+    "input", "network", "calibration", "timeout", "memory-limit", "jobs",
 )  # fmt: skip
+@scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
 @click.option(
     "--format",
@@ -62,6 +63,7 @@ def sweep(
     batch: str,
     where: str,
     precisions: str,
+    scheduler: str,
     trace_all: bool,
     format_name: str,
     config: str | None,
@@ -95,13 +97,16 @@ def sweep(
     from tclint.fleet.sweep_report import render
 
     settings = settings.in_phase()
-    settings = replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
+    gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
+    settings = replace(settings, gpus=tuple(dict.fromkeys(gpus)))
     chosen = _precisions(precisions) or (settings.precision,)
     for precision in chosen:
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
     grid, settings = grid_of(settings, batch, where)
     with ProgressLine() as progress:
-        found = run(target, grid, settings, chosen, trace_all=trace_all, on_progress=progress)
+        found = run(
+            target, grid, settings, chosen, trace_all=trace_all, on_progress=progress, scheduler=scheduler
+        )
     write_stdout(render(found, format_name))
     return 2 if found.errors else 0
 

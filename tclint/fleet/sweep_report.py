@@ -43,6 +43,8 @@ def _text(sweep: Sweep) -> Iterator[str]:
     yield f"{printable(sweep.target)}: {plural(total, 'point')}, {how}"
     for note in sweep.notes:
         yield f"note: traced, not resized: {printable(note)}"
+    for what in sweep.assumptions:
+        yield f"assumed: {printable(what)}"
     for at, price in enumerate(_columns(sweep)):
         yield ""
         yield from _table(sweep, at, price)
@@ -150,6 +152,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
         "target": sweep.target,
         "traced": sweep.traced,
         "notes": list(sweep.notes),
+        "assumptions": list(sweep.assumptions),
         "points": [
             {
                 "arguments": _arguments(sweep, position),

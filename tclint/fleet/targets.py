@@ -148,7 +148,7 @@ def _expanded(text: str, place: str) -> list[str]:
 
 def _callables(container: str, text: str) -> list[str]:
     """The models that `tclint models` lists in a file or module and that need no arguments."""
-    file = container if container.endswith(".py") else _file_of_module(container)
+    file = container if container.endswith(".py") else file_of_module(container)
     if file is None or not os.path.isfile(file):
         raise UsageError(f"{text!r} names no file or module whose models could be listed.")
     found, unread = list_models([file])
@@ -157,8 +157,10 @@ def _callables(container: str, text: str) -> list[str]:
     return [candidate.name for candidate in found if candidate.certain and not candidate.needs]
 
 
-def _file_of_module(module: str) -> str | None:
+def file_of_module(module: str) -> str | None:
     """Where the module's code is, found without importing it."""
+    if module in LIBRARIES:
+        return None
     parts = os.path.join(*module.split("."))
     folders: Iterable[str] = (".", *(folder for folder in sys.path if folder))
     for folder in folders:
