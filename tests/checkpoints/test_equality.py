@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "25"))
 """Raise it for a long search."""
 
 
