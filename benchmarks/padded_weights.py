@@ -42,8 +42,8 @@ CONFIGURED = (
 )  # fmt: skip
 MOST_VARIANTS = 3
 _BATCH = 2
-"""Of one image, torch 2.13 computes some gradients of batch norms wrong (CPU, evaluation mode, gradients whose
-strides fit two memory formats): numeric derivatives agree, its own differ by the layout."""
+"""Of one image, torch 2.13 computes some gradients of batch norms wrong: on the CPU, in evaluation mode, where
+the gradient's strides fit two memory formats. Numeric derivatives agree, its own depend on the layout."""
 Variant = tuple[
     str, Callable[[], Any], Callable[[], Any], Callable[[Any], tuple[Sequence[Any], dict[str, Any]]]
 ]
