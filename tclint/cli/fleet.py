@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, scheduler_option, setting_flags
-from tclint.core.errors import UsageError, closest
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    files_of,
+    format_option,
+    no_color_option,
+    output_option,
+    read_settings,
+    scheduler_option,
+    setting_flags,
+    verbose_option,
+)
+from tclint.cli.reports import show
+from tclint.core.errors import UsageError
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import write_stdout
-
-_FORMATS = ("text", "json", "jsonl")
+from tclint.report.render import check_format
 
 
 @click.command()
@@ -103,34 +113,23 @@ def _append(path: str, lines: str) -> None:
 
 @click.command()
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text (a table), json or jsonl.  [default: text]",
-    shell_complete=completion.of_choices(_FORMATS),
-)
+@format_option
+@output_option
+@verbose_option
+@no_color_option
 @debug_option
-def merge(reports: tuple[str, ...], format_name: str) -> int:
+def merge(
+    reports: tuple[str, ...], format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool
+) -> int:
     """Make one report of the results of several runs on different models: shards, or JSON reports.
 
     Exit codes: those of the runs, as if they had been one.
     """
-    if format_name not in _FORMATS:
-        hint = closest(format_name, _FORMATS)
-        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are {', '.join(_FORMATS)}.")
-
     from tclint.fleet.results import merge as merged
-    from tclint.fleet.results import overview
-    from tclint.report.formats.jsonlines import records
 
+    check_format(format_name)
+    files = files_of(outputs)
     document = merged(reports)
-    if format_name == "json":
-        write_stdout(json.dumps(document, indent=2) + "\n")
-    elif format_name == "jsonl":
-        write_stdout("".join(json.dumps(record) + "\n" for record in records(document)))
-    else:
-        write_stdout("".join(f"{line}\n" for line in overview(document)))
+    show(document, reports, format_name, files, verbose=verbose, no_color=no_color)
     exit_code: int = document["summary"]["exit_code"]
     return exit_code

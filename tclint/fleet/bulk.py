@@ -63,7 +63,7 @@ def check_tasks(
 
 def _done(task: Task, report: Report) -> Done:
     errors = tuple(error.message for error in report.errors)
-    return Done(task.name, lines_of(task.target, task.name, report), errors, report.exit_code)
+    return Done(task.name, lines_of(task.target, task.name, report, task.of_run), errors, report.exit_code)
 
 
 def _on_cluster(tasks: Sequence[Task], scheduler: str, on_progress: Progress | None) -> Iterator[Done]:

@@ -30,6 +30,8 @@ class Task:
     """The target with the options of its line: what its results are filed under."""
     target: str
     settings: Settings
+    of_run: Settings
+    """What lines do not set: the settings that the results are headed by."""
 
 
 def tasks_of(
@@ -57,7 +59,7 @@ def tasks_of(
         for target in known[text]:
             name = " ".join((target, *map(shlex.quote, options)))
             own = settings_of(DeclaredModel(target, _values(options, place)), settings)
-            tasks.setdefault(name, Task(name, target, own))
+            tasks.setdefault(name, Task(name, target, own, settings))
     if not tasks:
         raise UsageError("There are no targets: name models, patterns as 'timm:resnet*', or --targets FILE.")
     return _shard(tuple(tasks.values()), shard)

@@ -35,7 +35,7 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in parser.text_string_to_metric_families(text):
         assert family.documentation
-        assert family.type in ("gauge", "info")
+        assert family.type in ("gauge",)
         if family.unit:
             assert family.name.endswith(f"_{family.unit}")
         for sample in family.samples:

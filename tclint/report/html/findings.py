@@ -26,10 +26,14 @@ DIFF_LINES = 30
 
 
 def findings_json(
-    findings: Sequence[Finding], entries: Mapping[str, Entry], texts: Texts, *, with_source: bool
+    findings: Sequence[Finding],
+    entries: Mapping[str, Entry],
+    texts: Texts,
+    lines: SourceLines,
+    *,
+    with_source: bool,
 ) -> list[dict[str, Any]]:
     """One JSON object per finding; all text is a position in `texts`."""
-    lines = SourceLines()
     return [_finding(finding, entries.get(finding.target or ""), texts, lines, with_source=with_source)
             for finding in findings]  # fmt: skip
 

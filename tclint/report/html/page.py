@@ -19,7 +19,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.units import plural
-from tclint.core.version import __version__
+from tclint.engine.provenance import tool
+from tclint.report.excerpt import SourceLines
 from tclint.report.html import summary as html_summary
 from tclint.report.html.findings import findings_json
 from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profiles
@@ -91,7 +92,11 @@ def _data(report: Report, steps: Sequence[tuple[str, list[Profile]]], detail: _D
         ],
         "profiles_left_out": sum(entry.graph is not None for entry in report.entries) - len(drawn),
         "findings": findings_json(
-            listed, {entry.target: entry for entry in report.entries}, texts, with_source=detail.source
+            listed,
+            {entry.target: entry for entry in report.entries},
+            texts,
+            SourceLines.of(report),
+            with_source=detail.source,
         ),
         "findings_left_out": len(report.findings) - len(listed),
         "texts": texts.listed,
@@ -132,7 +137,7 @@ the text report (<code>--format text</code>) has the findings without it.</p></n
 <section id="analysis" hidden></section>
 <section id="left-out"><h2>What was not analysed</h2>{html_summary.left_out(report)}</section>
 </main>
-<footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements; \
+<footer><p>tclint {text(tool(report)["version"])}. Times are predictions for GPU kernels, not measurements; \
 +- is the mean error that predictions of such kernels had on shapes not fitted to.</p>
 <details><summary>Licence of the charts' library</summary><pre>{licence}</pre></details>
 </footer>
