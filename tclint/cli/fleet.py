@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,12 +16,15 @@ from tclint.cli.options import (
     format_option,
     no_color_option,
     output_option,
+    parse_precisions,
+    precisions_option,
     read_settings,
     scheduler_option,
     setting_flags,
     verbose_option,
 )
 from tclint.cli.reports import show
+from tclint.config.settings import SETTINGS
 from tclint.core.errors import UsageError
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import write_stdout
@@ -46,7 +50,8 @@ from tclint.report.render import check_format
     help="Append results to FILE instead of printing them, leaving out the targets that it has.",
 )
 @scheduler_option
-@setting_flags()
+@precisions_option
+@setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
 @config_options
 @debug_option
 def fleet(
@@ -55,6 +60,7 @@ def fleet(
     shard: str,
     resumed: str,
     scheduler: str,
+    precisions: str,
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -74,16 +80,20 @@ def fleet(
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
     """
     settings, _ = read_settings(config, isolated, flags)
+    chosen = parse_precisions(precisions)
+    if chosen:
+        settings = replace(settings, precision=chosen[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
 
     from tclint.engine.check import check
+    from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
     from tclint.fleet.results import header, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
-    tasks = tasks_of(targets, files, settings, shard)
+    tasks = tasks_of(targets, files, settings, shard, chosen)
     known = resume(resumed, settings) if resumed else frozenset()
     left = tuple(task for task in tasks if task.name not in known)
     if len(left) < len(tasks):
@@ -91,8 +101,9 @@ def fleet(
     if not resumed:
         write_stdout(header(settings))
     worst = 0
+    kept = ReportCache() if settings.cache else None
     with ProgressLine() as progress:
-        for done in check_tasks(left, settings.jobs, progress, scheduler):
+        for done in check_tasks(left, settings.jobs, progress, scheduler, kept):
             if resumed:
                 _append(resumed, done.lines)
             else:

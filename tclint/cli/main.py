@@ -162,7 +162,13 @@ def check(
                 )
             else:
                 cache = cli_models.user_cache(targets, settings, verbose=bool(verbose))
-                report = run(targets, settings, on_progress=progress, cache=cache)
+                report = cli_models.check_kept(
+                    targets,
+                    settings,
+                    lambda: run(targets, settings, on_progress=progress, cache=cache),
+                    with_graphs=settings.operators or "html" in (format_name, *(name for name, _ in files)),
+                    verbose=bool(verbose),
+                )
     except Interrupted as interrupted:
         # A program that reads a report would take this one for the whole.
         if format_name in FOR_PEOPLE:

@@ -11,7 +11,7 @@ import click
 
 from tclint.cli import completion
 from tclint.config.pyproject import find_config, load_config, with_flags
-from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
+from tclint.config.settings import PRECISIONS, SETTINGS, SETTINGS_BY_KEY, Precision, Settings
 from tclint.config.table import Setting, sentence
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable
@@ -82,6 +82,14 @@ output_option = click.option(
     multiple=True,
     metavar="FORMAT=FILE",
     help="Write a report to a file as well; may be repeated.",
+)
+precisions_option = click.option(
+    "--precision",
+    "precisions",
+    default="",
+    metavar="NAMES",
+    help="Precisions to price in, separated by commas.  [default: fp16]",
+    shell_complete=completion.of_choices(PRECISIONS),
 )
 verbose_option = click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
 no_color_option = click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
@@ -166,3 +174,12 @@ def files_of(outputs: Sequence[str]) -> list[tuple[str, str]]:
             raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
         found.append((name, file))
     return found
+
+
+def parse_precisions(text: str) -> tuple[Precision, ...]:
+    """Those of `precisions_option`; none where it is not given."""
+    kind = SETTINGS_BY_KEY["precision"].kind
+    try:
+        return tuple(dict.fromkeys(kind.parse(part.strip()) for part in text.split(","))) if text else ()
+    except ValueError as error:
+        raise UsageError(f"--precision {error}; you gave {text!r}.") from None

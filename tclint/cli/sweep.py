@@ -8,8 +8,15 @@ from typing import Any
 import click
 
 from tclint.cli import completion
-from tclint.cli.options import config_options, debug_option, read_settings, scheduler_option, setting_flags
-from tclint.config.settings import PRECISIONS, Precision
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    parse_precisions,
+    precisions_option,
+    read_settings,
+    scheduler_option,
+    setting_flags,
+)
 from tclint.core.errors import UsageError, closest
 from tclint.core.progress import ProgressLine
 from tclint.core.target import is_model_target
@@ -34,14 +41,7 @@ _FORMATS = ("text", "csv", "json")
     help="Only points of which this holds: 'width % heads == 0 and width >= 32 * heads'.",
 )
 @setting_flags("gpu")
-@click.option(
-    "--precision",
-    "precisions",
-    default="",
-    metavar="NAMES",
-    help="Precisions to price in, separated by commas.  [default: fp16]",
-    shell_complete=completion.of_choices(PRECISIONS),
-)
+@precisions_option
 @setting_flags(
     "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
     "input", "network", "calibration", "timeout", "memory-limit", "jobs",
@@ -99,7 +99,7 @@ def sweep(
     settings = settings.in_phase()
     gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
     settings = replace(settings, gpus=tuple(dict.fromkeys(gpus)))
-    chosen = _precisions(precisions) or (settings.precision,)
+    chosen = parse_precisions(precisions) or (settings.precision,)
     for precision in chosen:
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
     grid, settings = grid_of(settings, batch, where)
@@ -109,13 +109,3 @@ def sweep(
         )
     write_stdout(render(found, format_name))
     return 2 if found.errors else 0
-
-
-def _precisions(text: str) -> tuple[Precision, ...]:
-    from tclint.config.settings import SETTINGS_BY_KEY
-
-    kind = SETTINGS_BY_KEY["precision"].kind
-    try:
-        return tuple(dict.fromkeys(kind.parse(part.strip()) for part in text.split(","))) if text else ()
-    except ValueError as error:
-        raise UsageError(f"--precision {error}; you gave {text!r}.") from None
