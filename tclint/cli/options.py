@@ -161,14 +161,14 @@ def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:
         raise UsageError(sentence(f"--{setting.key} {error}", value)) from None
 
 
-def files_of(outputs: Sequence[str]) -> list[tuple[str, str]]:
+def files_of(outputs: Sequence[str], check: Callable[[str], object] = check_format) -> list[tuple[str, str]]:
     """Format and file of every --output, checked before any work is done."""
     found: list[tuple[str, str]] = []
     for text in outputs:
         name, equals, file = text.partition("=")
         if not equals or not file:
             raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
-        check_format(name)
+        check(name)
         check_writable(file)
         if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
             raise UsageError(f"--output names the file {file!r} twice; give each report its own.")

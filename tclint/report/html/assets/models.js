@@ -51,18 +51,21 @@
   }
 
   const words = Object.assign(document.createElement("input"), { id: "model-words", type: "search" });
-  words.placeholder = "part of a name";
+  words.placeholder = "part of it";
   const counted = document.createElement("span");
   counted.setAttribute("aria-live", "polite");
   const tools = document.createElement("div");
   tools.className = "tools";
-  tools.append(labelled("Model", words));
+  tools.append(labelled(heads[0].textContent, words));
 
-  // A choice for every column of names that differ.
+  // A choice for every column of a few short names.
+  const CHOICES = 100;
+  const LETTERS = 32;
   const choices = [];
   heads.forEach((head, column) => {
     const names = [...new Set(all.map((row) => row.cells[column].textContent))];
-    if (column === 0 || head.classList.contains("number") || names.length < 2) return;
+    if (column === 0 || head.classList.contains("number") || names.length < 2 || names.length > CHOICES
+      || names.some((name) => name.length > LETTERS)) return;
     const select = Object.assign(document.createElement("select"), { id: `model-column-${column}` });
     select.append(new Option("all", ""), ...names.map((name) => new Option(name, name)));
     select.addEventListener("change", filter);
@@ -89,6 +92,7 @@
   // --- pages
 
   const sections = [...document.querySelectorAll("section.model")];
+  if (!sections.length) return;
   function route(isFirst) {
     const match = /^#model-(\d+)$/.exec(location.hash);
     const chosen = match ? sections[Number(match[1]) - 1] : undefined;
