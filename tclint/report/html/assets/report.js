@@ -418,7 +418,7 @@
     const several = data.models.length > 1;
     const content = make("div");
     const missing = make("p", {}, data.is_saved
-      ? "A saved report has no operators: run tclint for their charts."
+      ? "Charts of operators need the traced model, which a saved report has not: run tclint for them."
       : "There are too many models for charts of each in one page.");
     section.append(make("h2", {}, "Where the step's time goes"), missing, content);
     const byModel = new Map(data.entries.map((one) => [one.model, one.profiles]));
