@@ -218,11 +218,7 @@ def _numbers(old: Op, new: Op) -> Iterator[tuple[float, float]]:
         return
     for name, before in old.attributes.items():
         after = new.attributes.get(name)
-        if (
-            old.kind in ("elementwise", "copy", "other", "attention")
-            and _is_number(before)
-            and _is_number(after)
-        ):
+        if old.kind not in ("view", "conv", "pool") and _is_number(before) and _is_number(after):
             yield before, after
     for one, other in zip(old.inputs, new.inputs, strict=False):
         if one.value is not None and other.value is not None:

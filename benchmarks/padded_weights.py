@@ -2,8 +2,8 @@
 
 Each model is built twice from its own constructor: at sizes made odd, and at larger ones. The odd one's
 random weights are padded to the larger one's shapes, and both run in float64 in evaluation mode: where the
-plan says 'exact', outputs and the gradients of the original entries have to be equal to 1e-9. What a plan says
-is exact with edits is run as if these were made.
+plan says 'exact', outputs and the gradients of the original entries have to be equal to 1e-9. What is exact
+with edits is run as if these were made.
 
     python benchmarks/padded_weights.py timm --models 60
     python benchmarks/padded_weights.py transformers --models 30 --csv padded.csv
@@ -203,6 +203,8 @@ def transformers_variants(name: str, chance: random.Random) -> Iterator[Variant]
         narrow(config)
         config._attn_implementation = "eager" if chance_eager else "sdpa"
         for part in parts_of(config):
+            _thin(part)
+        for part in parts_of(config):
             if key and key in vars(part):
                 setattr(part, key, value)
         try:
@@ -234,6 +236,19 @@ def transformers_variants(name: str, chance: random.Random) -> Iterator[Variant]
                     lambda key=key, value=value: build(key, value),
                     given,
                 )
+
+
+def _thin(config: Any) -> None:
+    """At most 512 features in 8 heads, so that float64 takes seconds."""
+    names = vars(config)
+    width = next((key for key in ("hidden_size", "n_embd", "d_model") if type(names.get(key)) is int), None)
+    if width is None or names[width] <= 1024:
+        return
+    wanted = {width: 512, "num_attention_heads": 8, "n_head": 8, "num_key_value_heads": 4, "head_dim": 64,
+              "intermediate_size": 1024, "ffn_hidden_size": 1024}  # fmt: skip
+    for key, value in wanted.items():
+        if type(names.get(key)) is int:
+            setattr(config, key, value)
 
 
 def _real(value: Any, torch: Any) -> Any:

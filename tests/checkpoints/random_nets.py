@@ -150,6 +150,10 @@ class Attention(nn.Module):
             return (F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).mT).softmax(-1) @ value
         if self.product == "linear":
             return (F.elu(query) + 1) @ ((F.elu(key) + 1).mT @ value) / query.shape[2]
+        if self.product == "baddbmm":
+            flat = [tensor.flatten(0, 1) for tensor in (query, key.mT)]
+            scores = torch.baddbmm(torch.zeros(1, 1, 1).to(query), *flat, beta=0, alpha=self.scale)
+            return scores.view(*query.shape[:3], -1).softmax(-1) @ value
         if self.product == "einsum":
             scores = torch.einsum("bhld,bhsd->bhls", query, key) / math.sqrt(query.shape[-1])
             return torch.einsum("bhls,bhsd->bhld", scores.softmax(-1), value)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "25"))
 """Raise it for a long search."""
 
 
@@ -45,7 +45,7 @@ even = widths(1, 4).map(lambda pair: (2 * pair[0], 2 * pair[1]))
 fixed = st.integers(1, 3).map(lambda size: (size, size))
 orders = st.sampled_from(["qkv heads", "heads qkv", "heads of qkv", "split"])
 products = st.sampled_from(
-    ["fused", "fused with scale", "of constant scale", "cosine", "linear", "einsum", "masked"]
+    ["fused", "fused with scale", "of constant scale", "cosine", "linear", "einsum", "masked", "baddbmm"]
 )
 layers = st.one_of(
     st.tuples(st.just("function"), st.booleans(), functions),
@@ -130,6 +130,8 @@ EXACT_WITH = {
         {"attention_scale"}),
     "written-out attention": (SAME, [("attention", False, (2, 2), (3, 4), "split", "masked", True)], PLAIN,
                               {"constant"}),
+    "scores scaled as they are made": (
+        SAME, [("attention", False, (2, 2), (3, 4), "split", "baddbmm", True)], PLAIN, {"constant"}),
     "by the root of the width": ((5, 8), [("function", False, "by root of width")], PLAIN, {"constant"}),
 }  # fmt: skip
 INEXACT = {

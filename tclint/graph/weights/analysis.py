@@ -22,7 +22,7 @@ from tclint.graph.weights.step import RULES, Inexact, Moved, Padded, Step, value
 # Importing the topic modules is what fills the table of rules.
 _TOPICS = (indexing, pointwise, products, reductions, views)
 
-_NUMBERED = frozenset({"elementwise", "copy", "other", "reduction"})
+_NUMBERED = frozenset({"elementwise", "copy", "other", "reduction", "matmul", "linear"})
 """Kinds of ops whose numbers may follow from a size; those of views and layers are checked there."""
 _NUMBERS = ("other", "value", "fill_value", "exponent", "alpha", "beta", "weight", "min", "max", "s")
 _RANDOM = frozenset(
@@ -339,6 +339,10 @@ class _Walk:
     def _check_results(self) -> None:
         for position, spec in enumerate(self.graph.outputs):
             if spec.producer is None:
+                axes = self.outcome.weights.get(spec.parameter or "", ())
+                for axis in axes:
+                    reason = f"output {position} is a weight that grows"
+                    self.outcome.breaks.append(Break(None, reason, axis.groups))
                 continue
             made = self.made[spec.producer][spec.output_index]
             for dim, axis in enumerate(made.axes):
