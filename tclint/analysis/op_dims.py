@@ -118,7 +118,7 @@ def convolutions(graph: Graph) -> tuple[Op, ...]:
 
 
 def cuts_patches(op: Op) -> bool:
-    """Each output position of an ungrouped convolution reads a window of its own, of more than one element."""
+    """Each output position of an ungrouped convolution reads a window of its own, wider than one element."""
     weight, stride = op.input("weight"), op.attributes.get("stride")
     if weight is None or op.kind != "conv" or "transpose" in op.name or groups_of(op) != 1:
         return False

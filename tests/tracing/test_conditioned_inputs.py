@@ -1,4 +1,4 @@
-"""Inputs beside the first: steps and contexts of diffusion, lengths; and those of models without convolutions."""
+"""Inputs beside the first: steps and contexts of diffusion, lengths; and pictures without convolutions."""
 
 from __future__ import annotations
 
