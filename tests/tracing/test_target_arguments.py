@@ -172,6 +172,7 @@ def test_other_text_stays_text(text: str) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_class_of_the_file_is_what_its_name_means() -> None:
     assert _built("Plain", "width=OtherConfig").width.__name__ == "OtherConfig"
+    assert _built("Plain", "width=1", "name=OtherConfig").name == "OtherConfig"  # its default is a text
 
 
 @pytest.mark.usefixtures("folder")

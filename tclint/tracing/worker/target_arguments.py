@@ -112,6 +112,9 @@ def resolve(
                     values[spec.name] = from_file(spec.text[1:], maker)
                 else:
                     values[spec.name] = _value(spec.text, module)
+                    parameter = parameters.get(spec.name)
+                    if values[spec.name] == spec.text and not _takes_text(parameter, hints.get(spec.name)):
+                        values[spec.name] = _class_named(spec.text, module)
             except TargetError as error:
                 raise TargetError(f"--arg {spec.name}: {error}", details=error.details) from None
     assumptions: list[Assumption] = []
@@ -180,14 +183,21 @@ def _value(text: str, module: ModuleType) -> Any:
         return plain
     if isinstance(tree.body, _NO_TEXT):
         return _evaluated(tree, module, vars(builtins))
-    if isinstance(tree.body, ast.Name):
-        named = getattr(module, text, None)
-        return named if inspect.isclass(named) else plain
-    if not isinstance(tree.body, ast.Constant):
+    if not isinstance(tree.body, (ast.Name, ast.Constant)):
         with contextlib.suppress(TargetError):
             found = _evaluated(tree, module, {})
             return plain if isinstance(found, ModuleType) else found
     return plain
+
+
+def _takes_text(parameter: inspect.Parameter | None, annotation: Any) -> bool:
+    return annotation is str or parameter is None or isinstance(parameter.default, str)
+
+
+def _class_named(text: str, module: ModuleType) -> Any:
+    """The class of the module with that name, else the text."""
+    named = getattr(module, text, None)
+    return named if inspect.isclass(named) else text
 
 
 _NO_TEXT = (ast.Call, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda)
