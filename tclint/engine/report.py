@@ -170,6 +170,8 @@ class Report:
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """Of a report that was saved: 'tool' and 'provenance' as its JSON has them, and 'written_s', the time at
     which it was written (POSIX seconds)."""
+    contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """By absolute path, bytes linted in place of those on the disk: what an editor has not saved."""
 
     @property
     def exit_code(self) -> int:
