@@ -22,6 +22,7 @@ from tclint.cli import models as cli_models
 from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
+from tclint.cli import server as cli_server
 from tclint.cli import stdin as cli_stdin
 from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
@@ -362,6 +363,7 @@ for _command in (
     cli_reports.report,
     cli_reports.diff,
     cli_reports.history,
+    cli_server.server,
     cli_sweep.sweep,
     cli_fleet.fleet,
     cli_fleet.merge,
