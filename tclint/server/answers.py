@@ -102,6 +102,10 @@ def overlap(one: types.Range, other: types.Range) -> bool:
     return _key(one.start) <= _key(other.end) and _key(other.start) <= _key(one.end)
 
 
+def share_a_line(one: types.Range, other: types.Range) -> bool:
+    return one.start.line <= other.end.line and other.start.line <= one.end.line
+
+
 def _key(position: types.Position) -> tuple[int, int]:
     return position.line, position.character
 

@@ -342,10 +342,11 @@ async def _code_actions(server: Server, params: types.CodeActionParams) -> list[
     wanted = params.context.only or [types.CodeActionKind.QuickFix, answers.FIX_ALL]
     actions: list[types.CodeAction] = []
     if any(_is_kind(types.CodeActionKind.QuickFix, kind) for kind in wanted):
+        # Editors that ask at the cursor mean the line.
         here = [
             finding
             for finding in linted.findings
-            if answers.overlap(linted.text.range_of(finding.location), params.range)
+            if answers.share_a_line(linted.text.range_of(finding.location), params.range)
         ]
         actions += answers.quick_fixes(here, uri, linted.version, linted.text)
     if any(_is_kind(answers.FIX_ALL, kind) for kind in wanted) and any(

@@ -82,7 +82,8 @@ def test_a_file_that_is_being_typed_is_broken_for_a_while(editor: Editor) -> Non
 def test_a_quick_fix_makes_the_file_right(editor: Editor) -> None:
     found = {str(one.code): one for one in editor.open("b.py", TWO)}
     assert sorted(found) == ["AMP003", "AMP014"], "two mistakes are seen"
-    (action,) = editor.actions("b.py", found["AMP003"].range, [types.CodeActionKind.QuickFix])
+    cursor = types.Position(found["AMP003"].range.start.line, 0)
+    (action,) = editor.actions("b.py", types.Range(cursor, cursor), [types.CodeActionKind.QuickFix])
     assert action.title == "AMP003: Call `scaler.unscale_(optimizer)` before clipping."
     assert (action.is_preferred, action.kind) == (True, types.CodeActionKind.QuickFix)
     assert [one.code for one in action.diagnostics or ()] == ["AMP003"]
