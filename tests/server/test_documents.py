@@ -13,7 +13,7 @@ pytest.importorskip("pygls")
 from editor import CAPABILITIES, Editor, applied
 from lsprotocol import types
 
-from tclint.server.language_server import DEBOUNCE_S
+from tclint.server.session import DEBOUNCE_S
 
 BEFORE = """\
 import torch
