@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, scheduler_option, setting_flags
-from tclint.core.errors import UsageError, closest
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    files_of,
+    format_option,
+    no_color_option,
+    output_option,
+    parse_precisions,
+    precisions_option,
+    read_settings,
+    scheduler_option,
+    setting_flags,
+    verbose_option,
+)
+from tclint.cli.reports import show
+from tclint.config.settings import SETTINGS
+from tclint.core.errors import UsageError
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import write_stdout
-
-_FORMATS = ("text", "json", "jsonl")
+from tclint.report.render import check_format
 
 
 @click.command()
@@ -36,7 +50,8 @@ _FORMATS = ("text", "json", "jsonl")
     help="Append results to FILE instead of printing them, leaving out the targets that it has.",
 )
 @scheduler_option
-@setting_flags()
+@precisions_option
+@setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
 @config_options
 @debug_option
 def fleet(
@@ -45,6 +60,7 @@ def fleet(
     shard: str,
     resumed: str,
     scheduler: str,
+    precisions: str,
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -64,16 +80,20 @@ def fleet(
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
     """
     settings, _ = read_settings(config, isolated, flags)
+    chosen = parse_precisions(precisions)
+    if chosen:
+        settings = replace(settings, precision=chosen[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
 
     from tclint.engine.check import check
+    from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
     from tclint.fleet.results import header, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
-    tasks = tasks_of(targets, files, settings, shard)
+    tasks = tasks_of(targets, files, settings, shard, chosen)
     known = resume(resumed, settings) if resumed else frozenset()
     left = tuple(task for task in tasks if task.name not in known)
     if len(left) < len(tasks):
@@ -81,8 +101,9 @@ def fleet(
     if not resumed:
         write_stdout(header(settings))
     worst = 0
+    kept = ReportCache() if settings.cache else None
     with ProgressLine() as progress:
-        for done in check_tasks(left, settings.jobs, progress, scheduler):
+        for done in check_tasks(left, settings.jobs, progress, scheduler, kept):
             if resumed:
                 _append(resumed, done.lines)
             else:
@@ -103,34 +124,23 @@ def _append(path: str, lines: str) -> None:
 
 @click.command()
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text (a table), json or jsonl.  [default: text]",
-    shell_complete=completion.of_choices(_FORMATS),
-)
+@format_option
+@output_option
+@verbose_option
+@no_color_option
 @debug_option
-def merge(reports: tuple[str, ...], format_name: str) -> int:
+def merge(
+    reports: tuple[str, ...], format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool
+) -> int:
     """Make one report of the results of several runs on different models: shards, or JSON reports.
 
     Exit codes: those of the runs, as if they had been one.
     """
-    if format_name not in _FORMATS:
-        hint = closest(format_name, _FORMATS)
-        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are {', '.join(_FORMATS)}.")
-
     from tclint.fleet.results import merge as merged
-    from tclint.fleet.results import overview
-    from tclint.report.formats.jsonlines import records
 
+    check_format(format_name)
+    files = files_of(outputs)
     document = merged(reports)
-    if format_name == "json":
-        write_stdout(json.dumps(document, indent=2) + "\n")
-    elif format_name == "jsonl":
-        write_stdout("".join(json.dumps(record) + "\n" for record in records(document)))
-    else:
-        write_stdout("".join(f"{line}\n" for line in overview(document)))
+    show(document, reports, format_name, files, verbose=verbose, no_color=no_color)
     exit_code: int = document["summary"]["exit_code"]
     return exit_code

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -23,23 +22,29 @@ from tclint.cli import models as cli_models
 from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
+from tclint.cli import server as cli_server
+from tclint.cli import stdin as cli_stdin
 from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
     debug_option,
+    files_of,
+    format_option,
     list_format_option,
     no_color_option,
+    output_option,
     read_settings,
     setting_flags,
+    verbose_option,
 )
 from tclint.config.pyproject import FILE_NAME
 from tclint.core.errors import UsageError
-from tclint.core.files import check_writable, write_atomically
+from tclint.core.files import write_atomically
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
 from tclint.core.version import __version__
-from tclint.report.render import FOR_PEOPLE, FORMATS, Style, check_format, render
+from tclint.report.render import FOR_PEOPLE, Style, check_format, render
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -76,31 +81,19 @@ def cli() -> None:
     is_flag=True,
     help="Do not take findings that are gone out of the baseline; the default where CI is set.",
 )
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
-    shell_complete=completion.formats,
-)
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write a report to a file as well; may be repeated.",
-)
+@format_option
+@output_option
 @click.option("--fix", "fix_them", is_flag=True, help="Make the safe fixes of source findings.")
 @cli_fix.unsafe_fixes_option
 @cli_fix.diff_option
+@cli_stdin.stdin_filename_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
     "--exit-zero", is_flag=True, help="Exit with 0 whatever the findings; errors still exit with 2."
 )
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
-@click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
+@verbose_option
 @no_color_option
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
@@ -116,6 +109,7 @@ def check(
     fix_them: bool,
     unsafe_fixes: bool,
     diff: bool,
+    stdin_filename: str | None,
     keep_baseline: bool,
     declared: bool,
     config: str | None,
@@ -131,7 +125,8 @@ def check(
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
     a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
     (hf:gpt2) by name. A file or folder is read, and nothing in it runs; 'tclint models PATH' lists the
-    models in it.
+    models in it. '-' reads the source from standard input; --fix then writes it to standard output, and the
+    report to standard error.
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed. With --fix,
     what is left counts; with --diff, 1 means that there is something to fix.
@@ -140,7 +135,10 @@ def check(
     check_format(format_name)
     if declared and (fix_them or diff):
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
-    files = _outputs(outputs)
+    if declared and "-" in targets:
+        raise UsageError("--models takes no '-'; run tclint a second time for it.")
+    files = files_of(outputs)
+    targets, contents = cli_stdin.read_stdin(targets, stdin_filename)
     settings, config_file = read_settings(config, isolated, flags, (".", *targets) if declared else targets)
     if verbose:
         own = [] if config_file is None else [str(config_file)]
@@ -172,7 +170,13 @@ def check(
                 )
             else:
                 cache = cli_models.user_cache(targets, settings, verbose=bool(verbose))
-                report = run(targets, settings, on_progress=progress, cache=cache)
+                report = cli_models.check_kept(
+                    targets,
+                    settings,
+                    lambda: run(targets, settings, on_progress=progress, contents=contents, cache=cache),
+                    with_graphs=settings.operators or "html" in (format_name, *(name for name, _ in files)),
+                    verbose=bool(verbose),
+                )
     except Interrupted as interrupted:
         # A program that reads a report would take this one for the whole.
         if format_name in FOR_PEOPLE:
@@ -181,9 +185,12 @@ def check(
 
     fixed = None
     if fix_them or diff:
-        fixed = cli_fix.fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
+        fixed = cli_fix.fix(
+            targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet, contents=contents
+        )
         report = fixed.report
-    cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
+    if not contents:  # what is not saved yet says nothing of the file
+        cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
     plain = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
         write_atomically(file, render(report, name, plain))
@@ -194,8 +201,11 @@ def check(
     if fixed is not None and diff:
         unread = cli_fix.say_unreadable(report)
         return 2 if report.errors or unread else fixed.exit_code(diff=True)
-    write_stdout(render(report, format_name, style))
-    if format_name == "text" and not (quiet or declared):
+    if fixed is not None and contents:  # standard output is the source
+        say(render(report, format_name, plain).rstrip("\n"), lines=True)
+    else:
+        write_stdout(render(report, format_name, style))
+    if format_name == "text" and not (quiet or declared or contents):
         cli_models.mention_models(targets)
     if format_name == "github":
         _append_job_summary(report)
@@ -204,21 +214,6 @@ def check(
     if exit_zero and report.exit_code == 1:
         return 0
     return report.exit_code
-
-
-def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
-    """Format and file of every --output, checked before any work is done."""
-    found: list[tuple[str, str]] = []
-    for text in outputs:
-        name, equals, file = text.partition("=")
-        if not equals or not file:
-            raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
-        check_format(name)
-        check_writable(file)
-        if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
-            raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
-        found.append((name, file))
-    return found
 
 
 def _append_job_summary(report: Report) -> None:
@@ -365,8 +360,10 @@ for _command in (
     cli_profile.profile,
     cli_profile.verify,
     cli_reports.schema,
+    cli_reports.report,
     cli_reports.diff,
     cli_reports.history,
+    cli_server.server,
     cli_sweep.sweep,
     cli_fleet.fleet,
     cli_fleet.merge,

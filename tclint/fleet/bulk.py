@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
+from tclint.engine.report_cache import ReportCache
 from tclint.engine.traced import Traced
 from tclint.fleet.results import lines_of
 from tclint.fleet.targets import Task, file_of_module
@@ -37,33 +40,56 @@ class Done:
 
 
 def check_tasks(
-    tasks: Sequence[Task], jobs: int, on_progress: Progress | None = None, scheduler: str = ""
+    tasks: Sequence[Task],
+    jobs: int,
+    on_progress: Progress | None = None,
+    scheduler: str = "",
+    kept: ReportCache | None = None,
 ) -> Iterator[Done]:
     """Lint targets as `check` does each of them, as they come; several are traced at once.
 
-    A target that fails, hangs or crashes has a record with its error.
+    A target that fails, hangs or crashes has a record with its error. Tasks that differ in GPUs and precision
+    alone are traced once.
 
     Args:
         jobs: targets traced at once here.
         scheduler: of dask.distributed, whose workers do it instead; '' for none.
+        kept: gives reports on what is unchanged, and keeps what is linted here.
 
     Raises:
         UsageError: a task's settings are wrong, and nothing was linted; or the cluster is of no use.
     """
     # A run on nothing refuses what is wrong, and says what the settings come to.
     settings = {given: check((), given).settings for given in {task.settings for task in tasks}}
+    started_ns = time.time_ns()
+    left: list[Task] = []
+    for task in tasks:
+        known = kept.load(task.target, task.settings) if kept is not None else None
+        if known is None:
+            left.append(task)
+        else:
+            yield _done(task, known)
     if scheduler:
-        yield from _on_cluster(tasks, scheduler, on_progress)
+        if left:
+            yield from _on_cluster(left, scheduler, on_progress)
         return
-    runs = [(task.target, settings[task.settings]) for task in tasks]
+    alike: dict[tuple[str, Settings], list[Task]] = {}
+    for task in left:
+        traced_as = replace(settings[task.settings], gpus=(), precision="fp16")
+        alike.setdefault((task.target, traced_as), []).append(task)
+    groups = list(alike.values())
+    runs = [(group[0].target, settings[group[0].settings]) for group in groups]
     for index, results in trace_runs(runs, jobs=jobs, on_progress=on_progress):
-        task = tasks[index]
-        yield _done(task, check([task.target], task.settings, on_progress, cache=Traced(results)))
+        for task in groups[index]:
+            report = check([task.target], task.settings, on_progress, cache=Traced(results))
+            if kept is not None:
+                kept.store(task.target, task.settings, report, started_ns)
+            yield _done(task, report)
 
 
 def _done(task: Task, report: Report) -> Done:
     errors = tuple(error.message for error in report.errors)
-    return Done(task.name, lines_of(task.target, task.name, report), errors, report.exit_code)
+    return Done(task.name, lines_of(task.target, task.name, report, task.of_run), errors, report.exit_code)
 
 
 def _on_cluster(tasks: Sequence[Task], scheduler: str, on_progress: Progress | None) -> Iterator[Done]:
