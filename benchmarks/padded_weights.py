@@ -41,6 +41,9 @@ CONFIGURED = (
     "projection_dim", "hidden_sizes",
 )  # fmt: skip
 MOST_VARIANTS = 3
+_BATCH = 2
+"""Of one image, torch 2.13 computes some gradients of batch norms wrong: on the CPU, in evaluation mode, and
+where the strides of the gradient fit two memory formats. Numeric derivatives agree."""
 Variant = tuple[
     str, Callable[[], Any], Callable[[], Any], Callable[[Any], tuple[Sequence[Any], dict[str, Any]]]
 ]
@@ -88,13 +91,13 @@ def timm_variants(name: str, chance: random.Random) -> Iterator[Variant]:
 
     def inputs(model: Any) -> tuple[Sequence[Any], dict[str, Any]]:
         for side in (64, 128):
-            image = torch.randn(1, size[0], side, side)
+            image = torch.randn(_BATCH, size[0], side, side)
             try:
                 model.eval()(image)
             except Exception:
                 continue  # its positions, or its pools, are for larger ones
             return (image,), {}
-        return (torch.randn(1, *size),), {}
+        return (torch.randn(_BATCH, *size),), {}
 
     def make(arguments: dict[str, Any]) -> Any:
         return cls(**copy.deepcopy(arguments))  # some are modules
