@@ -70,7 +70,7 @@ def main() -> int:
             for name in (
                 "all",
                 point["weight"],
-                *(["main rules"] if MAIN_RULES.match(point["code"]) else []),
+                *(("main rules",) if MAIN_RULES.match(point["code"]) else ()),
             ):
                 counts[name] += 1
                 counts[f"{name} found"] += bool(hits)

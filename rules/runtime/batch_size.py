@@ -13,7 +13,7 @@ from tclint.source.names.queries import Called, is_test_path, keyword, unpacks_p
 from tclint.source.names.resolve import Possible, Symbol
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, Name
-from tclint.source.training.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
+from tclint.source.training.loaders import LOADERS, feedings, feeds_evaluation, targets_of
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
 """In names of what can only scale losses; a `scaler` may scale data."""
@@ -113,7 +113,7 @@ def _trains(context: SourceContext, loader: Called) -> bool:
         return True
     if any("train" in name.lower() for name in targets_of(loader)):
         return True
-    return any(True for _ in training_loops(context, loader))
+    return any(True for _ in feedings(context, loader))
 
 
 def _mixed_precision(context: SourceContext) -> bool:

@@ -99,6 +99,13 @@ class SourceContext:
         """The files of the project that run together with this one."""
         return Neighbours(self.path)
 
+    @cached_property
+    def on_gpu(self) -> bool:
+        """The file speaks of CUDA, or a file of the project that runs with it does."""
+        if self.program.on_cuda:
+            return True
+        return self.neighbours.known and self.neighbours.mention(("cuda",)) is not None
+
     def once(self, analysis: Callable[[SourceContext], _Found]) -> _Found:
         """What an analysis finds in this file; it runs for the first rule that asks."""
         if analysis not in self._analyses:

@@ -22,7 +22,7 @@ from tclint.source.syntax.tables import (
     parts_of,
 )
 
-ON_GPU = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|get_device")
+ON_GPU = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|\bdevice\b|get_device")
 """A file without any of these says nothing of a GPU: neither of CUDA nor of what chooses the device."""
 
 
