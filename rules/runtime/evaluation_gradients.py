@@ -67,7 +67,7 @@ class EvalWithoutNoGrad(SourceRule):
     sources = (
         "PyTorch recipes, Performance Tuning Guide: Disable gradient calculation for validation or inference",
     )
-    triggers = (".eval()", ".detach()", ".data")
+    triggers = (".eval()", ".parameters()")
     # A loop whose header speaks of data, or a result that is detached at once.
     pattern = re.compile(
         rb"\bfor\b.{0,200}?\bin\b.{0,200}?(?:loader|dataset|batches|data)|\)\.(?:detach\(\)|data\b)",

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, has_star, is_test_path
+from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.tables import Collection, Expression, Name
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
 
@@ -34,7 +35,7 @@ class OptimizerNotFused(SourceRule):
 
     When it does not apply
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
-    CPU. Other optimizers have no fused version: the argument raises TypeError. Lightning refuses to clip
+    CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError. Lightning refuses to clip
     gradients of a fused optimizer in float16; DeepSpeed and apex bring their own.
 
     References
@@ -60,7 +61,8 @@ class OptimizerNotFused(SourceRule):
             return
         for called in program.calls(*_FUSED):
             given = {argument.keyword for argument in called.call.arguments}
-            if given & _CHOSEN or has_star(called.call):
+            first = keyword(called.call, "params", 0)
+            if given & _CHOSEN or has_star(called.call) or _tensors(first):
                 continue
             name = _FUSED[called.qualified]
             yield self.finding(
@@ -74,3 +76,12 @@ class OptimizerNotFused(SourceRule):
 
 
 RULES = (OptimizerNotFused,)
+
+
+def _tensors(given: Expression | None) -> bool:
+    """`[x]`: a few tensors, not a model's parameters."""
+    return (
+        isinstance(given, Collection)
+        and given.kind in ("list", "tuple")
+        and all(isinstance(item, Name) for item in given.items)
+    )
