@@ -35,8 +35,8 @@ class OptimizerNotFused(SourceRule):
 
     When it does not apply
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
-    CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError. Lightning refuses to clip
-    gradients of a fused optimizer in float16; DeepSpeed and apex bring their own.
+    CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError.
+    Lightning refuses to clip gradients of a fused optimizer in float16; DeepSpeed and apex bring their own.
 
     References
     PyTorch, torch.optim, "Algorithms": implementations for-loop, foreach and fused. Signatures checked on
