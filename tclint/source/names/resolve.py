@@ -230,9 +230,21 @@ class Resolver(Bindings):
                 if given is not None:
                     return Possible(self.evaluate(scope, given, depth - 1).values, False)
                 possible = self._of_maker(maker, last, depth)
-                plain = maker[1].kind == "class" and not value.arguments and last not in self._set_on_objects
+                plain = (
+                    maker[1].kind == "class"
+                    and not value.arguments
+                    and last not in self._set_on_objects
+                    and not self._is_global(value)
+                )
                 return possible._replace(complete=plain and bool(possible.values))
         return UNKNOWN
+
+    def _is_global(self, made: Call) -> bool:
+        """A variable of the module, which other files may change, is bound to it."""
+        return any(
+            isinstance(event.value, Call) and event.value.node_id == made.node_id
+            for event in self.tables.module.assignments
+        )
 
     @cached_property
     def _set_on_objects(self) -> frozenset[str]:
