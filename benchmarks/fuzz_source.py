@@ -11,6 +11,9 @@ checks that
 - nothing outside the edits changes, by applying them once more in another way;
 - line ends, byte order mark and encoding stay.
 
+With --notebooks the program is cut into the cells of a notebook, between magics and shell lines, and all
+fixes must leave everything but the sources of cells as it is.
+
 Mutants that are no Python any more are counted: they must be refused, not crash.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import random
 import re
 import sys
@@ -27,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import libcst
 
@@ -38,6 +43,7 @@ from tclint.edits.codemods import CODEMODS
 from tclint.edits.program import Program
 from tclint.edits.registry import edits_of, with_fixes
 from tclint.edits.texts import apply_edits
+from tclint.engine.check import check
 from tclint.engine.fixing import fix
 from tclint.engine.report import Report
 from tclint.engine.rule_registry import all_rules
@@ -289,6 +295,28 @@ class Fuzzer:
                 return problem
         return None
 
+    def check_notebook(self, text: str, chance: random.Random) -> str | None:
+        """What is wrong with how a notebook of the program is treated; None when nothing is."""
+        self.result.cases += 1
+        path = self._file.with_suffix(".ipynb")
+        content = _notebook(text, chance)
+        path.write_text(json.dumps(content, indent=chance.choice((None, 1, 2))) + "\n", encoding="utf-8")
+        report = check([str(path)], self.settings)
+        crashed = [finding for finding in report.findings if finding.code == CRASH_CODE]
+        if crashed:
+            return crashed[0].evidence["traceback"] or crashed[0].message
+        self.result.refused += bool(report.skipped)
+        self.result.with_findings += bool(report.findings)
+        outcome = fix(
+            report, lambda contents: check([str(path)], self.settings, contents=contents), unsafe=True
+        )
+        for file in outcome.files:
+            after = json.loads(file.after)
+            if _without_sources(after) != _without_sources(content):
+                return "more than the sources of cells changed"
+        self.result.fixed.update({"notebooks": len(outcome.files)})
+        return None
+
     def _lint(self, text: str) -> list[Finding]:
         path = str(self._file)
         return with_fixes(path, text, lint_text(text, self.rules, self.settings, path))
@@ -338,6 +366,31 @@ class Fuzzer:
         return None
 
 
+def _notebook(text: str, chance: random.Random) -> dict[str, Any]:
+    """The program in cells that start at statements of the module, with magics between them."""
+    cells: list[list[str]] = [[]]
+    for line in text.splitlines(keepends=True):
+        if cells[-1] and line[:1].strip() and chance.random() < 0.3:
+            cells.append(
+                [chance.choice(("%%time\n", "!ls\n", "%matplotlib inline\n"))][: chance.randint(0, 1)]
+            )
+        cells[-1].append(line)
+    return {
+        "cells": [
+            {"cell_type": "code", "metadata": {}, "outputs": [{"text": ["é\n"]}], "source": cell}
+            for cell in cells
+        ],
+        "metadata": {"kernelspec": {"name": "python3"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _without_sources(content: dict[str, Any]) -> dict[str, Any]:
+    cells = [{key: value for key, value in cell.items() if key != "source"} for cell in content["cells"]]
+    return {**content, "cells": cells}
+
+
 def edited_by_line(text: str, edits: Sequence[Edit]) -> str:
     """The edits applied from the last to the first on a list of lines: another way than the tool's."""
     lines = re.split(r"(\r\n|\r|\n)", text)
@@ -381,6 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", metavar="FOLDER", help="write programs that fail to this folder")
+    parser.add_argument("--notebooks", action="store_true", help="lint notebooks made of the programs")
     options = parser.parse_args(arguments)
     try:
         real = programs(options.folders)
@@ -396,7 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pool = real if real and case % 2 else small
             text = mutate(chance.choice(pool), chance, pool)
             try:
-                problem = fuzzer.check(text)
+                problem = fuzzer.check_notebook(text, chance) if options.notebooks else fuzzer.check(text)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
             if problem is not None:

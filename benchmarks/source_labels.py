@@ -38,6 +38,7 @@ def labels(path: Path) -> dict[tuple[str, int], bool]:
 HYGIENE = frozenset(
     [
         "AMP014",
+        "AMP016",
         "ARC012",
         "ARC017",
         "PRC003",

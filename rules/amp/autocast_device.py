@@ -92,7 +92,7 @@ class AutocastDeviceMismatch(SourceRule):
         if isinstance(given, Call) and "torch.device" in context.resolver.called(function, given):
             return "needs a string as device_type, not a torch.device: ValueError", "error"
         name = dotted(given)
-        values = list(context.origins_of(function, name)) if name else []
+        values = list(context.resolver.origins_of(function, name)) if name else []
         complete = context.resolver.definitions(function, name)[1] if name else False
         if (
             values

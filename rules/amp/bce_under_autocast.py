@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.queries import makers
+from tclint.source.names.queries import any_word, makers, names_in
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
+    Choice,
     Function,
     Literal,
     dotted,
@@ -98,16 +99,17 @@ class BceUnderAutocast(SourceRule):
         name = dotted(made)
         if not name:
             return False
-        origins = [(context, *origin) for origin in context.origins_of(function, name)]
+        origins = [(context, *origin) for origin in context.resolver.origins_of(function, name)]
         if not origins:
             for other, caller, value in context.passed_elsewhere(function, name, "BCELoss"):
                 origins.extend(
-                    [(other, *origin) for origin in other.origins_of(caller, dotted(value))]
+                    [(other, *origin) for origin in other.resolver.origins_of(caller, dotted(value))]
                     or [(other, caller, value)]
                 )
-        return bool(origins) and all(
+        found = [
             isinstance(value, Call) and _makes_bce(where, scope, value) for where, scope, value in origins
-        )
+        ]
+        return any(found) and (all(found) or _chosen_by_task(context, function, name))
 
     def _report(
         self,
@@ -159,6 +161,19 @@ def _off_by_default(context: SourceContext, region: Region) -> bool:
         not any(context.resolver.passed(owner, name))
         and not (context.neighbours.known and context.neighbours.mention((f"{name}=",)))
         for name in wanted & off
+    )
+
+
+def _chosen_by_task(context: SourceContext, function: Function, name: str) -> bool:
+    """`BCELoss() if binary else CrossEntropyLoss()`: nothing of precision decides which it is."""
+    written = [item.value for _, item in context.resolver.definitions(function, name)[0]]
+    return (
+        len(written) == 1
+        and isinstance(written[0], Choice)
+        and not any(
+            any_word(read, ("amp", "autocast", "half", "fp16", "float16", "mixed", "precision"))
+            for read in names_in(written[0].condition)
+        )
     )
 
 

@@ -61,7 +61,7 @@ class ClipBeforeUnscale(SourceRule):
         "PyTorch recipes, Automatic Mixed Precision: Inspecting/modifying gradients",
     )
     triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
-    requires = (".step(", "scaler")
+    requires = (".step(", "caler")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if unscales_by_hand(context):

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Effect, Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import words
+from tclint.source.names.queries import ON_GPU, is_test_path, words
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, method_of
+from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+from tclint.source.training.trained_layers import trained_layers
 
-_OTHER = words("autocast float16 bfloat16 half fp16 bf16 amp float64 double precision")
+_OTHER = words(
+    "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double quantize quantization "
+    "apex loss_scale scaler"
+)
+"""Words of identifiers that say that float32 is not, or not always, what the program computes in."""
+_ELSEWHERE = (
+    "autocast",
+    "float16",
+    "fp16",
+    "bf16",
+    ".half()",
+    "GradScaler",
+    "mixed_precision",
+    "apex",
+    "gym",
+)
 
 
 class NoMixedPrecision(SourceRule):
-    """A CUDA training loop in float32 throughout. Off by default.
+    """A GPU training loop in float32 throughout.
 
     What it does
-    Finds a loop that goes backward and steps an optimizer of torch.optim on a GPU in a file that, like
-    the files around it, mentions neither autocast nor a 16-bit dtype nor a framework.
+    Finds a loop that goes backward and steps an optimizer on a GPU, where neither the file nor the files
+    that run with it mention autocast, a 16-bit dtype or a framework, and where it is seen that convolutions,
+    linear or attention layers are trained which are not all small.
 
     Why it costs
     Matrix products and convolutions run up to 16 times as fast in float16 as in float32 on the same GPU;
@@ -40,7 +57,7 @@ class NoMixedPrecision(SourceRule):
 
     When it does not apply
     CPU programs, small models (reinforcement learning, tabular data), float64, precision flags of
-    frameworks: this file cannot tell, hence low confidence.
+    frameworks, double backward through layers that overflow in float16 (gradient penalties).
 
     References
     PyTorch, Performance Tuning Guide, "Use mixed precision and AMP".
@@ -50,40 +67,43 @@ class NoMixedPrecision(SourceRule):
     name = "no-mixed-precision"
     since = "0.1.0"
     level = "info"
-    confidence = "low"
-    enabled_by_default = False
+    confidence = "medium"
     sources = ("PyTorch recipes, Performance Tuning Guide: Use mixed precision and AMP",)
-    triggers = ("cuda",)
-    requires = (".backward(", ".step(", "torch.optim")
+    triggers = (".backward(",)
+    requires = (".step",)
+    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.amp.framework or context.tables.identifiers & _OTHER:
+        program = context.program
+        if is_test_path(context.path) or not program.trainings or context.amp.framework:
             return
-        if not context.casts.trained or context.neighbours.mention(("autocast", "float16", "fp16", "gym")):
+        if program.words & _OTHER or ("precision" in program.words and "recall" not in program.words):
             return
-        if not any(
-            isinstance(event, CallEvent)
-            and method_of(event.call)[1] in ("Conv2d", "Conv3d", "Linear", "to", "cuda")
-            for function in context.tables.functions
-            for event in function.events
-        ):
+        if not context.on_gpu or imported_packages(context) & SCIENCE:
             return
-        for view in context.scaling.views:
-            for backward in view.of("backward"):
-                steps = view.after(backward, "step")
-                if steps and view.loops(backward):
-                    yield self.finding(
-                        context.location(backward.node_id),
-                        "This loop trains in float32 on a GPU: nothing here uses mixed precision.",
-                        related=(context.related(steps[0].node_id, "the optimizer's step"),),
-                        evidence={"backward": context.excerpt(backward.node_id), "autocast": None},
-                        fix=Fix(
-                            "Compute the loss under torch.autocast and scale it with torch.amp.GradScaler; "
-                            "lint the model itself to see what it gains."
-                        ),
-                        identity=view.function.qualified_name,
-                    )
-                    return
+        layers = trained_layers(context)
+        if not layers or not context.neighbours.known or context.neighbours.mention(_ELSEWHERE):
+            return
+        training = next((training for training in program.trainings if training.block), None)
+        if training is None:
+            return
+        yield self.finding(
+            context.location(training.backward.call.node_id),
+            f"This loop trains {layers} in float32: nothing here, nor in the files that run with it, uses "
+            "mixed precision.",
+            related=training_evidence(context, training),
+            evidence={
+                "function": training.function.qualified_name or "the module",
+                "layers": layers,
+                "autocast": None,
+            },
+            effect=Effect(unknown="what a model gains depends on its shapes, which this file does not show"),
+            fix=Fix(
+                "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
+                "scale it with torch.amp.GradScaler; lint the model itself to see what it gains."
+            ),
+            identity=training.function.qualified_name,
+        )
 
 
 RULES = (NoMixedPrecision,)

@@ -45,7 +45,7 @@ class ScalerClosure(SourceRule):
     confidence = "high"
     sources = ("PyTorch 2.13, torch.amp.GradScaler.step",)
     triggers = ("closure", "LBFGS")
-    requires = (".step(", "scaler")
+    requires = (".step(", "caler")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[int] = set()
@@ -66,7 +66,7 @@ class ScalerClosure(SourceRule):
                 lbfgs = any(
                     isinstance(value, Call)
                     and any(name.endswith(".LBFGS") for name in context.resolver.called(scope, value))
-                    for scope, value in context.origins_of(view.function, step.optimizer)
+                    for scope, value in context.resolver.origins_of(view.function, step.optimizer)
                 )
                 if not closures and not lbfgs:
                     continue

@@ -105,7 +105,7 @@ def _saved(context: SourceContext, function: Function, call: Call) -> _State | N
     of another file that gets the optimizer."""
     for argument in call.arguments[:2]:
         for _, value in (
-            *context.origins_of(function, dotted(argument.value)),
+            *context.resolver.origins_of(function, dotted(argument.value)),
             (function, argument.value),
         ):
             state = _optimizer_state(value)

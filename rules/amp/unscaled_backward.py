@@ -103,7 +103,9 @@ class UnscaledBackward(SourceRule):
 
     def _scaled_elsewhere(self, context: SourceContext, view: View, loss: str) -> bool:
         """A method that another file defines makes the loss, and another file scales losses."""
-        made = [value for _, value in context.origins_of(view.function, loss) if isinstance(value, Call)]
+        made = [
+            value for _, value in context.resolver.origins_of(view.function, loss) if isinstance(value, Call)
+        ]
         unseen = any(
             dotted(call.function).startswith("self.")
             and dotted(call.function).count(".") == 1

@@ -15,11 +15,13 @@ from tclint.source.syntax.tables import (
     Expression,
     Function,
     Name,
+    Return,
     Subscript,
     dotted,
     method_of,
     render,
 )
+from tclint.source.training.call_graph import functions_run_by
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -35,7 +37,8 @@ class ProbabilitiesBeforeLoss(SourceRule):
 
     What it does
     Finds `binary_cross_entropy(torch.sigmoid(x), y)` and `nll_loss(torch.log(torch.softmax(x)), y)`, as
-    functions and as `nn.BCELoss` and `nn.NLLLoss`, where the probabilities come from the same function.
+    functions and as `nn.BCELoss` and `nn.NLLLoss`, where the probabilities come from the same function, or
+    from a model of the project whose forward ends in a sigmoid.
 
     Why it costs
     Probabilities close to 0 or 1 round to 0 or 1, in float16 already from 1 - 2^-12 on, and their logarithm
@@ -73,6 +76,7 @@ class ProbabilitiesBeforeLoss(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if is_test_path(context.path):
             return
+        models: set[str] = set()
         for function in context.tables.functions:
             for event in function.events:
                 if not isinstance(event, CallEvent) or not event.call.arguments:
@@ -84,12 +88,17 @@ class ProbabilitiesBeforeLoss(SourceRule):
                 made = _origin(context, function, first, event) if first is not None else None
                 if made is None:
                     continue
-                if loss == "bce" and _is_call(
-                    context, function, made, _SIGMOID, "sigmoid", "torch.nn.Sigmoid"
-                ):
+                where = "the sigmoid"
+                if loss == "bce" and _is_sigmoid(context, function, made):
                     better, what = "binary_cross_entropy_with_logits", "sigmoid"
+                elif loss == "bce" and isinstance(made, Call) and _ends_in(context, function, made):
+                    better, what = "binary_cross_entropy_with_logits", "sigmoid"
+                    where = f"the forward of `{render(made.function)}` ends in it"
+                    if where in models:
+                        continue
+                    models.add(where)
                 elif loss == "nll" and _is_log_softmax(context, function, made):
-                    better, what = "cross_entropy", "log of a softmax"
+                    better, what, where = "cross_entropy", "log of a softmax", "the log of a softmax"
                 else:
                     continue
                 yield self.finding(
@@ -97,7 +106,7 @@ class ProbabilitiesBeforeLoss(SourceRule):
                     f"`{context.excerpt(event.call.node_id)}` takes the {what} of logits: probabilities "
                     "near 0 "
                     "and 1 lose their logarithm.",
-                    related=(context.related(made.node_id, f"the {what}"),) if isinstance(made, Call) else (),
+                    related=(context.related(made.node_id, where),) if isinstance(made, Call) else (),
                     evidence={"loss": loss, "instead": better, "function": function.qualified_name},
                     fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),
                     identity=f"{function.qualified_name}:{render(event.call)}",
@@ -133,7 +142,7 @@ def _loss_kind(context: SourceContext, function: Function, call: Call) -> str:
 
 
 def _origin(
-    context: SourceContext, function: Function, expression: Expression, at: CallEvent
+    context: SourceContext, function: Function, expression: Expression, at: CallEvent | Return
 ) -> Expression | None:
     """What a value is before reshaping; names are followed to their last assignment before the call."""
     for _ in range(6):
@@ -141,7 +150,7 @@ def _origin(
             earlier = [
                 item
                 for item in context.resolver.assignments(function, expression.dotted)
-                if item.node_id < at.call.node_id
+                if item.node_id < (at.call if isinstance(at, CallEvent) else at).node_id
             ]
             if not earlier:
                 return None
@@ -166,6 +175,41 @@ def _origin(
             continue
         return expression
     return None
+
+
+def _is_sigmoid(context: SourceContext, function: Function, value: Expression) -> bool:
+    return _is_call(context, function, value, _SIGMOID, "sigmoid", "torch.nn.Sigmoid")
+
+
+def _ends_in(context: SourceContext, function: Function, value: Expression) -> bool:
+    """`model(x)` of a model of the project whose forward ends in a sigmoid on every way out."""
+    if not isinstance(value, Call) or context.resolver.called(function, value):
+        return False
+    forwards = list(functions_run_by(context, function, value, (b"sigmoid", b"Sigmoid")))
+    return bool(forwards) and all(
+        bool(returned := [event for event in forward.events if isinstance(event, Return)])
+        and all(_gives_probabilities(where, forward, event) for event in returned)
+        for where, forward in forwards
+    )
+
+
+def _gives_probabilities(context: SourceContext, forward: Function, event: Return) -> bool:
+    made = _origin(context, forward, event.value, event)
+    if made is None or event.is_yield:
+        return False
+    if _is_sigmoid(context, forward, made):
+        return True
+    name = dotted(made.function) if isinstance(made, Call) else ""
+    written = context.resolver.definitions(forward, name)[0] if name.startswith("self.") else []
+    # `self.main = nn.Sequential(..., nn.Sigmoid())`
+    return bool(written) and all(
+        isinstance(item.value, Call)
+        and "torch.nn.Sequential" in context.resolver.called(scope, item.value)
+        and bool(item.value.arguments)
+        and isinstance(last := item.value.arguments[-1].value, Call)
+        and "torch.nn.Sigmoid" in context.resolver.called(scope, last)
+        for scope, item in written
+    )
 
 
 def _is_call(

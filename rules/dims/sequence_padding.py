@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.names.resolve import dtype_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted
 
@@ -22,18 +23,26 @@ _COLLATORS = tuple(
         "DataCollatorForLanguageModeling",
     )
 )
+_PADS = ("torch.nn.utils.rnn.pad_sequence",)
 _ARGUMENTS = (
     "transformers.TrainingArguments",
     "transformers.Seq2SeqTrainingArguments",
     "accelerate.Accelerator",
+    "lightning.Fabric",
+    "lightning.fabric.Fabric",
+    "lightning.Trainer",
+    "lightning.pytorch.Trainer",
+    "pytorch_lightning.Trainer",
 )
+_SHORT = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 class SequencePad(SourceRule):
     """Batches padded to the longest sequence under mixed precision.
 
     What it does
-    Finds Hugging Face padding collators without `pad_to_multiple_of` in files that train with fp16 or bf16.
+    Finds Hugging Face padding collators without `pad_to_multiple_of`, and `pad_sequence`, in files that train
+    with fp16 or bf16: by the arguments of a trainer, or by the dtype that the model is loaded in.
 
     Why it costs
     Every batch is as long as its longest sequence, so that batch times length, the M of every linear layer,
@@ -60,8 +69,7 @@ class SequencePad(SourceRule):
     level = "info"
     confidence = "high"
     sources = ("NVIDIA, Train With Mixed Precision: Satisfying Tensor Core Shape Constraints",)
-    triggers = ("DataCollator",)
-    requires = ("transformers",)
+    triggers = ("DataCollator", "pad_sequence")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
@@ -70,16 +78,25 @@ class SequencePad(SourceRule):
         precision = _half_training(context)
         if not precision:
             return
-        for called in program.calls(*_COLLATORS):
+        padded: set[int] = set()
+        for called in program.calls(*_COLLATORS, *_PADS):
             if has_star(called.call) or keyword(called.call, "pad_to_multiple_of") is not None:
                 continue
+            if keyword(called.call, "padding") == Literal("max_length"):
+                continue
             last = called.qualified.rpartition(".")[2]
+            fix = Fix("Pass pad_to_multiple_of=8 (64 for A100 and newer).")
+            if called.qualified in _PADS:
+                if called.function.index in padded:
+                    continue
+                padded.add(called.function.index)
+                fix = Fix("Pad the result on to a multiple of 8 (64 for A100 and newer).")
             yield self.finding(
                 context.location(called.call.node_id),
                 f"{last} pads to the longest sequence of each batch, rarely a multiple of 8, in {precision} "
                 "training.",
                 evidence={"collator": last, "pad_to_multiple_of": None, "precision": precision},
-                fix=Fix("Pass pad_to_multiple_of=8 (64 for A100 and newer)."),
+                fix=fix,
                 identity=f"{called.function.qualified_name}:{last}",
             )
 
@@ -94,8 +111,16 @@ def _half_training(context: SourceContext) -> str:
             given = keyword(called.call, precision)
             if given == Literal(True) or (given is not None and _where_there_is_a_gpu(given)):
                 return precision
-            if keyword(called.call, "mixed_precision") == Literal(precision):
-                return precision
+            for option in ("mixed_precision", "precision"):
+                given = keyword(called.call, option)
+                text = str(given.value) if isinstance(given, Literal) else ""
+                if text.startswith(precision) or (precision == "fp16" and text.startswith("16")):
+                    return precision
+    for function, event, _ in context.program.methods("from_pretrained"):
+        given = keyword(event.call, "torch_dtype") or keyword(event.call, "dtype")
+        dtype = dtype_of(context.resolver.evaluate(function, given).only) if given is not None else None
+        if dtype in _SHORT and context.program.trainings:
+            return _SHORT[dtype]
     return ""
 
 
@@ -116,6 +141,8 @@ def _fixed_length(context: SourceContext) -> bool:
         "packing",
         "flash_attention_2",
         "pad_to_multiple_of",
+        "pack_padded_sequence",
+        "pad_packed_sequence",
     }:
         return True
     for function, event, _ in context.program.methods(

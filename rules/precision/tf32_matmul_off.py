@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword, words
+from tclint.source.names.queries import ON_GPU, is_test_path, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+from tclint.source.training.trained_layers import matmul_layers
 
 _TF32_WORDS = (
     "allow_tf32",
@@ -21,18 +22,6 @@ _OTHER_PRECISIONS = words(
     "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double tf32 quantize quantization"
 )
 """Words of identifiers that say that float32 is not, or not always, what the program computes in."""
-_ATTENTION = (
-    "torch.nn.MultiheadAttention",
-    "torch.nn.Transformer",
-    "torch.nn.TransformerEncoder",
-    "torch.nn.TransformerEncoderLayer",
-    "torch.nn.TransformerDecoder",
-    "torch.nn.TransformerDecoderLayer",
-    "torch.nn.functional.scaled_dot_product_attention",
-    "torch.nn.functional.multi_head_attention_forward",
-)
-_SMALL_FEATURES = 256
-"""A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
 
 
 class Tf32MatmulOff(SourceRule):
@@ -85,7 +74,7 @@ class Tf32MatmulOff(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.trainings or not program.on_cuda:
+        if is_test_path(context.path) or not program.trainings or not context.on_gpu:
             return
         if (
             program.words & _OTHER_PRECISIONS
@@ -97,7 +86,7 @@ class Tf32MatmulOff(SourceRule):
             return
         if imported_packages(context) & SCIENCE:
             return
-        layers = _matmul_layers(context)
+        layers = matmul_layers(context)
         if not layers:
             return
         if context.neighbours.mention((*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")):
@@ -119,45 +108,3 @@ class Tf32MatmulOff(SourceRule):
 
 
 RULES = (Tf32MatmulOff,)
-
-
-def _matmul_layers(context: SourceContext) -> str:
-    """What of linear and attention layers the program trains; '' when little or nothing is seen."""
-    program = context.program
-    for name in _imported_models(context):
-        return f"`{name}`"
-    attention = program.calls(*_ATTENTION)
-    if attention:
-        return f"`{attention[0].qualified.rpartition('.')[2]}`"
-    layers = context.values.all_layers()
-    if any("Conv" in layer.qualified for layer in layers):
-        return ""
-    linears = [layer for layer in layers if layer.qualified == "torch.nn.Linear"]
-    if len(linears) >= 2:
-        sizes = [
-            program.resolver.evaluate(layer.function, size)
-            for layer in linears
-            for size in (keyword(layer.call, "in_features", 0), keyword(layer.call, "out_features", 1))
-            if size is not None and not has_star(layer.call)
-        ]
-        known = [value for size in sizes for value in size.values if isinstance(value, int)]
-        if not known or max(known) >= _SMALL_FEATURES:
-            return f"{len(linears)} linear layers"
-        return ""
-    neighbours = context.neighbours
-    if not neighbours.imported() or linears or layers:
-        return ""
-    if neighbours.count(("nn.Conv", "Conv2d(", "Conv1d(")):
-        return ""
-    for word in ("MultiheadAttention(", "scaled_dot_product_attention(", "TransformerEncoder("):
-        if neighbours.count((word,)):
-            return f"`{word[:-1]}`"
-    return ""
-
-
-def _imported_models(context: SourceContext) -> Iterator[str]:
-    for function, event, _ in context.program.methods("from_pretrained", "from_config"):
-        for name in context.resolver.called(function, event.call):
-            owner = name.split(".")[-2]
-            if name.startswith("transformers.") and ("Model" in owner or "For" in owner):
-                yield owner

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.layers.configurations import imported_values, switched_off
+from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.tied_embeddings import only_size
 from tclint.source.names.conditions import conditions_of
 from tclint.source.names.queries import Called, is_test_path, keyword, unpacks_positions, words
 from tclint.source.names.resolve import Possible, Symbol
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, Name
-from tclint.source.training.loaders import LOADERS, feeds_evaluation, targets_of, training_loops
+from tclint.source.training.loaders import LOADERS, feedings, feeds_evaluation, targets_of
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
 """In names of what can only scale losses; a `scaler` may scale data."""
@@ -85,10 +85,7 @@ class BatchMultipleOf8(SourceRule):
                 possible = program.resolver.argparse_default(given.dotted.rpartition(".")[2])
             if isinstance(given, Name) and all(isinstance(value, Symbol) for value in possible.values):
                 size = only_size(context, loader.function, given)
-                found = (
-                    (size,) if size is not None else imported_values(context, loader.function, given.dotted)
-                )
-                possible = Possible(found, False)
+                possible = Possible((size,) if size is not None else (), False)
             sizes = possible.values
             if len(sizes) != 1 or not isinstance(sizes[0], int) or isinstance(sizes[0], bool):
                 continue
@@ -116,7 +113,7 @@ def _trains(context: SourceContext, loader: Called) -> bool:
         return True
     if any("train" in name.lower() for name in targets_of(loader)):
         return True
-    return any(True for _ in training_loops(context, loader))
+    return any(True for _ in feedings(context, loader))
 
 
 def _mixed_precision(context: SourceContext) -> bool:
@@ -135,6 +132,8 @@ def _mixed_precision(context: SourceContext) -> bool:
             )
             for function, region in regions
         )
+    if context.scaling.made and all(made.enabled is False for made in context.scaling.made):
+        return False
     named = (amp.scaler_name or "").lower().replace("_", "")
     if any(word in named for word in _LOSS_SCALERS):
         return True

@@ -53,15 +53,16 @@ class BlockingCopy(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.on_cuda:
+        if is_test_path(context.path) or not context.on_gpu:
             return
         yield from self._pinned_by_hand(context)
         for loader in program.calls(*LOADERS):
             pinned = keyword(loader.call, "pin_memory", 7)
             if pinned != Literal(True) or has_star(loader.call):
                 continue
-            copies = [copy for copy in copies_in_training(context, loader) if not _non_blocking(copy)]
-            if not copies:
+            where, found = copies_in_training(context, loader)
+            copies = [copy for copy in found if not _non_blocking(copy)]
+            if not copies or where is not context:
                 continue
             yield self.finding(
                 context.location(copies[0].node_id),

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.layers.convolutional import Models
-from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import ON_GPU, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Literal, dotted
+from tclint.source.syntax.tables import Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
+from tclint.source.training.trained_layers import convolutions
 
 _FIXED_SIZE = (
     "Resize",
@@ -45,8 +44,8 @@ _FIXED_ELSEWHERE = (
 """Calls that give images one size, looked for in the files that the training script imports."""
 _RESIZES = ("Resize((", "Resize(height=", "Resize(width=")
 """There as well: to a height and a width, where one number keeps the aspect."""
-_FEWEST_ELSEWHERE = 2
-"""Calls that make convolutions in imported files, below which none of them is asked for a model."""
+_LEAVES_CUDNN_ALONE = ("Accelerate", "DeepSpeed")
+"""Frameworks that never set cudnn.benchmark."""
 _VARYING = ("bbox", "boxes", "pad_sequence", "collate_fn", "waveform", "spectrogram", "multiscale")
 """Words of files whose inputs change their size."""
 
@@ -72,7 +71,7 @@ class CudnnBenchmarkMissing(SourceRule):
 
     When it does not apply
     Inputs whose sizes change (detection, speech), which would be timed again and again; runs that must be
-    reproducible; programs that set it in another file, or that use a training framework.
+    reproducible; programs that set it in another file, or that use a training framework which may set it.
 
     References
     PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
@@ -97,14 +96,16 @@ class CudnnBenchmarkMissing(SourceRule):
         identifiers = context.tables.identifiers
         if identifiers & {"benchmark", "deterministic", "use_deterministic_algorithms"}:
             return
-        if is_test_path(context.path) or context.amp.framework or not program.trainings:
+        if is_test_path(context.path) or not program.trainings:
             return
-        if not program.on_cuda or program.words & VARIABLE_SIZE:
+        if context.amp.framework not in (None, *_LEAVES_CUDNN_ALONE):
+            return
+        if not context.on_gpu or program.words & VARIABLE_SIZE:
             return
         sized = next((word for word in _FIXED_SIZE if word in identifiers), None) or _sized_elsewhere(context)
         if sized == "Resize" and _keeps_aspect(context):
             return
-        layers = _convolutions(context)
+        layers = convolutions(context)
         if sized is None or not layers:
             return
         if context.neighbours.mention(("cudnn", "use_deterministic_algorithms")):
@@ -151,52 +152,3 @@ def _keeps_aspect(context: SourceContext) -> bool:
         for function, call in calls
         if "torch.utils.data.DataLoader" in context.resolver.called(function, call)
     )
-
-
-def _convolutions(context: SourceContext) -> str:
-    """A convolutional layer or network of the program, or ''."""
-    program = context.program
-    for layer in context.values.all_layers():
-        last = layer.qualified.rpartition(".")[2]
-        if last in ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d"):
-            return last
-    for function in context.tables.functions:
-        for item in function.imports:
-            if item.qualified.startswith("torchvision.models"):
-                return "torchvision.models"
-    if any(name in context.tables.identifiers for name in ("torchvision",)):
-        for _, event, _ in program.methods(
-            "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "densenet121"
-        ):
-            return str(getattr(event.call.function, "dotted", "torchvision.models"))
-    for _, event, _ in program.methods("Conv2d", "Conv3d"):
-        return dotted(event.call.function)
-    neighbours = context.neighbours
-    if not neighbours.imported() or neighbours.count(("nn.Conv2d(",)) < _FEWEST_ELSEWHERE:
-        return ""
-    # What other files make counts for a network that this one only calls.
-    return _made_elsewhere(context) or ("" if _defines_modules(context) else "Conv2d")
-
-
-def _defines_modules(context: SourceContext) -> bool:
-    return any(
-        dotted(base).rpartition(".")[2] == "Module"
-        for function in context.tables.functions
-        if function.kind == "class"
-        for base in function.bases
-    )
-
-
-def _made_elsewhere(context: SourceContext) -> str:
-    """A convolutional network that a training function calls, by what another file says of it, or ''."""
-    models = Models(context)
-    for training in context.program.trainings:
-        function = training.function
-        for event in function.events:
-            name = dotted(event.call.function) if isinstance(event, CallEvent) else ""
-            if not name or context.resolver.qualified(function, name):
-                continue
-            for made in models.made(function, name):
-                if isinstance(made, Built):
-                    return made.name
-    return ""

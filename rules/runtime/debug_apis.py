@@ -32,6 +32,7 @@ _ANOMALY = (
     "torch.autograd.detect_anomaly",
     "torch.autograd.anomaly_mode.detect_anomaly",
 )
+_RECORDERS = ("torch.profiler.profile", "torch.autograd.profiler.profile")
 _BLOCKING = re.compile(r"""environ\[["']CUDA_LAUNCH_BLOCKING["']\]""")
 _NO_GPU = re.compile(r"""CUDA_VISIBLE_DEVICES["']\]?\s*[=,]\s*["'](?:-1)?["']""")
 _NVTX = ("torch.autograd.profiler.emit_nvtx", "torch.autograd.profiler.emit_itt")
@@ -42,8 +43,8 @@ class DebugApisOn(SourceRule):
 
     What it does
     Finds `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` or
-    `emit_nvtx()` that always run, in files that train; and `os.environ["CUDA_LAUNCH_BLOCKING"] = "1"` that
-    always runs, in files that use torch.
+    `emit_nvtx()` that always run, in files that train; a profiler without a schedule around all training;
+    and `os.environ["CUDA_LAUNCH_BLOCKING"] = "1"` that always runs, in files that use torch.
 
     Why it costs
     Anomaly detection records a stack trace for every forward op and looks for NaN after every backward op,
@@ -74,7 +75,7 @@ class DebugApisOn(SourceRule):
         "PyTorch recipes, Performance Tuning Guide: Disable debugging APIs",
         "PyTorch docs, CUDA semantics: Asynchronous execution",
     )
-    triggers = ("detect_anomaly", "emit_nvtx", "CUDA_LAUNCH_BLOCKING")
+    triggers = ("detect_anomaly", "emit_nvtx", "CUDA_LAUNCH_BLOCKING", "profiler")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
@@ -82,6 +83,7 @@ class DebugApisOn(SourceRule):
         if is_test_path(context.path) or _words_of(file_name) & _DEBUGGING:
             return
         yield from self._blocking(context)
+        yield from self._profiled(context)
         for called in program.calls(*_ANOMALY, *_NVTX):
             if not _always(context, called.function, called.block):
                 continue
@@ -114,6 +116,34 @@ class DebugApisOn(SourceRule):
                 fix=Fix("Remove it, or switch it on by a debugging flag only."),
                 identity=f"{called.function.qualified_name}:{last}",
             )
+
+    def _profiled(self, context: SourceContext) -> Iterator[Finding]:
+        """`with torch.profiler.profile(...) as prof:` around the whole training, without a schedule."""
+        for called in context.program.calls(*_RECORDERS):
+            given = {argument.keyword for argument in called.call.arguments}
+            positional_too = len(given) < len(called.call.arguments)
+            if given & {"schedule", "enabled"} or has_star(called.call) or positional_too:
+                continue
+            recorded = {
+                index
+                for index, block in enumerate(called.function.blocks)
+                for item in block.items
+                if isinstance(item.value, Call) and item.value.node_id == called.call.node_id
+            }
+            trains = any(
+                training.function.index == called.function.index
+                and training.block
+                and recorded & set(called.function.enclosing(training.block))
+                for training in context.program.trainings
+            )
+            if trains and _always(context, called.function, called.block):
+                yield self.finding(
+                    context.location(called.call.node_id),
+                    f"`{context.excerpt(called.call.node_id)}` records every op of every step, and keeps it.",
+                    evidence={"call": called.qualified, "function": called.function.qualified_name},
+                    fix=Fix("Pass schedule=torch.profiler.schedule(...), or profile behind an option."),
+                    identity=f"{called.function.qualified_name}:profile",
+                )
 
     def _blocking(self, context: SourceContext) -> Iterator[Finding]:
         """`os.environ["CUDA_LAUNCH_BLOCKING"] = "1"`: each launch waits for its kernel."""

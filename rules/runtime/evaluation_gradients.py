@@ -8,8 +8,21 @@ from collections.abc import Iterator
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
 from tclint.source.names.queries import any_word, is_test_path, names_in
+from tclint.source.names.readers import NOTHING
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, dotted, method_of, render
+from tclint.source.syntax.tables import (
+    Assignment,
+    Attribute,
+    Call,
+    CallEvent,
+    Expression,
+    Function,
+    Return,
+    dotted,
+    method_of,
+    render,
+)
+from tclint.source.training.device_values import parts_within
 
 _GRADIENT_CALLS = ("backward", "grad", "requires_grad_", "step", "train_step", "register_hook", "train")
 
@@ -19,7 +32,8 @@ class EvalWithoutNoGrad(SourceRule):
 
     What it does
     Finds functions that call `model.eval()` and then run the model over a loader, without `torch.no_grad()`
-    or `inference_mode()` anywhere around and without a backward call.
+    or `inference_mode()` anywhere around and without a backward call; and results of a model that an
+    optimizer of the file trains which are detached at once: `actor(state).cpu().data`.
 
     Why it costs
     Autograd keeps every activation that a backward pass could need, until the outputs are gone: evaluation
@@ -39,7 +53,7 @@ class EvalWithoutNoGrad(SourceRule):
 
     When it does not apply
     Adversarial attacks, saliency, test-time training, which take gradients; functions that a caller runs
-    under no_grad, or that are called from other files.
+    under no_grad, or that are called from other files; files that freeze parameters.
 
     References
     PyTorch, Performance Tuning Guide, "Disable gradient calculation for validation or inference".
@@ -53,10 +67,11 @@ class EvalWithoutNoGrad(SourceRule):
     sources = (
         "PyTorch recipes, Performance Tuning Guide: Disable gradient calculation for validation or inference",
     )
-    triggers = (".eval()",)
-    # A loop whose header speaks of data.
+    triggers = (".eval()", ".parameters()")
+    # A loop whose header speaks of data, or a result that is detached at once.
     pattern = re.compile(
-        rb"\bfor\b.{0,200}?\bin\b.{0,200}?(?:loader|dataset|batches|data)", re.DOTALL | re.IGNORECASE
+        rb"\bfor\b.{0,200}?\bin\b.{0,200}?(?:loader|dataset|batches|data)|\)\.(?:detach\(\)|data\b)",
+        re.DOTALL | re.IGNORECASE,
     )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
@@ -66,6 +81,7 @@ class EvalWithoutNoGrad(SourceRule):
             return
         if program.words & {"attack", "adversarial", "saliency", "gradcam", "tta", "volatile", "captum"}:
             return
+        yield from self._thrown_away(context)
         for function, event, position in program.methods("eval"):
             receiver, _ = method_of(event.call)
             name = dotted(receiver) if receiver is not None else ""
@@ -88,8 +104,73 @@ class EvalWithoutNoGrad(SourceRule):
                 identity=f"{function.qualified_name}:{name}",
             )
 
+    def _thrown_away(self, context: SourceContext) -> Iterator[Finding]:
+        """`self.actor(state).cpu().data.numpy()` of a model that is trained."""
+        if context.program.words & {"freeze", "frozen", "toggle", "requires"}:
+            return  # what is frozen records nothing
+        trained = trained_here(context)
+        seen: set[tuple[int, str]] = set()
+        for function, event in context.tables.calls:
+            call = event.call
+            name = dotted(call.function)
+            if name not in trained or not call.arguments or (function.index, name) in seen:
+                continue
+            if call.node_id not in _dropped(function) or not context.amp.gradients_on(function, event.block):
+                continue
+            if any(
+                not context.amp.gradients_on(caller, outer.block)
+                for caller, outer in context.resolver.callers.get(function.index, ())
+            ):
+                continue
+            seen.add((function.index, name))
+            yield self.finding(
+                context.location(call.node_id),
+                f"`{context.excerpt(call.node_id)}` runs while autograd records, and the result is detached "
+                "at once: activations are kept for a backward that never comes.",
+                evidence={"model": name, "function": function.qualified_name},
+                fix=Fix("Compute it under `torch.no_grad()`."),
+                identity=f"{function.qualified_name}:{name}",
+            )
+
 
 RULES = (EvalWithoutNoGrad,)
+
+_MOVES = ("cpu", "cuda", "to", "squeeze", "view", "reshape", "flatten", "float")
+"""Methods of tensors between a model's call and `.data`."""
+
+
+def trained_here(context: SourceContext) -> set[str]:
+    """Names whose parameters an optimizer of torch.optim gets."""
+    found = set()
+    for function, event in context.tables.calls:
+        if any(name.startswith("torch.optim.") for name in context.resolver.called(function, event.call)):
+            for argument in event.call.arguments:
+                receiver, method = (
+                    method_of(argument.value) if isinstance(argument.value, Call) else (None, "")
+                )
+                if method == "parameters" and receiver is not None:
+                    found.add(dotted(receiver))
+    return found - {""}
+
+
+def _dropped(function: Function) -> set[int]:
+    """Node ids of calls whose result is detached before anything else reads it."""
+    found = set()
+    for event in function.events:
+        if not isinstance(event, CallEvent | Assignment | Return):
+            continue
+        for whole in parts_within(event.call if isinstance(event, CallEvent) else event.value):
+            if isinstance(whole, Attribute) and whole.name == "data":
+                inner: Expression = whole.value
+            elif isinstance(whole, Call) and method_of(whole)[1] == "detach":
+                inner = method_of(whole)[0] or NOTHING
+            else:
+                continue
+            while isinstance(inner, Call) and method_of(inner)[1] in _MOVES:
+                inner = method_of(inner)[0] or NOTHING
+            if isinstance(inner, Call):
+                found.add(inner.node_id)
+    return found
 
 
 def _takes_gradients(function: Function, loop: int) -> bool:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Effect, Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, has_star, is_test_path
+from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.tables import Collection, Expression, Name
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
+
+_CHOSEN = frozenset(("fused", "foreach", "differentiable"))
+_OWN_STEP = ("DeepSpeed", "apex", "Lightning", "Megatron", "fairseq", "Colossal-AI")
+"""Frameworks that replace the optimizer's step, or that refuse fused ones in float16."""
 
 
 class OptimizerNotFused(SourceRule):
     """Adam, AdamW or SGD without its fused kernel.
 
     What it does
-    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on CUDA.
+    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU.
 
     Why it costs
     The default takes several kernels per group of parameters, each reading and writing all of them; the
@@ -30,8 +35,8 @@ class OptimizerNotFused(SourceRule):
 
     When it does not apply
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
-    CPU: the rule is off unless selected. Other optimizers have no fused version: the argument raises
-    TypeError.
+    CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError.
+    Lightning refuses to clip gradients of a fused optimizer in float16; DeepSpeed and apex bring their own.
 
     References
     PyTorch, torch.optim, "Algorithms": implementations for-loop, foreach and fused. Signatures checked on
@@ -43,7 +48,6 @@ class OptimizerNotFused(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    enabled_by_default = False
     sources = ("PyTorch docs, torch.optim: Algorithms",)
     triggers = ("Adam(", "AdamW(", "SGD(")
     requires = (".backward(",)
@@ -51,20 +55,33 @@ class OptimizerNotFused(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.on_cuda or not program.trainings:
+        if is_test_path(context.path) or not context.on_gpu or not program.trainings:
+            return
+        if context.amp.framework in _OWN_STEP or not context.torch_may_be((2, 0)):
             return
         for called in program.calls(*_FUSED):
             given = {argument.keyword for argument in called.call.arguments}
-            if given & {"fused", "foreach", "differentiable"} or has_star(called.call):
+            first = keyword(called.call, "params", 0)
+            if given & _CHOSEN or has_star(called.call) or _tensors(first):
                 continue
             name = _FUSED[called.qualified]
             yield self.finding(
                 context.location(called.call.node_id),
                 f"This {name} runs several kernels over all parameters per step; fused=True makes it one.",
                 evidence={"optimizer": name, "fused": False},
+                effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
                 fix=Fix("Pass fused=True."),
                 identity=f"{called.function.qualified_name}:{name}",
             )
 
 
 RULES = (OptimizerNotFused,)
+
+
+def _tensors(given: Expression | None) -> bool:
+    """`[x]`: a few tensors, not a model's parameters."""
+    return (
+        isinstance(given, Collection)
+        and given.kind in ("list", "tuple")
+        and all(isinstance(item, Name) for item in given.items)
+    )

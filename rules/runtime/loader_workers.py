@@ -13,7 +13,7 @@ from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evalu
 
 _FILE_DATASETS = words(
     "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "
-    "Cityscapes VOCSegmentation VOCDetection Kinetics Food101"
+    "Cityscapes VOCSegmentation VOCDetection Kinetics Food101 MNIST FashionMNIST KMNIST EMNIST SVHN"
 )
 _OPENS = ("open", "imread", "load", "read_image", "decode_image", "loadmat", "read", "imdecode", "read_video")
 
@@ -23,7 +23,7 @@ class NumWorkersZero(SourceRule):
 
     What it does
     Finds `DataLoader(...)` without `num_workers`, or with 0, in a file that trains on CUDA, where the
-    dataset decodes files: a torchvision dataset of images, or a Dataset class of the file that opens files.
+    dataset decodes files: a torchvision dataset of images, or a Dataset of the project that opens files.
 
     Why it costs
     With `num_workers=0`, the default, the training loop itself reads and decodes every batch, and the GPU
@@ -57,7 +57,7 @@ class NumWorkersZero(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.trainings or not program.on_cuda:
+        if is_test_path(context.path) or not program.trainings or not context.on_gpu:
             return
         for loader in program.calls(*LOADERS):
             if has_star(loader.call) or feeds_evaluation(context, loader):
@@ -71,7 +71,7 @@ class NumWorkersZero(SourceRule):
             shown = "has no num_workers" if workers is None else "has num_workers=0"
             yield self.finding(
                 context.location(loader.call.node_id),
-                f"This DataLoader {shown}: `{source}` decodes every batch in the training process while the "
+                f"This DataLoader {shown}: `{source}` prepares every batch in the training process while the "
                 "GPU waits.",
                 evidence={"num_workers": 0, "dataset": source, "function": loader.function.qualified_name},
                 fix=Fix("Pass num_workers, about as many as CPU cores per GPU."),
@@ -83,14 +83,15 @@ RULES = (NumWorkersZero,)
 
 
 def _reads_files(context: SourceContext, loader: Called) -> str:
+    """A dataset of torchvision, or of the project, that opens files for every item; '' where none is seen."""
     for scope, call in dataset_made_by(context, loader):
         for name in context.resolver.called(scope, call):
             if name.startswith("torchvision.datasets.") and name.rpartition(".")[2] in _FILE_DATASETS:
                 return name.rpartition(".")[2]
-        for maker in context.resolver.local_functions(scope, call.function):
+        for where, maker in context.definitions_of(scope, call.function, (b"__getitem__",)):
             if maker.kind != "class" or any("Iterable" in render(base) for base in maker.bases):
                 continue
-            for member in context.values.members(maker):
+            for member in where.values.members(maker):
                 if member.name == "__getitem__" and any(
                     isinstance(event, CallEvent) and method_of(event.call)[1] in _OPENS
                     for event in member.events

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.names.queries import has_star, is_test_path, keyword, names_in
+from tclint.source.names.resolve import Symbol
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, Function, Name, method_of, render
+from tclint.source.syntax.tables import Call, Function, Name, dotted, method_of, render
 
 _CREATORS = tuple(
     f"torch.{name}"
@@ -24,7 +25,8 @@ class CpuCreateThenCuda(SourceRule):
 
     What it does
     Finds `torch.zeros(...).cuda()` and its like (rand, randn, ones, full, arange, ...) with `.cuda()` or
-    `.to(device)`, inside loops and forward methods.
+    `.to(device)`, and `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and functions
+    that a training loop calls.
 
     Why it costs
     The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it. Made
@@ -50,16 +52,18 @@ class CpuCreateThenCuda(SourceRule):
     level = "info"
     confidence = "high"
     sources = ("PyTorch recipes, Performance Tuning Guide: Create tensors directly on the target device",)
-    triggers = (".cuda(", ".to(")
+    triggers = (".cuda(", ".to(", "torch.cuda.")
     pattern = re.compile(
         rb"\b(?:rand|randn|randint|randperm|zeros|ones|full|empty|arange|linspace|eye)"
         rb"\s*\([^#=]{0,160}?\)\s*\.\s*(?:cuda|to)\s*\("
+        rb"|\bTensor\(\s*np\.random"
     )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.on_cuda:
+        if is_test_path(context.path) or not context.on_gpu:
             return
+        yield from self._drawn_by_numpy(context)
         for function, event, _ in program.methods("cuda", "to"):
             made, method = method_of(event.call)
             if not isinstance(made, Call) or not _often(context, function, event.block):
@@ -84,15 +88,59 @@ class CpuCreateThenCuda(SourceRule):
                 identity=f"{function.qualified_name}:{render(event.call)}",
             )
 
+    def _drawn_by_numpy(self, context: SourceContext) -> Iterator[Finding]:
+        """`Tensor(np.random.normal(0, 1, size))` for `Tensor = torch.cuda.FloatTensor if cuda else ...`."""
+        for function, event in context.tables.calls:
+            given = event.call.arguments[0].value if len(event.call.arguments) == 1 else None
+            if not isinstance(given, Call) or not dotted(event.call.function):
+                continue
+            drawn = context.resolver.called(function, given)
+            if not any(name.startswith("numpy.random.") for name in drawn):
+                continue
+            made = context.resolver.evaluate(function, event.call.function).values
+            types = [value.qualified for value in made if isinstance(value, Symbol)]
+            if any(name.startswith("torch.cuda.") for name in types) and _often(
+                context, function, event.block
+            ):
+                yield self.finding(
+                    context.location(event.call.node_id),
+                    f"`{context.excerpt(event.call.node_id)}` draws numbers on the CPU and copies them.",
+                    evidence={"creates": drawn[0], "function": function.qualified_name},
+                    fix=Fix("Draw them there: torch.randn(..., device=device); the numbers will differ."),
+                    identity=f"{function.qualified_name}:{render(event.call)}",
+                )
+
 
 RULES = (CpuCreateThenCuda,)
 
 
 def _often(context: SourceContext, function: Function, block: int) -> bool:
-    """Inside a loop, or in the forward method of a module."""
-    if context.program.loop_around(function, block):
-        return context.program.unconditional(function, block)
-    return function.name == "forward" and context.tables.class_of(function) is not None
+    """Inside a loop, in the forward method of a module, or in a function that a training loop calls."""
+    if not _whenever_called(context, function, block):
+        return False
+    program = context.program
+    if program.loop_around(function, block):
+        return True
+    if function.name == "forward" and context.tables.class_of(function) is not None:
+        return True
+    training = {(item.function.index, item.block) for item in program.trainings if item.block}
+    return any(
+        (caller.index, program.loop_around(caller, event.block)) in training
+        for caller, event in context.resolver.callers.get(function.index, ())
+    )
+
+
+def _whenever_called(context: SourceContext, function: Function, block: int) -> bool:
+    """Nothing stands around it but loops, and tests of options, which come out alike in every round."""
+    assigned = {target.partition(".")[0] for event in function.assignments for target in event.targets}
+    for index in function.enclosing(block):
+        around = function.blocks[index]
+        if around.kind in ("if", "else") and around.condition is not None:
+            options = {name for name in names_in(around.condition) if "." in name}
+            roots = {name.partition(".")[0] for name in names_in(around.condition)}
+            if "%" in render(around.condition) or (roots & assigned) or options != names_in(around.condition):
+                return context.program.unconditional(function, block)
+    return True
 
 
 def _device(context: SourceContext, function: Function, call: Call) -> bool:

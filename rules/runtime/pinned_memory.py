@@ -12,9 +12,9 @@ from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import method_of, render
 from tclint.source.training.loaders import (
     LOADERS,
-    copies_elsewhere,
     copies_in_training,
     dataset_made_by,
+    placed_by,
     targets_of,
 )
 
@@ -23,8 +23,8 @@ class PinMemoryMissing(SourceRule):
     """Batches copied to the GPU from memory that is not pinned.
 
     What it does
-    Finds a `DataLoader` without `pin_memory` whose batches the training loop of the same function copies to
-    the GPU, or that of a function of another file which gets the loader.
+    Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
+    function, or in one of the project that gets the loader, wrapped or not.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -41,7 +41,7 @@ class PinMemoryMissing(SourceRule):
             images = images.cuda(non_blocking=True)
 
     When it does not apply
-    Programs on the CPU, data that lies on the GPU already, loaders of a framework, options through
+    Programs on the CPU, data that lies on the GPU already, loaders that a framework makes, options through
     `**kwargs`, and `pin_memory=False` written on purpose.
 
     References
@@ -63,17 +63,19 @@ class PinMemoryMissing(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.on_cuda or context.amp.framework:
+        if is_test_path(context.path) or not context.on_gpu:
+            return
+        if context.amp.framework not in (None, "Accelerate", "Lightning"):
             return
         for loader in program.calls(*LOADERS):
             if has_star(loader.call) or keyword(loader.call, "pin_memory", 7) is not None:
                 continue
             if _in_memory(context, loader):
                 continue
-            where, copies = context, copies_in_training(context, loader)
-            elsewhere = copies_elsewhere(context, loader) if not copies else None
-            if elsewhere is not None:
-                where, copies = elsewhere
+            placed = [placed_by(loader.function, name) for name in targets_of(loader)]
+            where, copies = context, [call for call in placed if call is not None and program.trainings]
+            if not copies and context.amp.framework is None:
+                where, copies = copies_in_training(context, loader)
             if not copies:
                 continue
             copy = copies[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tclint.core.finding import Effect, Finding, Fix, Location, Related
@@ -51,11 +50,9 @@ class SyncInLoop(SourceRule):
     confidence = "high"
     sources = ("PyTorch recipes, Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization",)
     triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step")
-    # A file without any of these says nothing of a GPU.
-    pattern = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|device")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not (context.program.on_cuda or _moves_to_device(context)):
+        if is_test_path(context.path) or not (context.on_gpu or _moves_to_device(context)):
             return
         for step in steps_of(context):
             waits = waits_of(context, step)

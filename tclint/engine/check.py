@@ -137,6 +137,8 @@ def check(
         allows=selection.allows,
         why_unknown=selection.why_unknown,
     )
+    if source.notebooks:
+        findings = [_of_directive(finding, source.notebooks) for finding in findings]
     listed, below = _split_by_gain(findings, settings)
     listed, known = baseline.split(listed) if baseline is not None else (listed, [])
     spans = Spans()
@@ -381,6 +383,14 @@ def _in_notebook(location: Location, notebook: Notebook) -> Location:
         cell=start.cell,
         cell_line=start.cell_line,
     )
+
+
+def _of_directive(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:
+    """What suppressions report is found in a notebook's program: its edits become edits of the file."""
+    from tclint.engine.source_pass import with_edits_of_file
+
+    notebook = notebooks.get(finding.location.path) if finding.code.startswith("TCL") else None
+    return finding if notebook is None else with_edits_of_file(finding, notebook)
 
 
 def _shown(finding: Finding, spans: Spans, notebooks: Mapping[str, Notebook]) -> Finding:

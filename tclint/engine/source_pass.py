@@ -115,6 +115,8 @@ def lint(
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(written).digest()
+            if notebook is not None:
+                notebooks[path] = notebook
         concerned = [rule for rule in applicable(rules, data) if applies(rule)]
         outcome: list[Finding] | Skipped | NotPython | None = None
         if concerned:
@@ -137,7 +139,7 @@ def lint(
                 digests[path] = hashlib.sha256(written).digest()
             if outcome and notebook is not None:
                 notebooks[path] = notebook
-                outcome = [_with_edits_of_file(finding, notebook) for finding in outcome]
+                outcome = [with_edits_of_file(finding, notebook) for finding in outcome]
             findings.extend(outcome)
     if tables_cache is not None:
         tables_cache.limit()
@@ -146,7 +148,7 @@ def lint(
     return SourceResult(findings, skipped, len(files), parsed_files, paths_read, marked, digests, notebooks)
 
 
-def _with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:
+def with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:
     """Edits of a notebook's program become edits of the file; without edits where that is not possible."""
     if finding.fix is None or not finding.fix.edits:
         return finding

@@ -23,7 +23,7 @@ from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
-from tclint.source.syntax.tables import Expression, Function, Name, Tables, dotted
+from tclint.source.syntax.tables import Expression, Function, Tables, dotted
 
 _Found = TypeVar("_Found")
 _LIBRARIES = ("torch.", "torchvision.", "timm.")
@@ -49,7 +49,20 @@ class SourceContext:
     @cached_property
     def resolver(self) -> Resolver:
         """What names stand for and which values they can have."""
-        return Resolver(self.tables)
+        return Resolver(self.tables, elsewhere=self._elsewhere)
+
+    def _elsewhere(self, qualified: str) -> tuple[Resolver, Function] | None:
+        """The class, the function or the module of another file that a qualified name is defined in."""
+        module, _, name = qualified.rpartition(".")
+        if not module or qualified.startswith(_LIBRARIES):
+            return None
+        found = self.project.definition(qualified)
+        if found is not None:
+            return found[0].resolver, found[1]
+        other = self.project.module(module)
+        if other is None or not other.resolver.assignments(other.tables.module, name):
+            return None
+        return other.resolver, other.tables.module
 
     @cached_property
     def amp(self) -> Amp:
@@ -86,34 +99,19 @@ class SourceContext:
         """The files of the project that run together with this one."""
         return Neighbours(self.path)
 
+    @cached_property
+    def on_gpu(self) -> bool:
+        """The file speaks of CUDA, or a file of the project that runs with it does."""
+        if self.program.on_cuda:
+            return True
+        return self.neighbours.known and self.neighbours.mention(("cuda",)) is not None
+
     def once(self, analysis: Callable[[SourceContext], _Found]) -> _Found:
         """What an analysis finds in this file; it runs for the first rule that asks."""
         if analysis not in self._analyses:
             self._analyses[analysis] = analysis(self)
         found: _Found = self._analyses[analysis]
         return found
-
-    def origins_of(
-        self, function: Function, name: str, depth: int = 4
-    ) -> Iterator[tuple[Function, Expression]]:
-        """Values that a name can have, with the scopes they are written in, followed through other names
-        and through the arguments that functions of the file pass for parameters."""
-        if depth <= 0 or not name:
-            return
-        if any(parameter.name == name for parameter in function.parameters):
-            for caller, value in self.resolver.passed(function, name):
-                yield from self._followed(caller, value, depth)
-            return
-        for scope, item in self.resolver.definitions(function, name)[0]:
-            yield from self._followed(scope, item.value, depth)
-
-    def _followed(
-        self, scope: Function, value: Expression, depth: int
-    ) -> Iterator[tuple[Function, Expression]]:
-        if isinstance(value, Name) and not self.resolver.qualified(scope, value.dotted):
-            yield from self.origins_of(scope, value.dotted, depth - 1)
-        else:
-            yield scope, value
 
     def definitions_of(
         self, function: Function, called: Expression, holding: tuple[bytes, ...] = ()

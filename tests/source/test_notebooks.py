@@ -125,3 +125,15 @@ def test_lines_without_a_change_stay_as_they_are() -> None:
     assert changed == raw.replace("w = 1", "w = 10")
     text_only = json.dumps({**document(), "nbformat": 4})
     assert read_notebook(text_only.encode()).rewritten("") == text_only
+
+
+def test_fix_of_a_needless_suppression_changes_the_cell_alone(tmp_path: Path) -> None:
+    path = written(tmp_path, document(SETUP, ["x = torch.ones(2)  # tclint: ignore[RUN014] small\n"]))
+    report = check([str(path)], Settings(cache=False))
+    (finding,) = report.findings
+    assert (finding.code, finding.location.cell) == ("TCL002", 3)
+    outcome = fix(
+        report, lambda contents: check([str(path)], report.settings, contents=contents), unsafe=False
+    )
+    after = document(SETUP, ["x = torch.ones(2)\n"])
+    assert outcome.files[0].after == (json.dumps(after) + "\n").encode()

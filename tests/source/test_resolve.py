@@ -299,3 +299,33 @@ def test_context_manager_that_enters_itself_ends() -> None:
         """
     )
     assert Autocasts(Resolver(tables)).regions(tables.module) == ()
+
+
+def test_fields_of_an_object_that_nothing_changes_are_certain() -> None:
+    source = (
+        "class Config:\n    width = 3 * 64\ndef build():\n    config = Config()\n    result = config.width\n"
+    )
+    assert value_of_result(source).only == 192
+    assert value_of_result(source + "def widen(other):\n    other.width = 256\n").only is None
+
+
+@pytest.mark.parametrize(
+    ("calls", "values", "complete"),
+    [
+        ("run('a')", ("a",), True),
+        ("run('a')\nrun(name='b')", ("a", "b"), True),
+        ("run()", ("c",), True),
+        ("run(*names)", (), False),
+        ("start(run, 'a')\nrun('b')", ("b",), False),
+        ("", ("c",), False),
+    ],
+)
+def test_parameters_have_the_values_that_calls_pass(
+    calls: str, values: tuple[object, ...], complete: bool
+) -> None:
+    possible = value_of_result(f"def run(name='c'):\n    result = name\n{calls}")
+    assert (possible.values, possible.complete) == (values, complete)
+
+
+def test_functions_that_call_themselves_end() -> None:
+    assert value_of_result("def f(n):\n    result = n\n    f(n - 1)\n    f(n)\n    f(f)\nf(3)").values

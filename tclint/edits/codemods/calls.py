@@ -71,6 +71,10 @@ class PadToMultiple(_WithArgument):
 
     name, value = "pad_to_multiple_of", "8"
 
+    def plan(self) -> None:
+        if self.finding.evidence.get("collator") != "pad_sequence":
+            super().plan()
+
 
 @fixes("RUN008")
 class CopyAsynchronously(_WithArgument):

@@ -227,7 +227,7 @@ def _made(context: SourceContext, scope: Function, value: Expression, depth: int
         return set()
     found: set[Thing] = set()
     if isinstance(value, Name):
-        for inner, origin in context.origins_of(scope, value.dotted):
+        for inner, origin in context.resolver.origins_of(scope, value.dotted):
             if not isinstance(origin, Name):
                 found |= _made(context, inner, origin, depth - 1)
         return found

@@ -34,9 +34,9 @@ from tclint.source.syntax.tables import (
 
 _DETACHING = frozenset(
     ("detach", "detach_", "item", "tolist", "numpy", "cpu_item", "size", "dim", "numel", "argmax", "data")
-)
+) | frozenset(("shape", "device", "dtype", "ndim"))
 _LOSS_LIKE = re.compile(r"loss|crit|cost|nll|entropy|objective|bce|mse|kld|penalty|reduce|mean|sum|stack|cat")
-_WEIGHT_LIKE = re.compile(r"weight|lambda|lambd|alpha|beta|gamma|coef|ratio|lam\b|_w\b|\bw_")
+_WEIGHT_LIKE = re.compile(r"weight|mask|lambda|lambd|alpha|beta|gamma|coef|ratio|lam\b|_w\b|\bw_")
 _SCALES = re.compile(r"(?:^|[._])(?:un)?scale(?:_|$)")
 _LARGEST_WEIGHT = 8.0
 """Constant factors up to this are weights of loss terms, larger ones may be loss scales (8 to 32K in

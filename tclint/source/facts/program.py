@@ -209,7 +209,7 @@ class Program:
 
     def _steps(self, function: Function, call: Call, backward: CallEvent | None) -> bool:
         receiver, method = method_of(call)
-        if method != "step" or receiver is None:
+        if receiver is None or (method != "step" and not method.startswith("step_")):
             return steps_by_itself(call)
         if self.amp.is_optimizer(function, receiver) or "scaler" in render(receiver).lower():
             return True

@@ -14,16 +14,14 @@ from tclint.source.facts.scaling_reader import PROTOCOL, Reader
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.frameworks import names
 from tclint.source.names.project import Project
-from tclint.source.names.queries import bound, has_star, names_in
+from tclint.source.names.queries import bound, has_star, leaves, names_in
 from tclint.source.names.readers import direct_names
 from tclint.source.syntax.tables import (
     Call,
-    Choice,
     Collection,
     Expression,
     Function,
     Name,
-    Operation,
     Other,
     Return,
     dotted,
@@ -315,21 +313,16 @@ class Scaling:
 
 
 def _leaves(expression: Expression) -> Iterator[Expression]:
-    """What a value can be: both branches of a choice, the operands of `or` and `and`."""
-    match expression:
-        case Choice(_, first, second):
-            yield from _leaves(first)
-            yield from _leaves(second)
-        case Operation("or" | "and", operands):
-            for operand in operands:
-                yield from _leaves(operand)
-        case Collection("list" | "tuple" | "dict", items, _):
-            for item in items:
-                yield from _leaves(item)
-        case Other("comprehension", parts) if parts:
-            yield from _leaves(parts[0])
-        case _:
-            yield expression
+    """What a value can be, or hold."""
+    for leaf in leaves(expression):
+        match leaf:
+            case Collection("list" | "tuple" | "dict", items, _):
+                for item in items:
+                    yield from _leaves(item)
+            case Other("comprehension", parts) if parts:
+                yield from _leaves(parts[0])
+            case _:
+                yield leaf
 
 
 def _last(expression: Expression) -> str:

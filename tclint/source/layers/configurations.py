@@ -7,6 +7,7 @@ import re
 from tclint.source.context import SourceContext
 from tclint.source.names.conditions import Condition
 from tclint.source.names.queries import has_star, positional
+from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted
 
 _CONFIGURES = re.compile(r"config|cfg|settings|hparams|params|args|arguments", re.IGNORECASE)
@@ -41,28 +42,10 @@ def field_values(context: SourceContext, scope: Function, name: str) -> tuple[ob
 def imported_values(context: SourceContext, scope: Function, name: str) -> tuple[object, ...]:
     """What another file of the project gives a constant of its module (`config.BATCH_SIZE`) or a field of
     its class (`CFG.batch_size`); empty where this file gives it another value."""
-    field = name.rpartition(".")[2]
-    if not name or assigned(context, field):
+    if not name or assigned(context, name.rpartition(".")[2]):
         return ()
-    resolver = context.resolver
-    candidates = list(resolver.qualified(scope, name))
-    if "." not in name and not resolver.definitions(scope, name)[0]:
-        starred = (item for function in (scope, context.tables.module) for item in function.imports)
-        candidates += [f"{item.qualified}.{name}" for item in starred if item.name == "*"]
-    for qualified in candidates:
-        module, _, last = qualified.rpartition(".")
-        found = context.project.module(module) if module.strip(".") else None
-        if found is not None:
-            values = [
-                value
-                for item in found.resolver.assignments(found.tables.module, last)
-                for value in found.resolver.evaluate(found.tables.module, item.value).values or (None,)
-            ]
-            return tuple(dict.fromkeys(values))
-        owner = context.project.definition(module) if "." in module else None
-        if owner is not None and owner[1].kind == "class":
-            return _defaults(owner[0], owner[1], last)
-    return ()
+    values = context.resolver.evaluate(scope, Name(name)).values
+    return tuple(value for value in values if not isinstance(value, Symbol))
 
 
 def switched_off(context: SourceContext, scope: Function, conditions: tuple[Condition, ...]) -> bool:

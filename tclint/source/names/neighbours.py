@@ -79,10 +79,11 @@ class Neighbours:
             if self.path in used and wanted in _read(path):
                 yield path
 
-    def count(self, words: Iterable[str]) -> int:
-        """How often the words occur in the files that this one imports."""
+    def count(self, words: Iterable[str], *, around: bool = False) -> int:
+        """How often the words occur in the files that this one imports, or that can run with it."""
         wanted = [word.encode() for word in words]
-        return sum(_read(path).count(word) for path in self.imported() for word in wanted)
+        paths = self.around() if around else self.imported()
+        return sum(_read(path).count(word) for path in paths for word in wanted)
 
 
 @dataclass

@@ -11,16 +11,18 @@ from tclint.source.syntax.tables import (
     Argument,
     Attribute,
     Call,
+    Choice,
     Closure,
     Expression,
     Function,
     Name,
+    Operation,
     Subscript,
     method_of,
     parts_of,
 )
 
-ON_GPU = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|get_device")
+ON_GPU = re.compile(rb"cuda|accelerat|[Ff]abric|deepspeed|lightning|\bdevice\b|get_device")
 """A file without any of these says nothing of a GPU: neither of CUDA nor of what chooses the device."""
 
 
@@ -144,3 +146,16 @@ def makers(value: Expression | None) -> Iterator[Call]:
 def unplaced(value: Expression) -> Expression:
     """`nn.BCELoss()` of `nn.BCELoss().cuda()`."""
     return list(makers(value))[-1] if isinstance(value, Call) else value
+
+
+def leaves(expression: Expression) -> Iterator[Expression]:
+    """What a value can be: both branches of a choice, the operands of `or` and `and`."""
+    match expression:
+        case Choice(_, first, second):
+            yield from leaves(first)
+            yield from leaves(second)
+        case Operation("or" | "and", operands):
+            for operand in operands:
+                yield from leaves(operand)
+        case _:
+            yield expression

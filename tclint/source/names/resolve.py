@@ -1,4 +1,4 @@
-"""What names stand for and which values they can have, as far as the file itself tells."""
+"""Which values names and expressions can have, as far as the file, and what it imports, tells."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.names.frameworks import names
-from tclint.source.names.queries import bound
+from tclint.source.names.bindings import Bindings
+from tclint.source.names.queries import bound, has_star, keyword
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
-    CallEvent,
     Choice,
     Collection,
     Expression,
     Function,
-    Import,
     Literal,
     Name,
     Operation,
     Return,
     Subscript,
-    Tables,
     dotted,
     method_of,
 )
@@ -94,186 +90,16 @@ UNKNOWN = Possible((), False)
 
 
 @dataclass
-class Resolver:
-    """Answers about one file's tables; keeps what it has computed."""
+class Resolver(Bindings):
+    """Answers about one file's names and values.
 
-    tables: Tables
-    _assignments: dict[int, dict[str, list[Assignment]]] = field(default_factory=dict, repr=False)
-    _imports: dict[int, dict[str, list[Import]]] = field(default_factory=dict, repr=False)
+    Args:
+        elsewhere: the function or class that a qualified name is in another file of the project, or the
+            module (its name, then that of the wanted variable), with that file's resolver.
+    """
 
-    # -- scopes
-
-    def scopes(self, function: Function) -> Iterator[Function]:
-        """The function and the scopes whose names it sees, innermost first."""
-        yield function
-        index = function.parent
-        while index >= 0:
-            outer = self.tables.functions[index]
-            # A method does not see its class's names; a class body does see its own.
-            if outer.kind != "class":
-                yield outer
-            index = outer.parent
-
-    def assignments(self, function: Function, name: str) -> list[Assignment]:
-        """Assignments to a dotted name directly in a scope, in order."""
-        known = self._assignments.get(function.index)
-        if known is None:
-            known = {}
-            for event in function.assignments:
-                for target in event.targets:
-                    known.setdefault(target, []).append(event)
-            self._assignments[function.index] = known
-        return known.get(name, [])
-
-    def _imported(self, function: Function, name: str) -> list[Import]:
-        known = self._imports.get(function.index)
-        if known is None:
-            known = {}
-            for item in function.imports:
-                if item.name == "*":
-                    for star in names().stars.get(item.qualified, ()):
-                        known.setdefault(star, []).append(
-                            Import(star, f"{item.qualified}.{star}", item.block)
-                        )
-                known.setdefault(item.name, []).append(item)
-            if "torch" not in known and "*" in known and not function.index:
-                # `from common import *`: what a module of the project has imported.
-                known["torch"] = [Import("torch", "torch", known["*"][0].block)]
-            self._imports[function.index] = known
-        return known.get(name, [])
-
-    def owner(self, function: Function, name: str) -> Function | None:
-        """The scope that binds a plain name as `function` sees it; None for a builtin or unknown name."""
-        for scope in self.scopes(function):
-            if name in scope.outer_names:
-                continue
-            if (
-                self._imported(scope, name)
-                or any(parameter.name == name for parameter in scope.parameters)
-                or self.assignments(scope, name)
-                or name in self.tables.children.get(scope.index, {})
-            ):
-                return scope
-        return None
-
-    def qualified(self, function: Function, name: str) -> tuple[str, ...]:
-        """Fully qualified names that a dotted name can stand for through imports; empty when it is not
-        an import. Several for `try: from a import x` / `except ImportError: from b import x`."""
-        root, dot, rest = name.partition(".")
-        scope = self.owner(function, root)
-        if scope is None:
-            return ()
-        if any(parameter.name == root for parameter in scope.parameters):
-            return ()
-        candidates = tuple(dict.fromkeys(item.qualified + dot + rest for item in self._imported(scope, root)))
-        if candidates or not rest:
-            return candidates
-        # `amp = torch.cuda.amp`
-        written = self.assignments(scope, root)
-        if len(written) != 1 or written[0].operator or written[0].unpacked:
-            return ()
-        value = written[0].value
-        if not isinstance(value, Name) or "." not in value.dotted or value.dotted.startswith(("self.", name)):
-            return ()
-        top = value.dotted.partition(".")[0]
-        inner = self.owner(scope, top)
-        known = self._imported(inner, top) if inner is not None else []
-        return tuple(f"{item.qualified}.{value.dotted.partition('.')[2]}.{rest}" for item in known)
-
-    def called(self, function: Function, call: Call) -> tuple[str, ...]:
-        """Qualified names of what a call calls."""
-        name = dotted(call.function)
-        return self.qualified(function, name) if name else ()
-
-    def local_functions(self, function: Function, called: Expression) -> tuple[Function, ...]:
-        """Functions of this file that a call's function expression can mean: `helper`, `self.helper`."""
-        name = dotted(called)
-        if not name:
-            return ()
-        root, _, rest = name.partition(".")
-        if not rest:
-            scope = self.owner(function, root)
-            if scope is None or any(parameter.name == root for parameter in scope.parameters):
-                return ()
-            found = self.tables.children.get(scope.index, {}).get(root, ())
-            return tuple(self.tables.functions[index] for index in found)
-        if root in ("self", "cls") and "." not in rest:
-            owner = self.tables.class_of(function)
-            if owner is not None:
-                found = self.tables.children.get(owner.index, {}).get(rest, ())
-                return tuple(self.tables.functions[index] for index in found)
-        return ()
-
-    # -- what calls pass
-
-    @cached_property
-    def callers(self) -> dict[int, list[tuple[Function, CallEvent]]]:
-        """Index of a function or class -> calls of it in this file."""
-        found: dict[int, list[tuple[Function, CallEvent]]] = {}
-        for function, event in self.tables.calls:
-            for local in self.local_functions(function, event.call.function):
-                found.setdefault(local.index, []).append((function, event))
-        return found
-
-    def called_as(self, function: Function) -> Function:
-        """What is called to run a function: of a constructor its class."""
-        is_constructor = function.name == "__init__" and function.parent >= 0
-        return self.tables.functions[function.parent] if is_constructor else function
-
-    def parameters(self, function: Function) -> list[str]:
-        """The names that a call's positional arguments fill, in order."""
-        names = [item.name for item in function.parameters if not item.star]
-        is_method = function.parent >= 0 and self.tables.functions[function.parent].kind == "class"
-        return names[1:] if is_method and Name("staticmethod") not in function.decorators else names
-
-    def passed(self, function: Function, parameter: str) -> Iterator[tuple[Function, Expression]]:
-        """(caller, argument) of what functions of this file pass for a parameter."""
-        parameters = self.parameters(function)
-        if parameter in {item.name for item in function.parameters}:
-            for caller, event in self.callers.get(self.called_as(function).index, ()):
-                value = bound(event.call, parameters).get(parameter)
-                if value is not None:
-                    yield caller, value
-
-    # -- where names get their values
-
-    def definitions(self, function: Function, name: str) -> tuple[list[tuple[Function, Assignment]], bool]:
-        """Assignments that can give a dotted name its value, and whether these are all there are.
-
-        Attributes of `self` are looked up in every method of the class.
-        """
-        root, dot, rest = name.partition(".")
-        if dot and root in ("self", "cls"):
-            owner = self.tables.class_of(function)
-            if owner is None:
-                return [], False
-            found = [(owner, item) for item in self.assignments(owner, rest)]
-            for member in self.tables.functions:
-                if member.kind == "function" and self.tables.class_of(member) is owner:
-                    found.extend((member, item) for item in self.assignments(member, name))
-            # A base class may assign it as well, but what the class itself says goes first.
-            return found, bool(found)
-        if dot:
-            scope = self.owner(function, root)
-            return ([(scope, item) for item in self.assignments(scope, name)] if scope else []), False
-        scope = self.owner(function, name)
-        if scope is None:
-            return [], False
-        complete = not any(parameter.name == name for parameter in scope.parameters)
-        if scope.index == 0 and (self._declared_global(name) or self._globals_change):
-            complete = False
-        found = [(scope, item) for item in self.assignments(scope, name)]
-        return found, complete
-
-    def _declared_global(self, name: str) -> bool:
-        return any(name in function.outer_names for function in self.tables.functions)
-
-    @property
-    def _globals_change(self) -> bool:
-        # `exec(open("configurator.py").read())` and `globals().update(...)` overwrite module constants.
-        return "exec" in self.tables.identifiers or "globals" in self.tables.identifiers
-
-    # -- values
+    elsewhere: Callable[[str], tuple[Resolver, Function] | None] = lambda _: None
+    _parameters: dict[tuple[int, str], Possible] = field(default_factory=dict, repr=False)
 
     def evaluate(self, function: Function, expression: Expression, depth: int = _DEPTH) -> Possible:
         """The values an expression can have. Devices are given by their type: 'cuda', 'cpu'."""
@@ -291,24 +117,18 @@ class Resolver:
                 return _union(self.evaluate(function, part, depth - 1) for part in (first, second))
             case Operation(symbol, operands):
                 return self._evaluate_operation(function, symbol, operands, depth)
-            case Subscript(Collection("dict", items, keys), index):
-                return self._look_up(function, items, keys, index, depth)
-            case Subscript(Name(name), index):
-                found, complete = self.definitions(function, name)
-                if complete and len(found) == 1 and isinstance(found[0][1].value, Collection):
-                    table = found[0][1].value
-                    if table.kind == "dict" and not found[0][1].operator:
-                        return self._look_up(found[0][0], table.items, table.keys, index, depth)
-                return UNKNOWN
+            case Subscript(table, index):
+                return self._look_up(function, table, index, depth)
             case Call():
                 return self._evaluate_call(function, expression, depth)
             case _:
                 return UNKNOWN
 
     def _evaluate_name(self, function: Function, name: str, depth: int) -> Possible:
-        symbols = self.qualified(function, name)
+        symbols = self.qualified(function, name) or self._starred(function, name)
         if symbols:
-            return Possible(tuple(Symbol(symbol) for symbol in symbols), len(symbols) == 1)
+            constant = self._constant(symbols[0], depth) if len(symbols) == 1 else None
+            return constant or Possible(tuple(Symbol(symbol) for symbol in symbols), len(symbols) == 1)
         found, complete = self.definitions(function, name)
         if found:
             if any(item.operator or item.unpacked for _, item in found):
@@ -323,36 +143,136 @@ class Resolver:
         if dot:
             return self._option(function, head, last, depth)
         scope = self.owner(function, name)
-        if scope is not None:
-            for parameter in scope.parameters:
-                if parameter.name == name and parameter.default is not None:
-                    values = self.evaluate(scope, parameter.default, depth - 1)
-                    return Possible(values.values, False)
-        return UNKNOWN
+        return self._parameter(scope, name, depth) if scope is not None else UNKNOWN
+
+    def _parameter(self, scope: Function, name: str, depth: int) -> Possible:
+        """What the calls in this file pass for a parameter; without any, its default, which is a guess."""
+        key = (scope.index, name)
+        if key not in self._parameters:
+            self._parameters[key] = UNKNOWN  # a function that calls itself
+            default = next((item.default for item in scope.parameters if item.name == name), None)
+            known = self.evaluate(scope, default, depth - 1) if default is not None else UNKNOWN
+            parameters = self.parameters(scope)
+            values = []
+            for caller, event in self.callers.get(self.called_as(scope).index, ()):
+                given = bound(event.call, parameters).get(name)
+                if given is None:
+                    values.append(UNKNOWN if has_star(event.call) else known)
+                elif caller is not scope or given != Name(name):
+                    values.append(self.evaluate(caller, given, depth - 1))
+            found = _union(values) if values else Possible(known.values, False)
+            self._parameters[key] = found if self._called_here_only(scope) else found._replace(complete=False)
+        return self._parameters[key]
+
+    def _called_here_only(self, function: Function) -> bool:
+        """Nothing in this file but calls that are seen here runs it: neither a decorator, nor a caller that
+        gets it as a value, nor an object that has it as a method."""
+        called = self.called_as(function)
+        in_class = called.parent > 0 and self.tables.functions[called.parent].kind == "class"
+        if called.decorators or function.decorators or (in_class and not called.name.startswith("_")):
+            return False
+        return called.name not in self._handed_on
+
+    @cached_property
+    def _handed_on(self) -> frozenset[str]:
+        """Names that calls get as arguments: `mp.spawn(train, ...)`."""
+        return frozenset(
+            dotted(argument.value).rpartition(".")[2]
+            for _, event in self.tables.calls
+            for argument in event.call.arguments
+            if isinstance(argument.value, Name)
+        )
+
+    def _starred(self, function: Function, name: str) -> tuple[str, ...]:
+        """`config.RATE` of a name that only `from config import *` can bring."""
+        stars = [item.qualified for item in self.tables.module.imports if item.name == "*"]
+        if not stars or "." in name or self.owner(function, name) is not None:
+            return ()
+        return tuple(found for star in stars if self.elsewhere(found := f"{star}.{name}") is not None)
+
+    def _constant(self, qualified: str, depth: int) -> Possible | None:
+        """The value of `config.RATE` that another file of the project assigns, or of `config.CFG.rate`, a
+        field of its class; None for anything else."""
+        found = self.elsewhere(qualified)
+        owner, _, last = qualified.rpartition(".")
+        if found is None and "." in owner:
+            found = self.elsewhere(owner)
+            if found is None or found[1].kind != "class":
+                return None
+            possible = found[0]._field(found[1], last, depth)
+        elif found is None or found[1].index:
+            return None
+        else:
+            possible = found[0].evaluate(found[1], Name(last), depth - 1)
+        return possible if possible.values else None
 
     def _option(self, function: Function, head: str, last: str, depth: int) -> Possible:
-        """The default of `args.name` (argparse), or of `config.name` where config is a class of this file
+        """The default of `args.name` (argparse), or of `config.name` where config is a class of the project
         or an object of one."""
-        for maker in self.local_functions(function, Name(head)):
-            if maker.kind == "class":
-                return self._field(maker, last, depth)
-        for scope, item in self.definitions(function, head)[0]:
-            if isinstance(item.value, Name):
-                for maker in self.local_functions(scope, item.value):
-                    if maker.kind == "class":
-                        return self._field(maker, last, depth)
-            if not isinstance(item.value, Call):
+        for maker in self._makers(function, Name(head)):
+            return self._of_maker(maker, last, depth)
+        scope = self.owner(function, head) if "." not in head else None
+        for parameter in scope.parameters if scope is not None else ():
+            if parameter.name == head and parameter.annotation is not None:
+                for maker in self._makers(function, parameter.annotation):
+                    if maker[1].kind == "class":
+                        return self._of_maker(maker, last, depth)
+        for scope, value in self.origins_of(function, head):
+            if isinstance(value, Name):
+                for maker in self._makers(scope, value):
+                    return self._of_maker(maker, last, depth)
+            if not isinstance(value, Call):
                 continue
-            _, method = method_of(item.value)
-            if method in _PARSES:
+            if method_of(value)[1] in _PARSES:
                 return self._argparse_default(last, depth)
-            for maker in self.local_functions(scope, item.value.function):
-                if maker.kind == "class":
-                    return self._field(maker, last, depth)
-                # `args = get_args()`, which ends in `return parser.parse_args()`
-                returned = (event.value for event in maker.events if isinstance(event, Return))
-                if any(isinstance(value, Call) and method_of(value)[1] in _PARSES for value in returned):
-                    return self._argparse_default(last, depth)
+            for maker in self._makers(scope, value.function):
+                given = keyword(value, last)
+                if given is not None:
+                    return Possible(self.evaluate(scope, given, depth - 1).values, False)
+                possible = self._of_maker(maker, last, depth)
+                plain = (
+                    maker[1].kind == "class"
+                    and not value.arguments
+                    and last not in self._set_on_objects
+                    and not self._is_global(value)
+                )
+                return possible._replace(complete=plain and bool(possible.values))
+        return UNKNOWN
+
+    def _is_global(self, made: Call) -> bool:
+        """A variable of the module, which other files may change, is bound to it."""
+        return any(
+            isinstance(event.value, Call) and event.value.node_id == made.node_id
+            for event in self.tables.module.assignments
+        )
+
+    @cached_property
+    def _set_on_objects(self) -> frozenset[str]:
+        """Attributes that the file assigns, of `self` or of any other object."""
+        targets = (target for _, event in self.tables.assignments for target in event.targets)
+        return frozenset(target.rpartition(".")[2] for target in targets if "." in target)
+
+    def _makers(self, function: Function, called: Expression) -> Iterator[tuple[Resolver, Function]]:
+        """Functions and classes that an expression can mean, of this file or of the project."""
+        local = self.local_functions(function, called)
+        yield from ((self, item) for item in local)
+        for qualified in self.qualified(function, dotted(called)) if not local and dotted(called) else ():
+            found = self.elsewhere(qualified)
+            if found is not None and found[1].index:
+                yield found
+
+    def _of_maker(self, maker: tuple[Resolver, Function], last: str, depth: int) -> Possible:
+        """What a class gives an attribute, or `args = get_args()`, which ends in `return
+        parser.parse_args()`, an option."""
+        resolver, made = maker
+        if made.kind == "class":
+            return resolver._field(made, last, depth)
+        returned = [value for event in made.events if isinstance(event, Return) for value in [event.value]]
+        for value in returned:
+            origins = resolver.origins_of(made, value.dotted) if isinstance(value, Name) else [(made, value)]
+            for _, origin in origins:
+                if isinstance(origin, Call) and method_of(origin)[1] in _PARSES:
+                    return resolver._argparse_default(last, depth)
         return UNKNOWN
 
     def _field(self, owner: Function, name: str, depth: int) -> Possible:
@@ -425,23 +345,43 @@ class Resolver:
     def _look_up(
         self,
         function: Function,
-        items: tuple[Expression, ...],
-        keys: tuple[Expression | None, ...],
+        table: Expression,
         index: Expression,
         depth: int,
+        default: Expression | None = None,
     ) -> Possible:
-        if any(key is None for key in keys):
+        """The values of `{"fp16": torch.float16, ...}[index]`, by its name as well, and of `.get(index)`."""
+        scope, entries = self._table(function, table)
+        if entries is None:
             return UNKNOWN
         wanted = self.evaluate(function, index, depth - 1)
-        if wanted.complete:
-            chosen = [
-                item
-                for key, item in zip(keys, items, strict=True)
-                if isinstance(key, Literal) and key.value in wanted.values
-            ]
+        if wanted.values and wanted.complete:
+            chosen = [entries[value] for value in wanted.values if value in entries]
             if chosen:
-                return _union(self.evaluate(function, item, depth - 1) for item in chosen)
-        return _union(self.evaluate(function, item, depth - 1) for item in items)
+                return _union(self.evaluate(scope, item, depth - 1) for item in chosen)
+        values = [self.evaluate(scope, item, depth - 1) for item in entries.values()]
+        if default is not None:
+            values.append(self.evaluate(function, default, depth - 1))
+        return _union(values)
+
+    def _table(
+        self, function: Function, table: Expression
+    ) -> tuple[Function, dict[object, Expression] | None]:
+        """The entries of a dict that is written out, here or where its name is assigned, by key; None where
+        a key is no constant."""
+        if isinstance(table, Name):
+            found, complete = self.definitions(function, table.dotted)
+            if not complete or len(found) != 1 or found[0][1].operator:
+                return function, None
+            function, table = found[0][0], found[0][1].value
+        if isinstance(table, Call) and table.function == Name("dict") and not has_star(table):
+            return function, {argument.keyword: argument.value for argument in table.arguments}
+        if not isinstance(table, Collection) or table.kind != "dict":
+            return function, None
+        keys = [key.value for key in table.keys if isinstance(key, Literal)]
+        if len(keys) < len(table.keys):
+            return function, None
+        return function, dict(zip(keys, table.items, strict=True))
 
     def _evaluate_call(self, function: Function, call: Call, depth: int) -> Possible:
         called = self.called(function, call)
@@ -457,6 +397,10 @@ class Resolver:
             if base.certain and isinstance(base.values[0], Symbol) and name.complete:
                 module = base.values[0].qualified
                 return Possible(tuple(Symbol(f"{module}.{value}") for value in name.values), True)
+        receiver, method = method_of(call)
+        if method == "get" and receiver is not None and call.arguments:
+            default = call.arguments[1].value if len(call.arguments) > 1 else Literal(None)
+            return self._look_up(function, receiver, call.arguments[0].value, depth, default)
         return UNKNOWN
 
 

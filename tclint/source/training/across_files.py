@@ -22,7 +22,7 @@ def forward_elsewhere(context: SourceContext, function: Function, call: Call) ->
     if not name:
         return NOWHERE
     found = NOWHERE
-    for scope, value in context.origins_of(function, name):
+    for scope, value in context.resolver.origins_of(function, name):
         origin = _forward_of(context, scope, value, call)
         if not origin.regions:
             return NOWHERE

@@ -92,7 +92,7 @@ def norm_of(context: SourceContext, scope: Function, value: Expression, depth: i
     if isinstance(value, Name):
         name = value.dotted
         found = []
-        for function, made in context.origins_of(scope, name):
+        for function, made in context.resolver.origins_of(scope, name):
             if _root(made) == name and function is scope:
                 continue  # model = model.half()
             found.append(norm_of(context, function, made, depth - 1))

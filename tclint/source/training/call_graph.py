@@ -34,7 +34,7 @@ def _methods(
     holding: tuple[bytes, ...],
 ) -> Iterator[tuple[SourceContext, Function]]:
     """Methods that the classes define of which a name is an object."""
-    for scope, value in context.origins_of(function, name) if name else ():
+    for scope, value in context.resolver.origins_of(function, name) if name else ():
         for call in makers(value):
             for where, made in context.definitions_of(scope, call.function, holding):
                 for method in methods if made.kind == "class" else ():

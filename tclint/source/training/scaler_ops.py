@@ -34,7 +34,7 @@ _SCALING = (b"scaler", b"Scaler", b"scale_loss", b"loss_scale")
 def scales_itself(context: SourceContext, function: Function, name: str) -> bool:
     """Whether an object is made by code of the project that speaks of loss scaling: an optimizer that
     unscales in its own `step`, a function that returns a scaled loss."""
-    for scope, value in context.origins_of(function, name):
+    for scope, value in context.resolver.origins_of(function, name):
         call: Expression = value
         while isinstance(call, Call):
             for maker in context.resolver.local_functions(scope, call.function):

@@ -96,13 +96,11 @@ def waits_of(context: SourceContext, step: Step) -> list[Wait]:
     """What waits in every round of a step, in order; nothing where the step has to wait anyway: for an
     environment, or to look for NaN."""
     function = step.function
-    calls = [event.call for event in function.calls if step.block in function.enclosing(event.block)]
-    if any(_needs_the_value(call) for call in calls):
-        return []
     until = max((event.call.node_id for event in step.backwards), default=0)
     names = {name for loss in step.losses for name in _loss_names(loss)}
     known = dict.fromkeys(names, (until, Place.TENSOR))
-    return _Reader(context, step, DeviceValues(context, function, known)).waits()
+    reader = _Reader(context, step, DeviceValues(context, function, known))
+    return [] if reader.has_to_wait() else reader.waits()
 
 
 class _Reader:
@@ -115,28 +113,54 @@ class _Reader:
         self.values = values
         self.depth = depth
 
+    def has_to_wait(self) -> bool:
+        """Something in every round needs a value of the GPU: an environment, or a look for NaN."""
+        return any(
+            _needs_the_value(event.call) and self._each_round(event.block)
+            for event in self.function.calls
+            if self.step.block in self.function.enclosing(event.block)
+        )
+
     def waits(self) -> list[Wait]:
-        timed = bool(self.context.program.words & _TIMERS)
         found: dict[int, Wait] = {}
+        by_branch: dict[int, dict[str, list[Wait]]] = {}
         for event in self.function.events:
-            if not isinstance(event, CallEvent | Assignment) or not self._each_round(event.block, event):
+            if not isinstance(event, CallEvent | Assignment) or self._left_before(event):
                 continue
-            if isinstance(event, Assignment):
-                if self._formats(event.value, event.node_id) or self._masks(event.value, event.node_id):
-                    found.setdefault(event.node_id, Wait(event.node_id))
+            deciding = self._deciding(event.block)
+            if deciding is None or len(deciding) > 1:
                 continue
-            call = event.call
-            if self._decides(call):
-                continue
-            if self._reads(call) or (not timed and self._synchronizes(call)):
-                found.setdefault(call.node_id, Wait(call.node_id))
-            else:
-                for wait in self._of_helper(call):
-                    found.setdefault(call.node_id, wait)
+            for wait in self._of_event(event):
+                if not deciding:
+                    found.setdefault(wait.node_id, wait)
+                    continue
+                branch = self.function.blocks[deciding[0]]
+                by_branch.setdefault(branch.statement, {}).setdefault(branch.kind, []).append(wait)
+        for branches in by_branch.values():
+            # Whichever way it goes, the step waits.
+            if {"if", "else"} <= branches.keys():
+                found.update((wait.node_id, wait) for waits in branches.values() for wait in waits)
         for index, block in enumerate(self.function.blocks):
             if block.kind == "if" and block.condition is not None and self._tests(index):
                 found.setdefault(block.node_id, Wait(block.node_id))
         return [found[node_id] for node_id in sorted(found)]
+
+    def _of_event(self, event: CallEvent | Assignment) -> Iterator[Wait]:
+        if isinstance(event, Assignment):
+            if self._formats(event.value, event.node_id) or self._masks(event.value, event.node_id):
+                yield Wait(event.node_id)
+            return
+        call = event.call
+        if self._decides(call):
+            return
+        if self._reads(call) or (not self._timed and self._synchronizes(call)):
+            yield Wait(call.node_id)
+        else:
+            yield from self._of_helper(call)
+
+    @cached_property
+    def _timed(self) -> bool:
+        return bool(self.context.program.words & _TIMERS)
 
     # -- what waits
 
@@ -199,7 +223,7 @@ class _Reader:
         step = self.step
         if step.block not in self.function.enclosing(index) or index == step.block or block.condition is None:
             return False
-        if not self._each_round(block.parent, None):
+        if not self._each_round(block.parent):
             return False
         if index in self._around_backward:
             return False
@@ -245,23 +269,39 @@ class _Reader:
 
     # -- how often
 
-    def _each_round(self, block: int, event: CallEvent | Assignment | None) -> bool:
+    def _each_round(self, block: int) -> bool:
         """Whether the block runs in every round: no test around it, apart from those of the backward call
         and those that ask for the main process."""
+        return self._deciding(block) == []
+
+    def _deciding(self, block: int) -> list[int] | None:
+        """The blocks around this one that do not run in every round; None outside of the step."""
         function = self.function
+        found: list[int] = []
         for index in function.enclosing(block):
             if index == self.step.block:
-                return event is None or not self._left_before(event)
+                return found
             around = function.blocks[index]
             if index in self._around_backward or around.kind in ("with", "loop", "try"):
                 continue
             if around.kind != "if" or around.condition is None or not self._always(around.condition):
-                return False
-        return False
+                found.append(index)
+        return None
 
     @cached_property
     def _around_backward(self) -> frozenset[int]:
-        blocks = (self.function.enclosing(event.block) for event in self.step.backwards)
+        """Blocks around a backward call, or around the step of an optimizer, which accumulation puts into a
+        branch of its own."""
+        amp = self.context.amp
+        steps = [
+            event
+            for event in self.function.calls
+            if method_of(event.call)[1] == "step"
+            and (receiver := method_of(event.call)[0]) is not None
+            and self.step.backwards
+            and amp.is_optimizer(self.function, receiver)
+        ]
+        blocks = (self.function.enclosing(event.block) for event in (*self.step.backwards, *steps))
         return frozenset(index for enclosing in blocks for index in enclosing)
 
     def _left_before(self, event: CallEvent | Assignment) -> bool:

@@ -1,0 +1,156 @@
+"""Which layers a program trains, as far as its files show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.source.context import SourceContext
+from tclint.source.layers.convolutional import Models
+from tclint.source.layers.library_models import Built
+from tclint.source.names.queries import Called, has_star, keyword
+from tclint.source.syntax.tables import CallEvent, dotted
+
+_ATTENTION = (
+    "torch.nn.MultiheadAttention",
+    "torch.nn.Transformer",
+    "torch.nn.TransformerEncoder",
+    "torch.nn.TransformerEncoderLayer",
+    "torch.nn.TransformerDecoder",
+    "torch.nn.TransformerDecoderLayer",
+    "torch.nn.functional.scaled_dot_product_attention",
+    "torch.nn.functional.multi_head_attention_forward",
+)
+_SMALL_FEATURES = 256
+"""A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
+_SMALL_CHANNELS = 64
+_FEWEST_ELSEWHERE = 2
+"""Calls that make convolutions in other files, below which none of them is asked for a model."""
+_ELSEWHERE = {"Conv2d": 1, "conv2d": 1, "Conv1d": 1, "Conv3d": 1, "MultiheadAttention": 1, "Linear": 3}
+"""Layer -> calls in the files that run with this one, from which on it is taken to be trained."""
+_CONVOLUTIONS = ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d")
+
+
+def trained_layers(context: SourceContext) -> str:
+    """What of the layers that mixed precision speeds up the program trains; '' where little is seen, or only
+    small layers."""
+    found = matmul_layers(context)
+    if found:
+        return found
+    own = [layer for layer in _layers(context) if "Conv" in layer.qualified]
+    if own:
+        sizes = [
+            value
+            for layer in own
+            for size in (keyword(layer.call, "in_channels", 0), keyword(layer.call, "out_channels", 1))
+            if size is not None and not has_star(layer.call)
+            for value in context.resolver.evaluate(layer.function, size).values
+            if isinstance(value, int)
+        ]
+        large = not sizes or max(sizes) >= _SMALL_CHANNELS
+        return own[0].qualified.rpartition(".")[2] if large else ""
+    if _layers(context):
+        return ""
+    name = convolutions(context)
+    if name:
+        return name
+    for word, fewest in _ELSEWHERE.items():
+        if context.neighbours.count((f"{word}(",), around=True) >= fewest:
+            return word
+    return ""
+
+
+def _layers(context: SourceContext) -> list[Called]:
+    """Layers of torch.nn that the file makes, without losses and what wraps whole models."""
+    return [
+        layer
+        for layer in context.values.all_layers()
+        if not layer.qualified.endswith(("Loss", "DataParallel")) and ".utils." not in layer.qualified
+    ]
+
+
+def matmul_layers(context: SourceContext) -> str:
+    """What of linear and attention layers the program trains; '' when little or nothing is seen."""
+    program = context.program
+    for name in _pretrained(context):
+        return f"`{name}`"
+    attention = program.calls(*_ATTENTION)
+    if attention:
+        return f"`{attention[0].qualified.rpartition('.')[2]}`"
+    layers = _layers(context)
+    if any("Conv" in layer.qualified for layer in layers):
+        return ""
+    linears = [layer for layer in layers if layer.qualified == "torch.nn.Linear"]
+    if len(linears) >= 2:
+        sizes = [
+            program.resolver.evaluate(layer.function, size)
+            for layer in linears
+            for size in (keyword(layer.call, "in_features", 0), keyword(layer.call, "out_features", 1))
+            if size is not None and not has_star(layer.call)
+        ]
+        known = [value for size in sizes for value in size.values if isinstance(value, int)]
+        if not known or max(known) >= _SMALL_FEATURES:
+            return f"{len(linears)} linear layers"
+        return ""
+    if layers:
+        return ""
+    for word in ("MultiheadAttention(", "scaled_dot_product_attention(", "TransformerEncoder("):
+        if context.neighbours.count((word,), around=True):
+            return f"`{word[:-1]}`"
+    return ""
+
+
+def _pretrained(context: SourceContext) -> Iterator[str]:
+    for function, event, _ in context.program.methods("from_pretrained", "from_config"):
+        for name in context.resolver.called(function, event.call):
+            owner = name.split(".")[-2]
+            if name.startswith("transformers.") and ("Model" in owner or "For" in owner):
+                yield owner
+
+
+def convolutions(context: SourceContext) -> str:
+    """A convolutional layer or network of the program, or ''."""
+    program = context.program
+    for layer in context.values.all_layers():
+        last = layer.qualified.rpartition(".")[2]
+        if last in _CONVOLUTIONS:
+            return last
+    for function in context.tables.functions:
+        for item in function.imports:
+            if item.qualified.startswith("torchvision.models"):
+                return "torchvision.models"
+    if "torchvision" in context.tables.identifiers:
+        for _, event, _ in program.methods(
+            "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "densenet121"
+        ):
+            return str(getattr(event.call.function, "dotted", "torchvision.models"))
+    for _, event, _ in program.methods("Conv2d", "Conv3d"):
+        return dotted(event.call.function)
+    neighbours = context.neighbours
+    if not neighbours.imported() or neighbours.count(("nn.Conv2d(",)) < _FEWEST_ELSEWHERE:
+        return ""
+    # What other files make counts for a network that this one only calls.
+    return _made_elsewhere(context) or ("" if _defines_modules(context) else "Conv2d")
+
+
+def _defines_modules(context: SourceContext) -> bool:
+    return any(
+        dotted(base).rpartition(".")[2] == "Module"
+        for function in context.tables.functions
+        if function.kind == "class"
+        for base in function.bases
+    )
+
+
+def _made_elsewhere(context: SourceContext) -> str:
+    """A convolutional network that a training function calls, by what another file says of it, or ''."""
+    models = Models(context)
+    for training in context.program.trainings:
+        function = training.function
+        for event in function.events:
+            name = dotted(event.call.function) if isinstance(event, CallEvent) else ""
+            if not name or context.resolver.qualified(function, name):
+                continue
+            for made in models.made(function, name):
+                if isinstance(made, Built):
+                    return made.name
+    return ""
