@@ -7,9 +7,10 @@ from typing import Any
 
 HEAD = """# JSON report
 
-`tclint --format json` writes it; `tclint schema` prints its JSON Schema, from which this page is made. Fields
-may be added within a major `schema_version`, but none is removed or changes its meaning. Paths are relative to
-the working directory and use `/`. `--format jsonl` writes the same parts, one record per line.
+`tclint --format json` writes it; `tclint schema` prints its JSON Schema, from which this page is made.
+Fields may be added within a major `schema_version`, but none is removed or changes its meaning. Paths
+are relative to the working directory and use `/`. `--format jsonl` writes the same parts, one record per
+line.
 
 """
 _PARTS = ("entry", "metrics", "memory", "finding", "location", "gpu_effect", "fix", "settings")
