@@ -189,7 +189,7 @@ def _packages() -> str:
         [name.strip(" ()") for name in layer.replace("|", ":").split(":")]
         for layer in contracts["contracts"][0]["layers"]
     ]
-    layers.insert(layers.index(["edits"]), ["rules"])
+    layers.insert(next(i for i, layer in enumerate(layers) if "edits" in layer), ["rules"])
     lines = ["| layer | package | what it is for |", "|---|---|---|"]
     for number, names in zip(reversed(range(len(layers))), layers, strict=True):
         for name in names:

@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from tclint.config.settings import Mode, Precision, Settings
     from tclint.cost.estimate import Estimate
     from tclint.engine.check import Targets
+    from tclint.engine.fixes.plan import FixPlan
     from tclint.engine.report import Report
     from tclint.graph.ops import Graph
 
-__all__ = ["Settings", "__version__", "check", "estimate", "render", "to_fx", "trace"]
+__all__ = [
+    "Settings",
+    "__version__",
+    "apply",
+    "check",
+    "estimate",
+    "pad_state_dict",
+    "plan",
+    "render",
+    "to_fx",
+    "trace",
+]
 
 
 def trace(
@@ -107,6 +119,37 @@ def check(targets: Targets, settings: Settings | None = None) -> Report:
     return run(targets, settings or SettingsClass())
 
 
+def plan(report: Report, target: str) -> FixPlan:
+    """The fixes of a model in their order, with their edits where a trace of an edited copy proves them.
+
+    Args:
+        report: what `check` returned for the target.
+        target: 'model.py:build_model', as it was given to `check`.
+
+    Raises:
+        UsageError: the report has no such model.
+    """
+    from tclint.engine.fixes.planner import plan_fixes
+
+    return plan_fixes(report, target)
+
+
+def apply(plan: FixPlan) -> list[str]:
+    """Make the proved edits of a plan: in all files, or in none.
+
+    Returns:
+        The paths of the files that were written, absolute.
+
+    Raises:
+        UsageError: a file has changed since the plan was made, or cannot be written; nothing was.
+    """
+    from tclint.engine.fixes.writing import edited_files, write_files
+
+    files = edited_files(plan)
+    write_files(files)
+    return [file.path for file in files]
+
+
 def render(report: Report, format: str = "json") -> str:
     """A report as text: 'json', 'text', 'sarif', 'html' and what else `tclint --format` takes.
 
@@ -116,6 +159,22 @@ def render(report: Report, format: str = "json") -> str:
     from tclint.report.render import render as render_report
 
     return render_report(report, format)
+
+
+def pad_state_dict(state: Mapping[str, Any], plan: Any) -> dict[str, Any]:
+    """A state dict with the weights of a plan padded, as `tclint pad` pads those in a file.
+
+    Args:
+        state: tensors by name, as `model.state_dict()` gives them; it stays as it is.
+        plan: a plan file, the JSON in it, or what has the plan's `weights`.
+
+    Raises:
+        UsageError: a weight is missing, or has another shape than the plan was made for.
+    """
+    from tclint.checkpoints.padding import weights_of
+    from tclint.checkpoints.torch_file import pad_state_dict as pad
+
+    return pad(state, weights_of(plan))
 
 
 def __getattr__(name: str) -> Any:

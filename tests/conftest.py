@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm_worker
 from hypothesis import settings
+
+from tclint.tracing.worker import client
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tclint", deadline=None)
@@ -26,6 +29,34 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+_start_fresh_worker = client._start_worker
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_workers() -> Iterator[None]:
+    """Models are traced in workers that have imported torch already, except under `fresh_workers`."""
+    if not hasattr(os, "pidfd_open"):
+        yield
+        return
+    template = warm_worker.Template()
+
+    def start(arguments: list[str], stderr: int = subprocess.DEVNULL) -> object:
+        return template.start_worker(arguments) or _start_fresh_worker(arguments, stderr)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_start_worker", start)
+        yield
+    template.close()
+
+
+@pytest.fixture(scope="module")
+def fresh_workers() -> Iterator[None]:
+    """For tests of the worker itself, which start it as the command does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_start_worker", _start_fresh_worker)
+        yield
 
 
 @pytest.fixture

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import click
 
 from tclint.cli.options import debug_option
+from tclint.core.errors import TargetError
 from tclint.core.terminal import write_stdout
 from tclint.core.units import bytes_text, plural
 from tclint.core.version import __version__
-
-_TIMEOUT_S = 120
-_PROBE = """
-import json, torch
-gpus = torch.cuda.is_available() and [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "gpus": gpus or []}))
-"""
 
 
 @click.command()
@@ -61,29 +52,20 @@ def _versions(problems: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _torch(problems: list[str]) -> Iterator[tuple[str, str]]:
-    """As a process of its own has it: a broken one must not end this one."""
+    from tclint.tracing.worker.torch_probe import probe
+
     try:
-        metadata.version("torch")
-    except metadata.PackageNotFoundError:
+        found = probe()
+    except TargetError as error:
+        yield "torch", "cannot be imported"
+        problems.append(str(error))
+        return
+    if found is None:
         yield "torch", "not installed: sources are read, models need 'tensorcore-lint[torch]'"
         return
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
-        )
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        last = (
-            done.stderr.strip().rpartition("\n")[2]
-            if isinstance(error, ValueError | IndexError)
-            else str(error)
-        )
-        yield "torch", "cannot be imported"
-        problems.append(f"torch cannot be imported ({last}); install it again.")
-        return
-    build = f"for CUDA {found['cuda']}" if found["cuda"] else "for the CPU, which is enough"
-    yield "torch", f"{found['version']}, {build}"
-    gpus = [f"{name} ({_known_as(name)})" for name in found["gpus"]]
+    build = f"for CUDA {found.cuda}" if found.cuda else "for the CPU, which is enough"
+    yield "torch", f"{found.version}, {build}"
+    gpus = [f"{name} ({_known_as(name)})" for name in found.gpus]
     yield "GPU", ", ".join(gpus) or "none, and none is needed"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
 from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
@@ -79,10 +80,13 @@ def say_unreadable(report: Report) -> bool:
 
 
 @click.command("fix")
-@click.argument("targets", nargs=-1, metavar="PATH...")
-@setting_flags("select", "extend-select", "ignore", "baseline")
+@click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=completion.targets)
+@setting_flags()
 @unsafe_fixes_option
 @diff_option
+@click.option(
+    "--plan", "plan_file", metavar="FILE", help="Write the plan of a model's fixes to a file, as JSON."
+)
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 @debug_option
@@ -90,12 +94,17 @@ def fix_command(
     targets: tuple[str, ...],
     unsafe_fixes: bool,
     diff: bool,
+    plan_file: str | None,
     config: str | None,
     isolated: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
-    """Make the safe fixes of source findings; list nothing.
+    """Make the safe fixes of source findings; plan, prove and make those of models.
+
+    Of a model, the fixes are shown in the order in which they gain most. Sizes are edited where they are
+    written, in a copy, which is built and traced: only what it proves is offered, and --unsafe-fixes writes
+    it, all files or none.
 
     Comments and everything else that a fix does not name stay as they are. Files are written whole or not
     at all, and not when they changed meanwhile.
@@ -104,11 +113,25 @@ def fix_command(
     usage, or a file that could not be read or written.
     """
     settings, _ = read_settings(config, isolated, flags, targets)
+    models = [target for target in targets if is_model_target(target)]
+    code = 0
+    if models:
+        from tclint.cli.fix_models import fix_models
+
+        scripts = [target for target in targets if not is_model_target(target)]
+        code = fix_models(
+            models, scripts, settings, make=unsafe_fixes, diff=diff, plan_file=plan_file, quiet=quiet
+        )
+        targets = tuple(scripts)
+        if not targets:
+            return code
+    elif plan_file is not None:
+        raise UsageError("--plan writes the plan of a model's fixes; name one, 'model.py:build_model'.")
     report = _run(targets, settings, quiet)
     outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
     say_errors(report)
     unread = say_unreadable(outcome.report)
-    return 2 if report.errors or unread else outcome.exit_code(diff=diff)
+    return 2 if report.errors or unread else max(code, outcome.exit_code(diff=diff))
 
 
 def _run(targets: Sequence[str], settings: Settings, quiet: bool) -> Report:

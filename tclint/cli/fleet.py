@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
-from tclint.core.errors import UsageError, closest
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    files_of,
+    format_option,
+    no_color_option,
+    output_option,
+    parse_precisions,
+    precisions_option,
+    read_settings,
+    scheduler_option,
+    setting_flags,
+    verbose_option,
+)
+from tclint.cli.reports import show
+from tclint.config.settings import SETTINGS
+from tclint.core.errors import UsageError
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import write_stdout
-
-_FORMATS = ("text", "json", "jsonl")
+from tclint.report.render import check_format
 
 
 @click.command()
@@ -35,7 +49,9 @@ _FORMATS = ("text", "json", "jsonl")
     metavar="FILE",
     help="Append results to FILE instead of printing them, leaving out the targets that it has.",
 )
-@setting_flags()
+@scheduler_option
+@precisions_option
+@setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
 @config_options
 @debug_option
 def fleet(
@@ -43,6 +59,8 @@ def fleet(
     files: tuple[str, ...],
     shard: str,
     resumed: str,
+    scheduler: str,
+    precisions: str,
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -54,6 +72,7 @@ def fleet(
     tclint fleet 'models.py:*' 'package.module:build_*' hf:gpt2 > results.jsonl
     tclint fleet --targets zoo.txt --shard 1/2 --resume first.jsonl
     tclint merge first.jsonl second.jsonl
+    tclint fleet 'timm:*' --resume results.jsonl --scheduler tcp://10.0.0.1:8786
 
     A target that fails, hangs or crashes costs only itself. Results are filed under the target and the
     options of its line.
@@ -61,33 +80,37 @@ def fleet(
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
     """
     settings, _ = read_settings(config, isolated, flags)
+    chosen = parse_precisions(precisions)
+    if chosen:
+        settings = replace(settings, precision=chosen[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
 
     from tclint.engine.check import check
+    from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
-    from tclint.fleet.results import header, lines_of, resume
+    from tclint.fleet.results import header, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
-    tasks = tasks_of(targets, files, settings, shard)
-    done = resume(resumed, settings) if resumed else frozenset()
-    left = tuple(task for task in tasks if task.name not in done)
+    tasks = tasks_of(targets, files, settings, shard, chosen)
+    known = resume(resumed, settings) if resumed else frozenset()
+    left = tuple(task for task in tasks if task.name not in known)
     if len(left) < len(tasks):
         say(f"note: {resumed} has {len(tasks) - len(left)} of {len(tasks)} targets already.")
     if not resumed:
         write_stdout(header(settings))
     worst = 0
+    kept = ReportCache() if settings.cache else None
     with ProgressLine() as progress:
-        for task, report in check_tasks(left, settings.jobs, progress):
-            lines = lines_of(task.target, task.name, report)
+        for done in check_tasks(left, settings.jobs, progress, scheduler, kept):
             if resumed:
-                _append(resumed, lines)
+                _append(resumed, done.lines)
             else:
-                write_stdout(lines)
-            for error in report.errors:
-                say(f"error: {error.message}")
-            worst = max(worst, report.exit_code)
+                write_stdout(done.lines)
+            for error in done.errors:
+                say(f"error: {error}")
+            worst = max(worst, done.exit_code)
     return worst
 
 
@@ -101,34 +124,23 @@ def _append(path: str, lines: str) -> None:
 
 @click.command()
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text (a table), json or jsonl.  [default: text]",
-    shell_complete=completion.of_choices(_FORMATS),
-)
+@format_option
+@output_option
+@verbose_option
+@no_color_option
 @debug_option
-def merge(reports: tuple[str, ...], format_name: str) -> int:
+def merge(
+    reports: tuple[str, ...], format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool
+) -> int:
     """Make one report of the results of several runs on different models: shards, or JSON reports.
 
     Exit codes: those of the runs, as if they had been one.
     """
-    if format_name not in _FORMATS:
-        hint = closest(format_name, _FORMATS)
-        raise UsageError(f"There is no format {format_name!r}.{hint} The formats are {', '.join(_FORMATS)}.")
-
     from tclint.fleet.results import merge as merged
-    from tclint.fleet.results import overview
-    from tclint.report.formats.jsonlines import records
 
+    check_format(format_name)
+    files = files_of(outputs)
     document = merged(reports)
-    if format_name == "json":
-        write_stdout(json.dumps(document, indent=2) + "\n")
-    elif format_name == "jsonl":
-        write_stdout("".join(json.dumps(record) + "\n" for record in records(document)))
-    else:
-        write_stdout("".join(f"{line}\n" for line in overview(document)))
+    show(document, reports, format_name, files, verbose=verbose, no_color=no_color)
     exit_code: int = document["summary"]["exit_code"]
     return exit_code

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -20,6 +19,7 @@ from tclint.cli import fix as cli_fix
 from tclint.cli import fleet as cli_fleet
 from tclint.cli import init as cli_init
 from tclint.cli import models as cli_models
+from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
 from tclint.cli import sweep as cli_sweep
@@ -27,18 +27,22 @@ from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, 
 from tclint.cli.options import (
     config_options,
     debug_option,
+    files_of,
+    format_option,
     list_format_option,
     no_color_option,
+    output_option,
     read_settings,
     setting_flags,
+    verbose_option,
 )
 from tclint.config.pyproject import FILE_NAME
 from tclint.core.errors import UsageError
-from tclint.core.files import check_writable, write_atomically
+from tclint.core.files import write_atomically
 from tclint.core.progress import ProgressLine
 from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
 from tclint.core.version import __version__
-from tclint.report.render import FOR_PEOPLE, FORMATS, Style, check_format, render
+from tclint.report.render import FOR_PEOPLE, Style, check_format, render
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -75,21 +79,8 @@ def cli() -> None:
     is_flag=True,
     help="Do not take findings that are gone out of the baseline; the default where CI is set.",
 )
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
-    shell_complete=completion.formats,
-)
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write a report to a file as well; may be repeated.",
-)
+@format_option
+@output_option
 @click.option("--fix", "fix_them", is_flag=True, help="Make the safe fixes of source findings.")
 @cli_fix.unsafe_fixes_option
 @cli_fix.diff_option
@@ -99,7 +90,7 @@ def cli() -> None:
 )
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
-@click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
+@verbose_option
 @no_color_option
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
@@ -139,7 +130,7 @@ def check(
     check_format(format_name)
     if declared and (fix_them or diff):
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
-    files = _outputs(outputs)
+    files = files_of(outputs)
     settings, config_file = read_settings(config, isolated, flags, (".", *targets) if declared else targets)
     if verbose:
         own = [] if config_file is None else [str(config_file)]
@@ -171,7 +162,13 @@ def check(
                 )
             else:
                 cache = cli_models.user_cache(targets, settings, verbose=bool(verbose))
-                report = run(targets, settings, on_progress=progress, cache=cache)
+                report = cli_models.check_kept(
+                    targets,
+                    settings,
+                    lambda: run(targets, settings, on_progress=progress, cache=cache),
+                    with_graphs=settings.operators or "html" in (format_name, *(name for name, _ in files)),
+                    verbose=bool(verbose),
+                )
     except Interrupted as interrupted:
         # A program that reads a report would take this one for the whole.
         if format_name in FOR_PEOPLE:
@@ -203,21 +200,6 @@ def check(
     if exit_zero and report.exit_code == 1:
         return 0
     return report.exit_code
-
-
-def _outputs(outputs: Sequence[str]) -> list[tuple[str, str]]:
-    """Format and file of every --output, checked before any work is done."""
-    found: list[tuple[str, str]] = []
-    for text in outputs:
-        name, equals, file = text.partition("=")
-        if not equals or not file:
-            raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
-        check_format(name)
-        check_writable(file)
-        if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
-            raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
-        found.append((name, file))
-    return found
 
 
 def _append_job_summary(report: Report) -> None:
@@ -288,13 +270,16 @@ def explain(rule: str, as_json: bool, config: str | None, isolated: bool, no_col
 @cli.command()
 @list_format_option
 @click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
+@setting_flags("calibration")
+@config_options
 @debug_option
-def gpus(as_json: bool, verbose: bool) -> int:
+def gpus(as_json: bool, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
     """List the GPUs that times can be predicted for, and how well each is calibrated."""
-    from tclint.cost.gpu import all_gpus
+    from tclint.cost.gpu import all_gpus, load_gpu
     from tclint.report.catalogue import gpus_json, gpus_text
 
-    known = all_gpus()
+    settings, _ = read_settings(config, isolated, flags)
+    known = [load_gpu(gpu.id, settings.calibration) for gpu in all_gpus()]
     write_stdout(gpus_json(known) if as_json else gpus_text(known, verbose))
     return 0
 
@@ -319,7 +304,7 @@ def gpus(as_json: bool, verbose: bool) -> int:
 )
 @setting_flags(
     "gpu", "precision", "mode", "phase", "prompt", "kv-length", "batch", "input", "input-set", "arg",
-    "network", "compiled", "timeout", "memory-limit",
+    "network", "compiled", "calibration", "timeout", "memory-limit",
 )  # fmt: skip
 @list_format_option
 @config_options
@@ -357,8 +342,11 @@ for _command in (
     cli_doctor.doctor,
     cli_init.init,
     cli_models.models,
+    cli_pad.pad,
     cli_profile.profile,
+    cli_profile.verify,
     cli_reports.schema,
+    cli_reports.report,
     cli_reports.diff,
     cli_reports.history,
     cli_sweep.sweep,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +96,29 @@ def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> 
     from tclint.engine.trace_cache import TraceCache
 
     return TraceCache.of_user(say if verbose else lambda _: None)
+
+
+def check_kept(
+    targets: Sequence[str],
+    settings: Settings,
+    run: Callable[[], Report],
+    *,
+    with_graphs: bool,
+    verbose: bool,
+) -> Report:
+    """What `run` gives for targets, or gave in an earlier run for a single model that is unchanged.
+
+    Args:
+        with_graphs: whether the report is asked for what no run keeps.
+    """
+    if with_graphs or not settings.cache or len(targets) != 1 or not is_model_target(targets[0]):
+        return run()
+    from tclint.engine.report_cache import ReportCache
+
+    report = ReportCache().check(targets[0], settings, run)
+    if verbose and all(entry.graph is None for entry in report.entries):
+        say(f"cache: {targets[0]} is unchanged, and so is its report")
+    return report
 
 
 def mention_models(targets: Sequence[str]) -> None:

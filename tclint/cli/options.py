@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,9 +11,11 @@ import click
 
 from tclint.cli import completion
 from tclint.config.pyproject import find_config, load_config, with_flags
-from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
+from tclint.config.settings import PRECISIONS, SETTINGS, SETTINGS_BY_KEY, Precision, Settings
 from tclint.config.table import Setting, sentence
 from tclint.core.errors import UsageError, closest
+from tclint.core.files import check_writable
+from tclint.report.render import FORMATS, check_format
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -65,6 +68,30 @@ config_options = together(
     ),
     click.option("--isolated", is_flag=True, help="Read no configuration file."),
 )
+format_option = click.option(
+    "--format",
+    "format_name",
+    default="text",
+    metavar="FORMAT",
+    help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
+    shell_complete=completion.formats,
+)
+output_option = click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT=FILE",
+    help="Write a report to a file as well; may be repeated.",
+)
+precisions_option = click.option(
+    "--precision",
+    "precisions",
+    default="",
+    metavar="NAMES",
+    help="Precisions to price in, separated by commas.  [default: fp16]",
+    shell_complete=completion.of_choices(PRECISIONS),
+)
+verbose_option = click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
 no_color_option = click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
@@ -78,6 +105,12 @@ def _is_json(_context: click.Context, _parameter: click.Parameter, value: str) -
     return value == "json"
 
 
+scheduler_option = click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS",
+    help="Let the workers of a scheduler of dask.distributed do it: tcp://10.0.0.1:8786.",
+)
 list_format_option = click.option(
     "--format",
     "as_json",
@@ -126,3 +159,27 @@ def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:
         return setting.kind.parse(value)
     except ValueError as error:
         raise UsageError(sentence(f"--{setting.key} {error}", value)) from None
+
+
+def files_of(outputs: Sequence[str], check: Callable[[str], object] = check_format) -> list[tuple[str, str]]:
+    """Format and file of every --output, checked before any work is done."""
+    found: list[tuple[str, str]] = []
+    for text in outputs:
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
+        check(name)
+        check_writable(file)
+        if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
+            raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
+        found.append((name, file))
+    return found
+
+
+def parse_precisions(text: str) -> tuple[Precision, ...]:
+    """Those of `precisions_option`; none where it is not given."""
+    kind = SETTINGS_BY_KEY["precision"].kind
+    try:
+        return tuple(dict.fromkeys(kind.parse(part.strip()) for part in text.split(","))) if text else ()
+    except ValueError as error:
+        raise UsageError(f"--precision {error}; you gave {text!r}.") from None

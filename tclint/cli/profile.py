@@ -1,15 +1,19 @@
-"""The command `profile`: what a GPU really did, from a trace of torch.profiler."""
+"""What a GPU really did: `profile` reads it from a trace of torch.profiler, `verify` makes such a trace."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tclint.cli import completion
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.command_group import say
+from tclint.cli.options import config_options, debug_option, read_settings, setting_flags, together
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.progress import ProgressLine
@@ -22,22 +26,33 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "markdown", "html")
 
 
+_report_options = together(
+    click.option(
+        "--format",
+        "format_name",
+        default="text",
+        metavar="FORMAT",
+        help="text, json, markdown or html.  [default: text]",
+    ),
+    click.option("--output", metavar="FILE", help="Write the report to a file."),
+    click.option("--verbose", "-v", is_flag=True, help="List more operators."),
+)
+
+
 @click.command("profile")
 @click.argument("trace", metavar="TRACE", type=click.Path())
 @click.argument("target", required=False, metavar="[TARGET]", shell_complete=completion.targets)
 @setting_flags(
     "gpu", "precision", "mode", "layout", "batch", "input", "input-set", "arg", "network", "compiled",
-    "timeout", "memory-limit",
+    "calibration", "timeout", "memory-limit",
 )  # fmt: skip
+@_report_options
 @click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text, json, markdown or html.  [default: text]",
+    "--calibrate",
+    metavar="FILE",
+    help="Fit one factor per kind and precision to the trace, and write those to FILE that lower the error "
+    "on shapes they were not fitted on.",
 )
-@click.option("--output", metavar="FILE", help="Write the report to a file.")
-@click.option("--verbose", "-v", is_flag=True, help="List more operators.")
 @config_options
 @debug_option
 def profile(
@@ -45,6 +60,7 @@ def profile(
     target: str | None,
     format_name: str,
     output: str | None,
+    calibrate: str | None,
     verbose: bool,
     config: str | None,
     isolated: bool,
@@ -61,7 +77,85 @@ def profile(
     \b
     tclint profile trace.json.gz
     tclint profile trace.json.gz model.py:build_model --batch 32
+    tclint profile trace.json.gz --calibrate my_gpu.json
     """
+    _check(format_name, output)
+    settings, _ = read_settings(config, isolated, flags)
+    if calibrate is not None:
+        from tclint.profile.calibrate import kept_factors
+
+        check_writable(calibrate)
+        kept_factors(calibrate)  # a file of something else is refused before minutes of work
+        settings = replace(settings, calibration="")  # what is fitted are errors of tclint's own times
+
+    from tclint.profile.profile import read_profile
+    from tclint.profile.ranks import check_same_gpu, slowest_first
+
+    given = {field for field, value in flags.items() if value is not None and value != ()}
+    besides: list[Beside] = []
+    with ProgressLine() as progress:
+        profiles = read_profile(trace, progress)
+        if target is not None or calibrate is not None:
+            check_same_gpu(profiles)
+        if target is not None:
+            from tclint.profile.beside import beside
+
+            besides = beside(slowest_first(profiles), target, settings, given, progress)
+    _show(profiles, besides, format_name, output, verbose)
+    if calibrate is not None:
+        _calibrate(calibrate, profiles, besides, settings.gpus[:1] if "gpus" in given else ())
+    return 0
+
+
+@click.command("verify")
+@click.argument("target", shell_complete=completion.targets)
+@click.option(
+    "--finding",
+    default="",
+    metavar="CODE",
+    help="Run the step with this finding's fix too, where a built model can be given it: channels_last, a "
+    "precision, torch.compile.",
+)
+@setting_flags(
+    "gpu", "precision", "mode", "layout", "batch", "input", "arg", "network", "compiled", "optimizer", "loss",
+    "calibration", "timeout", "memory-limit",
+)  # fmt: skip
+@_report_options
+@config_options
+@debug_option
+def verify(
+    target: str,
+    finding: str,
+    format_name: str,
+    output: str | None,
+    verbose: bool,
+    config: str | None,
+    isolated: bool,
+    **flags: Any,
+) -> int:
+    """Run a model's step on this machine's GPU under the profiler, and show it beside what is predicted.
+
+    The model is built with its own weights (random ones where they are missing) and runs on its inputs, or
+    on random ones of the sizes that 'tclint check' takes, a few steps to warm up and then those that count.
+
+    \b
+    tclint verify model.py:build_model --batch 32
+    tclint verify model.py:build_model --finding FMT001
+    """
+    _check(format_name, output)
+    settings, _ = read_settings(config, isolated, flags, (target,))
+    settings = next((own for _, own in settings.nested), settings)
+
+    from tclint.profile.verify import verify as run
+
+    with ProgressLine() as progress:
+        gpus = settings.gpus if flags["gpus"] else ()
+        compared = run(target, settings, gpus, finding, progress)
+    _show([compared.profile], [compared], format_name, output, verbose)
+    return 0
+
+
+def _check(format_name: str, output: str | None) -> None:
     if format_name not in FORMATS:
         raise UsageError(
             f"There is no format {format_name!r}.{closest(format_name, FORMATS)} The formats are "
@@ -69,67 +163,79 @@ def profile(
         )
     if output is not None:
         check_writable(output)
-    settings, _ = read_settings(config, isolated, flags)
 
-    from tclint.profile.profile import read_profile
 
-    compared = None
-    with ProgressLine() as progress:
-        profiles = read_profile(trace, progress)
-        if target is not None:
-            from tclint.profile.beside import beside
-
-            longest = max(profiles, key=lambda one: one.summary.kernel_time_us)
-            given = {field for field, value in flags.items() if value is not None and value != ()}
-            compared = beside(longest, target, settings, given, progress)
-    text = _RENDERERS[format_name](profiles, compared, verbose)
+def _show(
+    profiles: list[RankProfile], besides: list[Beside], format_name: str, output: str | None, verbose: bool
+) -> None:
+    text = _RENDERERS[format_name](profiles, besides, verbose)
     if output is not None:
         write_atomically(output, text)
     else:
         write_stdout(text)
-    return 0
 
 
-def _text(profiles: list[RankProfile], compared: Beside | None, verbose: bool) -> str:
+def _calibrate(path: str, profiles: list[RankProfile], besides: list[Beside], gpus: Sequence[str]) -> None:
+    """Fit factors, write those that help, and say so of each."""
+    from tclint.profile.beside import recorded_gpu
+    from tclint.profile.calibrate import fit, samples_of_model, samples_of_traces, write_factors
+
+    gpu = besides[0].estimate.gpu if besides else recorded_gpu(profiles[0], gpus)
+    fitted_on = f"{profiles[0].summary.gpu or gpu.id}, {os.path.basename(profiles[0].summary.path)}"
+    samples = samples_of_model(besides) if besides else samples_of_traces(profiles, gpu)
+    fitted = fit(samples, gpu, fitted_on)
+    for one in fitted:
+        say(f"calibration: {one.text}")
+    if not write_factors(path, fitted, gpu):
+        raise UsageError(
+            f"No factor lowers the error on shapes that it was not fitted on, so {path!r} was not written."
+            if fitted
+            else f"The trace tells no operator's work (record_shapes=True records it), so {path!r} was not "
+            "written."
+        )
+    say(f'{path} is written; to use it: calibration = "{path}" under [tool.tclint], or --calibration {path}')
+
+
+def _text(profiles: list[RankProfile], besides: list[Beside], verbose: bool) -> str:
     from tclint.profile.text import render
 
     width = report_width(sys.stdout)
     text = render(profiles, width=width, verbose=verbose)
-    if compared is not None:
+    if besides:
         from tclint.profile.beside_text import render as render_beside
 
-        text += render_beside(compared, width=width, verbose=verbose)
+        text += render_beside(besides, width=width, verbose=verbose)
     return text
 
 
-def _markdown(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+def _markdown(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
     from tclint.profile.markdown import render
 
     text = render(profiles)
-    if compared is not None:
+    if besides:
         from tclint.profile.beside_text import markdown
 
-        text += markdown(compared)
+        text += markdown(besides)
     return text
 
 
-def _json(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+def _json(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
     from tclint.profile.json import to_dict
     from tclint.report.formats import json as report_json
 
     document = to_dict(profiles)
-    if compared is not None:
+    if besides:
         from tclint.profile.beside_text import add_to_report
 
-        document = add_to_report(compared, report_json.to_dict(compared.report))
+        document = add_to_report(besides, report_json.to_dict(besides[0].report))
     cleaned = report_json.clean(report_json.rounded(document))
     return json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
 
 
-def _html(profiles: list[RankProfile], compared: Beside | None, _verbose: bool) -> str:
+def _html(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
     from tclint.profile.html import render
 
-    return render(profiles, compared)
+    return render(profiles, besides)
 
 
 _RENDERERS = {"text": _text, "json": _json, "markdown": _markdown, "html": _html}

@@ -1,28 +1,66 @@
-"""Commands on reports that were written before: `schema`, `diff`, `history`. They lint nothing."""
+"""Commands on reports that were written before: `schema`, `report`, `diff`, `history`. They lint nothing."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    files_of,
+    format_option,
+    no_color_option,
+    output_option,
+    read_settings,
+    verbose_option,
+)
 from tclint.config.settings import FAIL_ON
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
-from tclint.core.terminal import write_stdout
+from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
+from tclint.report.render import Style, check_format, render
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Report
 
 
 @click.command()
 @debug_option
 def schema() -> int:
     """Print the JSON Schema of the JSON report (and, as $defs/record, of a line of --format jsonl)."""
-    import json
-
     from tclint.report.formats.json import schema as report_schema
 
     write_stdout(json.dumps(report_schema(), indent=2) + "\n")
+    return 0
+
+
+@click.command()
+@click.argument("saved", metavar="REPORT.json")
+@format_option
+@output_option
+@verbose_option
+@no_color_option
+@debug_option
+def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool) -> int:
+    """Show a JSON report (or one of JSON Lines) of an earlier run in another format; nothing is linted.
+
+    What JSON does not hold is left out: charts of operators, and lines of files that were changed since.
+
+    Exit codes: 0 it was shown, 2 it cannot be. The verdict of the run is in its summary.
+    """
+    from tclint.report.load import load_report
+
+    check_format(format_name)
+    files = files_of(outputs)
+    show(load_report(saved), (saved,), format_name, files, verbose=verbose, no_color=no_color)
     return 0
 
 
@@ -108,6 +146,43 @@ def history(folder: str, output: str | None) -> int:
     else:
         write_stdout(to_csv(found.rows))
     return 0
+
+
+def show(
+    document: dict[str, Any],
+    read: Sequence[str],
+    format_name: str,
+    files: Sequence[tuple[str, str]],
+    *,
+    verbose: int,
+    no_color: bool,
+) -> None:
+    """Write a document that was read from files in formats: one to standard output, others to files."""
+    from tclint.report.formats.jsonlines import records
+    from tclint.report.saved import report_of
+
+    made: list[Report] = []
+
+    def text_of(format_name: str, style: Style) -> str:
+        # These two are the document itself, with what a Report does not hold.
+        if format_name == "json":
+            return json.dumps(document, indent=2) + "\n"
+        if format_name == "jsonl":
+            return "".join(json.dumps(record) + "\n" for record in records(document))
+        if not made:
+            made.append(report_of(document, ", ".join(read), min(os.stat(file).st_mtime for file in read)))
+        return render(made[0], format_name, style)
+
+    plain = Style(verbosity=min(verbose, 1))
+    for other, file in files:
+        write_atomically(file, text_of(other, plain))
+    style = replace(
+        plain,
+        colour=wants_colour(sys.stdout, no_color),
+        links=wants_links(sys.stdout, no_color),
+        width=report_width(sys.stdout),
+    )
+    write_stdout(text_of(format_name, style))
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:

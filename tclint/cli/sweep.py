@@ -8,14 +8,23 @@ from typing import Any
 import click
 
 from tclint.cli import completion
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
-from tclint.config.settings import PRECISIONS, Precision
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    files_of,
+    parse_precisions,
+    precisions_option,
+    read_settings,
+    scheduler_option,
+    setting_flags,
+)
 from tclint.core.errors import UsageError, closest
+from tclint.core.files import write_atomically, write_bytes_atomically
 from tclint.core.progress import ProgressLine
 from tclint.core.target import is_model_target
 from tclint.core.terminal import write_stdout
 
-_FORMATS = ("text", "csv", "json")
+_FORMATS = ("text", "csv", "json", "html")
 
 
 @click.command()
@@ -34,26 +43,27 @@ _FORMATS = ("text", "csv", "json")
     help="Only points of which this holds: 'width % heads == 0 and width >= 32 * heads'.",
 )
 @setting_flags("gpu")
-@click.option(
-    "--precision",
-    "precisions",
-    default="",
-    metavar="NAMES",
-    help="Precisions to price in, separated by commas.  [default: fp16]",
-    shell_complete=completion.of_choices(PRECISIONS),
-)
+@precisions_option
 @setting_flags(
     "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
-    "input", "network", "timeout", "memory-limit", "jobs",
+    "input", "network", "calibration", "timeout", "memory-limit", "jobs",
 )  # fmt: skip
+@scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
 @click.option(
     "--format",
     "format_name",
     default="text",
     metavar="FORMAT",
-    help="text, csv or json.  [default: text]",
+    help="text, csv, json or html.  [default: text]",
     shell_complete=completion.of_choices(_FORMATS),
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT=FILE",
+    help="Write it to a file as well, also as parquet; may be repeated.",
 )
 @config_options
 @debug_option
@@ -62,8 +72,10 @@ def sweep(
     batch: str,
     where: str,
     precisions: str,
+    scheduler: str,
     trace_all: bool,
     format_name: str,
+    outputs: tuple[str, ...],
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -79,11 +91,8 @@ def sweep(
 
     Exit codes: 0 all points were priced, 2 wrong usage, or a point failed.
     """
-    if format_name not in _FORMATS:
-        hint = closest(format_name, _FORMATS)
-        raise UsageError(
-            f"There is no format {format_name!r}.{hint} The formats of a sweep are {', '.join(_FORMATS)}."
-        )
+    _check(format_name)
+    files = files_of(outputs, lambda name: _check(name, (*_FORMATS, "parquet")))
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
     settings, _ = read_settings(config, isolated, flags)
@@ -92,25 +101,37 @@ def sweep(
     from tclint.cost.scenario import Scenario
     from tclint.fleet.grid import grid_of
     from tclint.fleet.sweep import sweep as run
-    from tclint.fleet.sweep_report import render
+    from tclint.fleet.sweep_page import render as page
+    from tclint.fleet.sweep_report import check_parquet, parquet, render
+
+    if any(name == "parquet" for name, _ in files):
+        check_parquet()
 
     settings = settings.in_phase()
-    settings = replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
-    chosen = _precisions(precisions) or (settings.precision,)
+    gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
+    settings = replace(settings, gpus=tuple(dict.fromkeys(gpus)))
+    chosen = parse_precisions(precisions) or (settings.precision,)
     for precision in chosen:
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
     grid, settings = grid_of(settings, batch, where)
     with ProgressLine() as progress:
-        found = run(target, grid, settings, chosen, trace_all=trace_all, on_progress=progress)
-    write_stdout(render(found, format_name))
+        found = run(
+            target, grid, settings, chosen, trace_all=trace_all, on_progress=progress, scheduler=scheduler
+        )
+    for name, file in files:
+        if name == "parquet":
+            write_bytes_atomically(file, parquet(found))
+        else:
+            write_atomically(file, page(found) if name == "html" else render(found, name))
+    write_stdout(page(found) if format_name == "html" else render(found, format_name))
     return 2 if found.errors else 0
 
 
-def _precisions(text: str) -> tuple[Precision, ...]:
-    from tclint.config.settings import SETTINGS_BY_KEY
-
-    kind = SETTINGS_BY_KEY["precision"].kind
-    try:
-        return tuple(dict.fromkeys(kind.parse(part.strip()) for part in text.split(","))) if text else ()
-    except ValueError as error:
-        raise UsageError(f"--precision {error}; you gave {text!r}.") from None
+def _check(format_name: str, known: tuple[str, ...] = _FORMATS) -> None:
+    if format_name == "parquet" and format_name not in known:
+        raise UsageError("Parquet is no text: write it with --output parquet=FILE.")
+    if format_name not in known:
+        hint = closest(format_name, known)
+        raise UsageError(
+            f"There is no format {format_name!r}.{hint} The formats of a sweep are {', '.join(known)}."
+        )

@@ -211,6 +211,13 @@ class Settings:
         "How training is spread over --gpus: none, ddp (gradients summed) or fsdp (parameters gathered).",
         places=PRICING,
     )
+    calibration: str = setting(
+        "",
+        kinds.FILE,
+        "Multiply predicted times by factors that `tclint profile TRACE --calibrate FILE` fitted to a trace "
+        "of your GPU.",
+        places=("report", "baseline"),
+    )
     gpu_count: int = setting(
         8,
         kinds.COUNT,

@@ -1,10 +1,12 @@
-"""Files written wholly or not at all."""
+"""Files written wholly or not at all, one or several together."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
+from collections.abc import Iterator, Mapping
 
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
@@ -69,6 +71,118 @@ def write_bytes_atomically(path: str, data: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """A file to write to, which takes the place of `path` once the block has ended without an error.
+
+    Raises:
+        UsageError: it cannot be written; what was there stays.
+    """
+    target = os.path.realpath(path)
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
+        os.close(descriptor)
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode_for(target))
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def write_all_atomically(contents: Mapping[str, bytes]) -> None:
+    """Replace what is in several files: all of them, or none, whatever ends this process meanwhile.
+
+    Everything is on the disk before the first file is replaced. Until the last one is, a second process waits
+    for this one to end, and then takes back what it had replaced (not where there is no `fork`).
+
+    Raises:
+        UsageError: one cannot be written; what was there stays in all of them.
+    """
+    staged: dict[str, str] = {}
+    kept: dict[str, str] = {}
+    path = ""
+    try:
+        for path, data in contents.items():
+            target = os.path.realpath(path)
+            staged[target] = _staged(target, data)
+            if len(contents) > 1:
+                with open(target, "rb") as file:
+                    kept[target] = _staged(target, file.read())
+        with _taken_back_if_killed(kept, tuple(staged.values())):
+            try:
+                for path in list(staged):
+                    os.replace(staged[path], path)
+                    del staged[path]
+            except BaseException:
+                _take_back(kept)
+                raise
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        for temporary in (*staged.values(), *kept.values()):
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _staged(target: str, data: bytes) -> str:
+    """A file beside the target with these bytes, on the disk, and the target's permissions."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode_for(target))
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _take_back(kept: Mapping[str, str]) -> None:
+    for target, copy in kept.items():
+        with contextlib.suppress(OSError):
+            os.replace(copy, target)
+
+
+@contextlib.contextmanager
+def _taken_back_if_killed(kept: Mapping[str, str], staged: tuple[str, ...]) -> Iterator[None]:
+    """While the block runs, a second process waits to put the kept copies back if this one is killed."""
+    if not kept or not hasattr(os, "fork"):
+        yield
+        return
+    ended, alive = os.pipe()
+    keeper = os.fork()
+    if keeper == 0:
+        try:
+            os.setsid()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            os.close(alive)
+            if not os.read(ended, 1):  # nobody is left to write
+                _take_back(kept)
+                for temporary in staged:
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary)
+        finally:
+            os._exit(0)
+    os.close(ended)
+    try:
+        yield
+    finally:
+        os.write(alive, b"1")
+        os.close(alive)
+        os.waitpid(keeper, 0)
 
 
 def _is_device(path: str) -> bool:

@@ -8,6 +8,7 @@ from functools import cache, partial
 
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.gpu.factors import factors_note
 from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import why_no_formula
 from tclint.cost.memory.step_memory import step_memory
@@ -65,10 +66,12 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     Raises:
         UsageError: the scenario's GPU is unknown.
     """
-    gpu = load_gpu(scenario.gpu)
+    gpu = load_gpu(scenario.gpu, scenario.calibration)
     run = running(scenario.precision, scenario.mode, gpu)
     step = _prepare(graph, scenario, run)
-    assumptions = step.assumptions if not run.note else (run.note, *step.assumptions)
+    notes = [run.note] if run.note else []
+    if gpu.factors:
+        notes.append(factors_note(gpu.factors, scenario.calibration))
     prices = price_works([kernel.work for kernel in step.kernels], gpu, scenario.precision)
     if scenario.accumulation > 1:
         prices = _per_batch(step.kernels, prices, scenario.accumulation)
@@ -84,7 +87,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         step.ops,
         step.gaps + _unpriced(missing, step.ops, gpu),
         step.memory,
-        assumptions,
+        (*notes, *step.assumptions),
     )
 
 

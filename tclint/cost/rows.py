@@ -258,6 +258,8 @@ class Estimate:
         )
         if unit is None or run.linear is not None or not unit.modelled:
             return False
+        if any(factor.kind == "gemm" and factor.precision == unit.calibration for factor in self.gpu.factors):
+            return True
         calibration = self.gpu.calibration("gemm", unit.calibration)
         return calibration is not None and calibration.inherited_from is None
 

@@ -29,6 +29,8 @@ class Scenario:
     """Whose step a training step ends with."""
     accumulation: int = 1
     """Batches whose gradients are summed before one step of the optimizer; times are per batch."""
+    calibration: str = ""
+    """File of factors that `tclint profile --calibrate` wrote; '' for none."""
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():

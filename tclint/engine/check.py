@@ -223,7 +223,9 @@ def _with_known_gpus(settings: Settings) -> Settings:
     from tclint.cost.scenario import Scenario
 
     Scenario.of(settings)  # what cannot run is refused before anything is traced
-    return replace(settings, gpus=tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus)))
+    return replace(
+        settings, gpus=tuple(dict.fromkeys(load_gpu(gpu, settings.calibration).id for gpu in settings.gpus))
+    )
 
 
 def _trace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tclint.config.settings import DeclaredModel, Settings
 from tclint.core.errors import UsageError
@@ -140,7 +140,9 @@ def merged(reports: list[Report], settings: Settings) -> Report:
     def position(target: str) -> int:
         return order.get(target.partition(" [")[0], len(order))
 
-    lists = {name: tuple(item for report in reports for item in getattr(report, name)) for name in _LISTS}
+    lists: dict[str, Any] = {
+        name: tuple(item for report in reports for item in getattr(report, name)) for name in _LISTS
+    }
     for name in ("entries", "errors"):
         lists[name] = tuple(sorted(lists[name], key=lambda item: position(item.target)))
     for name in ("findings", "below_min_gain"):

@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tclint.core.version import __version__
+
 if TYPE_CHECKING:
     from tclint.engine.report import Report
 
@@ -34,6 +36,11 @@ def tool_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+def tool(report: Report) -> dict[str, Any]:
+    """Name, version and hash of the tclint that made a report."""
+    return report.made_with.get("tool") or {"name": "tclint", "version": __version__, "hash": tool_hash()}
+
+
 def _files(package: str) -> Iterator[tuple[str, Path]]:
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -48,6 +55,8 @@ def provenance(report: Report) -> dict[str, Any]:
 
     `torch` is the version that traced the entries, else the one that is installed here.
     """
+    if report.made_with:
+        return dict(report.made_with["provenance"])
     traced = sorted({entry.torch_version for entry in report.entries if entry.torch_version})
     return {
         "python": platform.python_version(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tclint.config.settings import Settings
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
@@ -167,6 +167,9 @@ class Report:
     """Those files without the skipped ones, absolute."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
     """SHA-256 of the source files with findings, by absolute path, as they were read."""
+    made_with: Mapping[str, Any] = field(default_factory=dict)
+    """Of a report that was saved: 'tool' and 'provenance' as its JSON has them, and 'written_s', the time at
+    which it was written (POSIX seconds)."""
 
     @property
     def exit_code(self) -> int:

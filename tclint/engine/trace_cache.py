@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +94,12 @@ class TraceCache:
         try:
             record = json.loads(gzip.decompress(file.read_bytes()))
         except FileNotFoundError:
-            others = self._folder.glob(f"{_digest(target)}-*.json.gz")
+            others = self._folder.glob(f"{digest(target)}-*.json.gz")
             return "it was not traced with these settings yet" if any(others) else "it was not traced yet"
         except (OSError, EOFError, ValueError, zlib.error):
             return "its record is damaged"
         try:
-            reason = _difference(record)
+            reason = difference(record, environment())
             if reason:
                 return reason
             return [
@@ -119,22 +119,13 @@ class TraceCache:
         """Keep what was traced; a model that failed, or whose files changed meanwhile, is not kept."""
         if not results or any(result.graph is None for result in results):
             return
-        paths = sorted({path for result in results if result.graph for path in _sources(result.graph)})
-        try:
-            # A model of an installed package rests on that alone.
-            if (not paths and ".py:" in target) or any(
-                os.stat(path).st_mtime_ns >= started_ns for path in paths
-            ):
-                return
-            files = {path: _content_hash(path) for path in paths}
-        except OSError:
-            return
         graphs = [result.graph for result in results if result.graph is not None]
-        are_inferred = any(graph.metadata.get("inputs_from") == "inferred" for graph in graphs)
+        rests_on = files_of(target, graphs, started_ns)
+        if rests_on is None:
+            return
         record = {
-            **_environment(),
-            "files": files,
-            "folders": _listed(paths) if are_inferred else {},
+            **environment(),
+            **rests_on,
             "runs": [
                 {
                     "graph": result.graph.to_json(),
@@ -156,22 +147,48 @@ class TraceCache:
         except (OSError, UsageError) as error:
             self._say(f"cache: nothing is kept: {error}")
             return
-        self._forget_oldest()
+        forget_oldest(self._folder, self._kept)
 
     def _file(self, target: str, settings: Settings) -> Path:
         options = [os.getcwd(), *(item.json_value(settings) for item in settings_in("trace"))]
-        return self._folder / f"{_digest(target)}-{_digest(json.dumps(options))}.json.gz"
-
-    def _forget_oldest(self) -> None:
-        with contextlib.suppress(OSError):
-            records = sorted(self._folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
-            for file in records[self._kept :]:
-                file.unlink()
+        return self._folder / f"{digest(target)}-{digest(json.dumps(options))}.json.gz"
 
 
-def _difference(record: dict[str, Any]) -> str:
-    """What changed since the record was made, or ''."""
-    for name, value in _environment().items():
+def forget_oldest(folder: Path, kept: int) -> None:
+    """Remove the records that were written first, but for that many."""
+    with contextlib.suppress(OSError):
+        if sum(1 for _ in os.scandir(folder)) <= kept:
+            return
+        records = sorted(folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
+        for file in records[kept:]:
+            file.unlink()
+
+
+def files_of(
+    target: str, graphs: Sequence[Graph], started_ns: int, more: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """What `difference` compares of the files that graphs rest on; None where they are not known, or changed
+    since the trace began.
+
+    Args:
+        more: paths of other files that matter; those that are gone do not.
+    """
+    paths = sorted({str(path) for graph in graphs for path in graph.metadata.get("source_files", ())})
+    try:
+        # A model of an installed package rests on that alone.
+        if (not paths and ".py:" in target) or any(os.stat(path).st_mtime_ns >= started_ns for path in paths):
+            return None
+        others = {os.path.abspath(path) for path in more if os.path.isfile(path)}
+        files = {path: _content_hash(path) for path in sorted({*paths, *others})}
+    except OSError:
+        return None
+    are_inferred = any(graph.metadata.get("inputs_from") == "inferred" for graph in graphs)
+    return {"files": files, "folders": _listed(paths) if are_inferred else {}}
+
+
+def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
+    """What changed since the record was made, or ''; `now` is `environment()`."""
+    for name, value in now.items():
         if record[name] != value:
             return _REASONS[name]
     for path, known in record["files"].items():
@@ -220,7 +237,7 @@ _REASONS = {
 }
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """What else a trace depends on; found without importing any of it."""
     from importlib import metadata
 
@@ -241,12 +258,8 @@ def _environment() -> dict[str, Any]:
         "tclint": tool_hash(),
         "torch": torch,
         "python": f"{sys.version} {sys.prefix}",
-        "packages": _digest("\n".join(installed)),
+        "packages": digest("\n".join(installed)),
     }
-
-
-def _sources(graph: Graph) -> list[str]:
-    return [str(path) for path in graph.metadata.get("source_files", ())]
 
 
 def _content_hash(path: str) -> str:
@@ -256,5 +269,5 @@ def _content_hash(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,48 +1,134 @@
-"""Many targets in one run, each reported as soon as it is done."""
+"""Many targets in one run, each reported as soon as it is done, here or on a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
-from tclint.engine.check import Progress, check
-from tclint.engine.report import Report
-from tclint.fleet.targets import Task
-from tclint.tracing import TraceResult, trace_runs
+from tclint.engine.check import check
+from tclint.engine.report import EntryError, Report
+from tclint.engine.report_cache import ReportCache
+from tclint.engine.traced import Traced
+from tclint.fleet.results import lines_of
+from tclint.fleet.targets import Task, file_of_module
+from tclint.tracing import trace_runs
 
+if TYPE_CHECKING:
+    from tclint.fleet.cluster import Place
 
-def check_tasks(
-    tasks: Sequence[Task], jobs: int, on_progress: Callable[[str], None] | None
-) -> Iterator[tuple[Task, Report]]:
-    """Lint targets as `check` does each of them, as they come; several are traced at once.
+Progress = Callable[[str], None]
 
-    A target that fails, hangs or crashes has a report with its error.
-
-    Raises:
-        UsageError: a task's settings are wrong; nothing was linted.
-    """
-    # A run on nothing refuses what is wrong, and says what the settings come to.
-    settings = {given: check((), given).settings for given in {task.settings for task in tasks}}
-    runs = [(task.target, settings[task.settings]) for task in tasks]
-    for index, results in trace_runs(runs, jobs=jobs, on_progress=on_progress):
-        task = tasks[index]
-        yield task, check([task.target], task.settings, on_progress, cache=_Traced(results))
+MOST_AT_ONCE = 64
+"""Targets of one job on a cluster: one process imports torch for them all; of a lost one all run again."""
+LEAST_JOBS = 4
+"""Per thread of the workers, so that none is left with the last long one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Traced:
-    """Traces that are there already."""
+class Done:
+    """What one target came to."""
 
-    results: list[TraceResult]
+    name: str
+    lines: str
+    """Its records, as JSON Lines."""
+    errors: tuple[str, ...]
+    exit_code: int
 
-    def trace(
-        self,
-        targets: Sequence[str],
-        settings: Settings,
-        own: Mapping[str, Settings] | None = None,
-        on_progress: Progress | None = None,
-    ) -> Iterator[TraceResult]:
-        del settings, own, on_progress
-        assert {result.target for result in self.results} <= set(targets)
-        yield from self.results
+
+def check_tasks(
+    tasks: Sequence[Task],
+    jobs: int,
+    on_progress: Progress | None = None,
+    scheduler: str = "",
+    kept: ReportCache | None = None,
+) -> Iterator[Done]:
+    """Lint targets as `check` does each of them, as they come; several are traced at once.
+
+    A target that fails, hangs or crashes has a record with its error. Tasks that differ in GPUs and precision
+    alone are traced once.
+
+    Args:
+        jobs: targets traced at once here.
+        scheduler: of dask.distributed, whose workers do it instead; '' for none.
+        kept: gives reports on what is unchanged, and keeps what is linted here.
+
+    Raises:
+        UsageError: a task's settings are wrong, and nothing was linted; or the cluster is of no use.
+    """
+    # A run on nothing refuses what is wrong, and says what the settings come to.
+    settings = {given: check((), given).settings for given in {task.settings for task in tasks}}
+    started_ns = time.time_ns()
+    left: list[Task] = []
+    for task in tasks:
+        known = kept.load(task.target, task.settings) if kept is not None else None
+        if known is None:
+            left.append(task)
+        else:
+            yield _done(task, known)
+    if scheduler:
+        if left:
+            yield from _on_cluster(left, scheduler, on_progress)
+        return
+    alike: dict[tuple[str, Settings], list[Task]] = {}
+    for task in left:
+        traced_as = replace(settings[task.settings], gpus=(), precision="fp16")
+        alike.setdefault((task.target, traced_as), []).append(task)
+    groups = list(alike.values())
+    runs = [(group[0].target, settings[group[0].settings]) for group in groups]
+    for index, results in trace_runs(runs, jobs=jobs, on_progress=on_progress):
+        for task in groups[index]:
+            report = check([task.target], task.settings, on_progress, cache=Traced(results))
+            if kept is not None:
+                kept.store(task.target, task.settings, report, started_ns)
+            yield _done(task, report)
+
+
+def _done(task: Task, report: Report) -> Done:
+    errors = tuple(error.message for error in report.errors)
+    return Done(task.name, lines_of(task.target, task.name, report, task.of_run), errors, report.exit_code)
+
+
+def _on_cluster(tasks: Sequence[Task], scheduler: str, on_progress: Progress | None) -> Iterator[Done]:
+    from tclint.fleet.cluster import Lost, Place, completed, connected, thread_count
+
+    place = Place.here([file for task in tasks for file in files_of(task)])
+    with connected(scheduler, place) as client:
+        size = len(tasks) // (LEAST_JOBS * thread_count(client))
+        size = max(1, min(MOST_AT_ONCE, size))
+        chunks = [tuple(tasks[at : at + size]) for at in range(0, len(tasks), size)]
+        lost: list[Task] = []
+        count = 0
+        for at, found in completed(client, lint_tasks, [(place, chunk) for chunk in chunks]):
+            if isinstance(found, Lost):
+                lost += chunks[at]
+                continue
+            count += len(found)
+            yield from found
+            if on_progress:
+                on_progress(f"linting on {scheduler} ({count} of {len(tasks)})")
+        # One of them ended its workers, and the others ran or waited beside it: each alone tells.
+        for at, found in completed(client, lint_tasks, [(place, (task,)) for task in lost], at_once=1):
+            yield from [_lost(lost[at], found.reason)] if isinstance(found, Lost) else found
+
+
+def lint_tasks(place: Place, tasks: Sequence[Task]) -> list[Done]:
+    """Lint targets in a worker of a cluster, one after the other."""
+    with place.entered():
+        return list(check_tasks(tasks, jobs=1))
+
+
+def _lost(task: Task, reason: str) -> Done:
+    message = f"{task.name} ended every worker that it ran on, probably for their memory: {reason}"
+    return _done(task, Report(settings=task.settings, errors=(EntryError(task.target, message),)))
+
+
+def files_of(task: Task) -> list[str]:
+    """Those that a worker has to have: the target's, and what its settings name."""
+    container = task.target.rpartition(":")[0] or task.target
+    own = container if os.path.isfile(container) else file_of_module(container)
+    named = (own or "", task.settings.calibration, *task.settings.rules)
+    return [file for file in named if os.path.isfile(file)]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import TargetError
@@ -20,6 +21,9 @@ from tclint.fleet.formulas import Formula, Point
 from tclint.fleet.shapes import Shapes
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
+
+if TYPE_CHECKING:
+    from tclint.fleet.cluster import Place
 
 CHUNK = 50
 """Points that a process is handed at once."""
@@ -126,12 +130,16 @@ def _costs(
 
 
 def price_families(
-    pricing: Pricing, families: Sequence[Family], on_progress: Callable[[str], None] | None
+    pricing: Pricing,
+    families: Sequence[Family],
+    on_progress: Callable[[str], None] | None,
+    scheduler: str = "",
 ) -> Iterator[Cost | None]:
     """The costs of all families' points, in order; None where a graph cannot be resized to a point.
 
     Raises:
         TargetError: a process that priced was ended from outside.
+        UsageError: the cluster is of no use.
     """
     chunks = [
         (number, start)
@@ -140,7 +148,9 @@ def price_families(
     ]
     count = sum(len(family.points) for family in families)
     jobs = min(pricing.settings.jobs or os.cpu_count() or 1, len(chunks))
-    if jobs <= 1 or count <= FEW_POINTS:
+    if scheduler and chunks:
+        found = _costs_on_cluster(pricing, families, chunks, scheduler)
+    elif jobs <= 1 or count <= FEW_POINTS:
         found = _costs(pricing, families, chunks)
     else:
         found = _costs_by_processes(pricing, families, chunks, jobs)
@@ -184,6 +194,36 @@ def _costs_by_processes(
                 assert pipe is not None
                 with contextlib.suppress(OSError):  # of what was left to write
                     pipe.close()
+
+
+def _costs_on_cluster(
+    pricing: Pricing, families: Sequence[Family], chunks: Sequence[Chunk], scheduler: str
+) -> Iterator[list[Cost | None]]:
+    """As `_costs`, by the workers of a scheduler of dask.distributed."""
+    from tclint.fleet.cluster import Lost, Place, completed, connected
+
+    file = pricing.settings.calibration
+    place = Place.here([file] if file else [])
+    jobs = []
+    for number, start in chunks:
+        family = families[number]
+        jobs.append((place, pricing, replace(family, points=family.points[start : start + CHUNK])))
+    early: dict[int, list[Cost | None]] = {}
+    following = 0
+    with connected(scheduler, place) as client:
+        for at, costs in completed(client, costs_of_points, jobs):
+            if isinstance(costs, Lost):
+                raise TargetError(f"Workers that priced points were lost over and over: {costs.reason}")
+            early[at] = costs
+            while following in early:
+                yield early.pop(following)
+                following += 1
+
+
+def costs_of_points(place: Place, pricing: Pricing, family: Family) -> list[Cost | None]:
+    """The costs of one family's points, in a worker of a cluster."""
+    with place.entered():
+        return [cost for costs in _costs(pricing, [family], [(0, 0)]) for cost in costs]
 
 
 def serve() -> None:

@@ -13,9 +13,6 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.rule import CRASH_CODE
-from tclint.core.table import table
-from tclint.core.text import printable
-from tclint.core.units import percent_text, time_text
 from tclint.engine.report import Report
 from tclint.report.formats.json import LEVELS, clean, to_dict
 from tclint.report.formats.jsonlines import HEADER, records
@@ -35,7 +32,7 @@ def header(settings: Settings) -> str:
     return _line(run)
 
 
-def lines_of(target: str, name: str, report: Report) -> str:
+def lines_of(target: str, name: str, report: Report, of_run: Settings) -> str:
     """The records of one target, filed under a name; its entries and errors last."""
 
     def named(entry: str | None) -> str | None:
@@ -43,7 +40,7 @@ def lines_of(target: str, name: str, report: Report) -> str:
         return name + entry[len(target) :] if entry is not None and entry.startswith(target) else entry
 
     found = []
-    for record in records(to_dict(report)):
+    for record in records(to_dict(report, of_run)):
         if record["type"] in ("run", "summary"):
             continue
         if "target" in record:
@@ -175,27 +172,3 @@ def _summary(document: Document) -> dict[str, Any]:
         "source_files": 0,
         "exit_code": 2 if crashed else int(fails),
     }
-
-
-def overview(document: Document) -> Iterator[str]:
-    """A table for people: every target on every GPU, the slowest first; then what failed."""
-    findings = Counter(target for finding in document["findings"] for target in finding["targets"])
-    rows = [
-        (entry["target"], gpu, metrics["step_time_us"], metrics["readiness_percent"])
-        for entry in document["entries"]
-        for gpu, metrics in entry["metrics"].items()
-    ]
-    rows.sort(key=lambda row: -(row[2] or 0.0))
-    cells = [
-        (
-            target,
-            gpu,
-            "unknown" if time_us is None else time_text(time_us),
-            "unknown" if readiness is None else percent_text(readiness),
-            str(findings[target]),
-        )
-        for target, gpu, time_us, readiness in rows
-    ]
-    yield from table(("target", "GPU", "step time", "readiness", "findings"), cells, indent="")
-    for error in document["errors"]:
-        yield f"error: {printable(error['target'])}: {printable(error['message'])}"

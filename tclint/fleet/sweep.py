@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
+from tclint.cost.gpu import load_gpu
+from tclint.cost.gpu.factors import factors_note
 from tclint.fleet.formulas import Point
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
@@ -35,6 +37,8 @@ class Sweep:
     """Points that were traced, not had by resizing."""
     notes: tuple[str, ...]
     """Why points that resizing might have given were traced."""
+    assumptions: tuple[str, ...] = ()
+    """What the prices rest on, of the user's own."""
 
 
 def sweep(
@@ -45,6 +49,7 @@ def sweep(
     *,
     trace_all: bool = False,
     on_progress: Progress | None = None,
+    scheduler: str = "",
 ) -> Sweep:
     """Price every point of a grid on every GPU, in every precision.
 
@@ -59,6 +64,8 @@ def sweep(
         precisions: to price in.
         trace_all: resize nothing.
         on_progress: called with one line about what is being done.
+        scheduler: of dask.distributed, whose workers price what is resized; '' for processes here. Points are
+            traced here.
 
     Raises:
         UsageError: the settings have several sets of inputs, or a spec of them is malformed.
@@ -66,12 +73,19 @@ def sweep(
     """
     if settings.input_sets:
         raise UsageError("A sweep runs the model on one set of inputs; give --input instead of --input-set.")
-    run = _Run(target, grid, settings, Pricing(settings, precisions), on_progress)
+    run = _Run(target, grid, settings, Pricing(settings, precisions), on_progress, scheduler)
     if not trace_all:
         run.resize()
     run.trace(range(len(grid.points)))
     notes = tuple(dict.fromkeys(run.notes))
-    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes)
+    assumptions = tuple(_calibrations(settings))
+    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, assumptions)
+
+
+def _calibrations(settings: Settings) -> Iterator[str]:
+    for gpu in (load_gpu(name, settings.calibration) for name in settings.gpus):
+        if gpu.factors:
+            yield factors_note(gpu.factors, settings.calibration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,13 @@ class _Run:
     """One sweep while it runs."""
 
     def __init__(
-        self, target: str, grid: Grid, settings: Settings, pricing: Pricing, on_progress: Progress | None
+        self,
+        target: str,
+        grid: Grid,
+        settings: Settings,
+        pricing: Pricing,
+        on_progress: Progress | None,
+        scheduler: str,
     ) -> None:
         self.costs: dict[int, Cost] = {}
         self.errors: dict[int, str] = {}
@@ -103,6 +123,7 @@ class _Run:
         self._settings = settings
         self._pricing = pricing
         self._on_progress = on_progress
+        self._scheduler = scheduler
 
     def trace(self, positions: Iterable[int]) -> None:
         """Trace and price the points that have no cost yet."""
@@ -194,7 +215,9 @@ class _Run:
 
     def _price(self, families: Sequence[tuple[_Slice, Family]]) -> None:
         positions = (part.positions[point] for part, family in families for point in family.points)
-        costs = price_families(self._pricing, [family for _, family in families], self._on_progress)
+        costs = price_families(
+            self._pricing, [family for _, family in families], self._on_progress, self._scheduler
+        )
         refused = 0
         for at, cost in zip(positions, costs, strict=True):
             if cost is None:

@@ -1,13 +1,15 @@
-"""A sweep as a table for people, as CSV and as JSON."""
+"""A sweep as a table for people, as CSV, Parquet and JSON."""
 
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
+from tclint.core.errors import UsageError
 from tclint.core.table import table
 from tclint.core.text import columns, printable
 from tclint.core.units import bytes_text, count, flops_text, percent_text, plural, time_text
@@ -43,22 +45,24 @@ def _text(sweep: Sweep) -> Iterator[str]:
     yield f"{printable(sweep.target)}: {plural(total, 'point')}, {how}"
     for note in sweep.notes:
         yield f"note: traced, not resized: {printable(note)}"
-    for at, price in enumerate(_columns(sweep)):
+    for what in sweep.assumptions:
+        yield f"assumed: {printable(what)}"
+    for at, price in enumerate(price_kinds(sweep)):
         yield ""
         yield from _table(sweep, at, price)
     if sweep.errors:
         yield ""
         yield f"{plural(len(sweep.errors), 'point')} failed:"
         yield from (
-            f"  {_point(sweep, position)}: {printable(message)}"
+            f"  {point_text(sweep, position)}: {printable(message)}"
             for position, message in list(sweep.errors.items())[:NAMED]
         )
         if len(sweep.errors) > NAMED:
             yield f"  and {len(sweep.errors) - NAMED} more; --format json has all of them."
 
 
-def _columns(sweep: Sweep) -> tuple[Price, ...]:
-    """The prices of any point, for their GPUs and precisions."""
+def price_kinds(sweep: Sweep) -> tuple[Price, ...]:
+    """The prices of any point, for their GPUs and precisions, in the order of every point's."""
     return next(iter(sweep.costs.values())).prices if sweep.costs else ()
 
 
@@ -76,7 +80,7 @@ def _table(sweep: Sweep, at: int, price: Price) -> Iterator[str]:
         cost = sweep.costs[position]
         priced = cost.prices[at]
         cells = (
-            ("* " if position in best else "  ") + _point(sweep, position),
+            ("* " if position in best else "  ") + point_text(sweep, position),
             count(cost.parameters),
             flops_text(cost.flops),
             bytes_text(priced.memory_bytes),
@@ -95,20 +99,20 @@ def _table(sweep: Sweep, at: int, price: Price) -> Iterator[str]:
         changes.setdefault((offer.axis, str(offer.present), str(offer.other)), (position, offer))
     if changes:
         largest = list(changes.values())[:NAMED]
-        named = [(_point(sweep, position), sentence(offer)) for position, offer in largest]
+        named = [(point_text(sweep, position), change_text(offer)) for position, offer in largest]
         width = max(columns(point) for point, _ in named)
         yield "faster with as many parameters or more, each change where it gains most:"
         yield from (f"  {point}{' ' * (width - columns(point))}  {text}" for point, text in named)
 
 
-def sentence(offer: Neighbour) -> str:
+def change_text(offer: Neighbour) -> str:
     """'width 1000 -> 1024: 3 % more parameters, 11 % faster'."""
     more = f"{percent_text(offer.parameters_percent)} more" if offer.parameters_percent else "as many"
     change = f"{offer.axis} {offer.present} -> {offer.other}"
     return printable(f"{change}: {more} parameters, {percent_text(offer.faster_percent)} faster")
 
 
-def _point(sweep: Sweep, position: int) -> str:
+def point_text(sweep: Sweep, position: int) -> str:
     values = zip(sweep.grid.names, sweep.grid.points[position], strict=True)
     return printable(" ".join(f"{name}={value}" for name, value in values))
 
@@ -117,7 +121,7 @@ def _point(sweep: Sweep, position: int) -> str:
 
 
 def _document(sweep: Sweep) -> dict[str, Any]:
-    kinds = _columns(sweep)
+    kinds = price_kinds(sweep)
     best = [front(sweep, at) for at in range(len(kinds))]
     offers = [neighbours(sweep, at) for at in range(len(kinds))]
 
@@ -150,6 +154,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
         "target": sweep.target,
         "traced": sweep.traced,
         "notes": list(sweep.notes),
+        "assumptions": list(sweep.assumptions),
         "points": [
             {
                 "arguments": _arguments(sweep, position),
@@ -172,30 +177,65 @@ def _arguments(sweep: Sweep, position: int) -> dict[str, Any]:
 
 
 def _csv(sweep: Sweep) -> str:
-    """A row per point, GPU and precision; points that failed have no row."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    header = ("parameters", "flops", "batch", "gpu", "precision", "step_time_us", "readiness_percent")
-    writer.writerow((*sweep.grid.names, *header, "memory_bytes", "on_front", "faster_neighbour"))
-    kinds = _columns(sweep)
+    rows = list(_rows(sweep))
+    header = [*sweep.grid.names, *_COLUMNS]
+    writer = csv.DictWriter(file, header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+_COLUMNS = (
+    "parameters", "flops", "batch", "gpu", "precision", "step_time_us", "readiness_percent", "memory_bytes",
+    "on_front", "faster_neighbour",
+)  # fmt: skip
+
+
+def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """One per point, GPU and precision; points that failed have none."""
+    kinds = price_kinds(sweep)
     best = [front(sweep, at) for at in range(len(kinds))]
     offers = [neighbours(sweep, at) for at in range(len(kinds))]
     for position, cost in sorted(sweep.costs.items()):
         for at, priced in enumerate(cost.prices):
             offer = offers[at].get(position)
-            writer.writerow(
-                (
-                    *sweep.grid.points[position],
-                    cost.parameters,
-                    cost.flops,
-                    "" if cost.batch is None else cost.batch,
-                    priced.gpu,
-                    priced.precision,
-                    rounded(priced.step_time_us),
-                    rounded(priced.readiness_percent),
-                    priced.memory_bytes,
-                    int(position in best[at]),
-                    "" if offer is None else sentence(offer),
-                )
+            values = (
+                cost.parameters,
+                cost.flops,
+                cost.batch,
+                priced.gpu,
+                priced.precision,
+                rounded(priced.step_time_us),
+                rounded(priced.readiness_percent),
+                priced.memory_bytes,
+                int(position in best[at]),
+                None if offer is None else change_text(offer),
             )
-    return file.getvalue()
+            yield _arguments(sweep, position) | dict(zip(_COLUMNS, values, strict=True))
+
+
+def check_parquet() -> None:
+    """Refuse Parquet where it cannot be written.
+
+    Raises:
+        UsageError: pyarrow is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("Parquet needs pyarrow, which is not installed: install it, or write csv.")
+
+
+def parquet(sweep: Sweep) -> bytes:
+    """The rows of the CSV, as a Parquet file; arguments of several types are text."""
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = list(_rows(sweep))
+    columns: dict[str, list[Any]] = {}
+    for name in (*sweep.grid.names, *_COLUMNS):
+        values = [row[name] for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        columns[name] = [str(value) for value in values] if len(kinds) > 1 else values
+    file = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    return bytes(file.getvalue())

@@ -7,12 +7,12 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tclint.config.declared_models import ENTRY_SETTINGS
-from tclint.config.settings import DeclaredModel, Settings
+from tclint.config.settings import DeclaredModel, Precision, Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.target import LIBRARIES, is_model_target
 from tclint.engine.declared_models import settings_of
@@ -30,10 +30,16 @@ class Task:
     """The target with the options of its line: what its results are filed under."""
     target: str
     settings: Settings
+    of_run: Settings = field(default_factory=Settings)
+    """What lines do not set: the settings that the results are headed by."""
 
 
 def tasks_of(
-    targets: Sequence[str], files: Sequence[str], settings: Settings, shard: str = ""
+    targets: Sequence[str],
+    files: Sequence[str],
+    settings: Settings,
+    shard: str = "",
+    precisions: Sequence[Precision] = (),
 ) -> tuple[Task, ...]:
     """All tasks, in the order of the targets and the lines, each once.
 
@@ -42,6 +48,7 @@ def tasks_of(
         files: with a target or a pattern per line, and options that hold for it alone.
         settings: what lines do not set.
         shard: '2/4' for every fourth task from the second on; '' for all.
+        precisions: where there are several, every line that names none is a task in each of them.
 
     Raises:
         UsageError: a line, a pattern or the shard is wrong.
@@ -54,10 +61,18 @@ def tasks_of(
     for text, place, options in lines:
         if text not in known:
             known[text] = _expanded(text, place)
+        values = dict(_values(options, place))
+        variants = [(options, values)]
+        if len(precisions) > 1 and "precision" not in values:
+            variants = [
+                ((*options, "--precision", precision), {**values, "precision": precision})
+                for precision in precisions
+            ]
         for target in known[text]:
-            name = " ".join((target, *map(shlex.quote, options)))
-            own = settings_of(DeclaredModel(target, _values(options, place)), settings)
-            tasks.setdefault(name, Task(name, target, own))
+            for words, given in variants:
+                name = " ".join((target, *map(shlex.quote, words)))
+                own = settings_of(DeclaredModel(target, tuple(given.items())), settings)
+                tasks.setdefault(name, Task(name, target, own, settings))
     if not tasks:
         raise UsageError("There are no targets: name models, patterns as 'timm:resnet*', or --targets FILE.")
     return _shard(tuple(tasks.values()), shard)
@@ -148,7 +163,7 @@ def _expanded(text: str, place: str) -> list[str]:
 
 def _callables(container: str, text: str) -> list[str]:
     """The models that `tclint models` lists in a file or module and that need no arguments."""
-    file = container if container.endswith(".py") else _file_of_module(container)
+    file = container if container.endswith(".py") else file_of_module(container)
     if file is None or not os.path.isfile(file):
         raise UsageError(f"{text!r} names no file or module whose models could be listed.")
     found, unread = list_models([file])
@@ -157,8 +172,10 @@ def _callables(container: str, text: str) -> list[str]:
     return [candidate.name for candidate in found if candidate.certain and not candidate.needs]
 
 
-def _file_of_module(module: str) -> str | None:
+def file_of_module(module: str) -> str | None:
     """Where the module's code is, found without importing it."""
+    if module in LIBRARIES:
+        return None
     parts = os.path.join(*module.split("."))
     folders: Iterable[str] = (".", *(folder for folder in sys.path if folder))
     for folder in folders:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +11,19 @@ from tclint.config.settings import Precision, Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.target import is_model_target
 from tclint.core.text import printable
+from tclint.core.units import percent_text, time_text
 from tclint.profile.alignment import Alignment, align
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
+from tclint.profile.predicted import float32_precision
 from tclint.profile.profile import RankProfile
 from tclint.profile.sizes import dtype_of
-from tclint.profile.tensor_cores import Judge
 from tclint.profile.trace import Trace
 
 if TYPE_CHECKING:
     from tclint.core.finding import Finding
     from tclint.cost.estimate import Estimate
+    from tclint.cost.gpu import Gpu
+    from tclint.engine.check import Traces
     from tclint.engine.report import Report
     from tclint.graph.ops import Op
 
@@ -50,6 +53,31 @@ class MeasuredFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredFix:
+    """A step without and with a finding's fix, in microseconds of kernel time."""
+
+    code: str
+    change: str
+    """'layout channels_last'."""
+    before_us: float
+    after_us: float
+    predicted_before_us: float
+    predicted_after_us: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.code} with its fix ({self.change}): measured {_change(self.before_us, self.after_us)}; "
+            f"predicted {_change(self.predicted_before_us, self.predicted_after_us)}"
+        )
+
+
+def _change(before_us: float, after_us: float) -> str:
+    gain = 100.0 * (before_us - after_us) / before_us if before_us else 0.0
+    return f"{time_text(before_us)} -> {time_text(after_us)} a step ({percent_text(gain)} gained)"
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """A trace and a model's report, side by side."""
 
@@ -58,7 +86,8 @@ class Beside:
     alignment: Alignment
     estimate: Estimate
     said: tuple[str, ...]
-    """How the model was priced, as the trace showed it."""
+    """How the model was priced, as the trace showed it; or how it was run."""
+    fix: MeasuredFix | None = None
 
     @property
     def rows(self) -> list[OpRow]:
@@ -74,6 +103,12 @@ class Beside:
     def predicted_us(self) -> float:
         """Of the matched ops."""
         return self.estimate.time_of_us(self.alignment.measured)
+
+    @property
+    def error_percent(self) -> float:
+        """Of `predicted_us`; 0 where nothing was matched."""
+        matched_us = self.alignment.matched_us
+        return 100.0 * (self.predicted_us / matched_us - 1.0) if matched_us else 0.0
 
     def measured(self, finding: Finding) -> MeasuredFinding | None:
         """None where no op of the finding is known, or none was matched."""
@@ -94,17 +129,20 @@ class Beside:
 
 
 def beside(
-    profile: RankProfile,
+    profiles: Sequence[RankProfile],
     target: str,
     settings: Settings,
     given: Collection[str] = (),
     on_progress: Callable[[str], None] | None = None,
-) -> Beside:
-    """Trace and lint the model, and align the trace with it.
+    traces: Traces | None = None,
+) -> list[Beside]:
+    """Trace and lint the model, and align the trace of every rank with it.
 
     Args:
+        profiles: ranks that ran on one kind of GPU. The first tells how the model ran.
         given: fields of the settings that were given for this run; GPU, mode and precision are the trace's
             where they were not, whatever a configuration file has.
+        traces: of the target, where it has been traced before.
 
     Raises:
         UsageError: the target is no model, or the GPU is unknown.
@@ -117,8 +155,8 @@ def beside(
         raise UsageError(
             f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
-    settings, said = _as_recorded(profile, settings, given)
-    report = check([target], settings, on_progress)
+    settings, said = _as_recorded(profiles[0], settings, given)
+    report = check([target], settings, on_progress, cache=traces)
     if report.errors:
         error = report.errors[0]
         raise TargetError(error.message, details=error.details, captured_output=error.captured_output)
@@ -127,29 +165,19 @@ def beside(
     context = GraphContext(entry.graph, entry.settings or settings, target)
     estimate = context.estimate(context.scenarios[0])
     ops = [op for op in estimate.ops if estimate.rows_of(op.index)]
-    return Beside(profile, report, align(profile.trace, ops), estimate, tuple(said))
+    return [Beside(profile, report, align(profile.trace, ops), estimate, tuple(said)) for profile in profiles]
 
 
 def _as_recorded(
     profile: RankProfile, settings: Settings, given: Collection[str]
 ) -> tuple[Settings, list[str]]:
     """GPU, mode and precision as the trace shows them, where they were not given."""
-    from tclint.cost.gpu import load_gpu
-
     said = []
     summary = profile.summary
+    gpu = recorded_gpu(profile, settings.gpus[:1] if "gpus" in given else ())
+    settings = replace(settings, gpus=(gpu.id,))
     if "gpus" not in given:
-        try:
-            gpu = load_gpu(summary.gpu).id
-        except UsageError:
-            raise UsageError(
-                f"The trace is from {printable(summary.gpu)!r}, which tclint has no figures of; name the "
-                "closest GPU with --gpu ('tclint gpus' lists them)."
-            ) from None
-        settings = replace(settings, gpus=(gpu,))
-        said.append(f"GPU {gpu}")
-    else:
-        settings = replace(settings, gpus=settings.gpus[:1])
+        said.append(f"GPU {gpu.id}")
     if "mode" not in given:
         settings = replace(settings, mode="train" if summary.backward_us else "infer")
         said.append(f"mode {settings.mode}")
@@ -157,6 +185,25 @@ def _as_recorded(
         settings = replace(settings, precision=recorded_precision(profile.trace))
         said.append(precision_title(settings.precision))
     return settings, said
+
+
+def recorded_gpu(profile: RankProfile, given: Sequence[str] = ()) -> Gpu:
+    """The GPU that was given, else the one that the trace names.
+
+    Raises:
+        UsageError: it is unknown.
+    """
+    from tclint.cost.gpu import load_gpu
+
+    if given:
+        return load_gpu(given[0])
+    try:
+        return load_gpu(profile.summary.gpu)
+    except UsageError:
+        raise UsageError(
+            f"The trace is from {printable(profile.summary.gpu)!r}, which tclint has no figures of; name the "
+            "closest GPU with --gpu ('tclint gpus' lists them)."
+        ) from None
 
 
 def recorded_precision(trace: Trace) -> Precision:
@@ -173,14 +220,7 @@ def recorded_precision(trace: Trace) -> Precision:
         if most == "float16":
             return "fp16" if cast else "pure-fp16"
         return "bf16" if cast else "pure-bf16"
-    kinds = Judge(trace.device, trace.kernels).tf32_kinds
-    if "product" in kinds:
-        return "tf32" if "convolution" in kinds or "convolution" not in _kinds(trace) else "tf32-matmul"
-    return "tf32-cudnn" if "convolution" in kinds else "fp32"
-
-
-def _kinds(trace: Trace) -> frozenset[str]:
-    return frozenset(kernel_name(kernel.name).kind for kernel in trace.kernels)
+    return float32_precision(trace)
 
 
 def _has_autocast(trace: Trace) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ from tclint.core.markup import table as markdown_table
 from tclint.core.table import table
 from tclint.core.text import listed, printable, wrapped
 from tclint.core.units import percent_text, plural, time_text
+from tclint.cost.gpu.factors import factors_note
 from tclint.profile.beside import POOR_MATCH_PERCENT, Beside, OpRow
 from tclint.profile.json import trace_dict
+from tclint.profile.ranks import BESIDE_HEADER, beside_rows
 
 if TYPE_CHECKING:
     from tclint.core.finding import Finding
@@ -21,9 +23,13 @@ SHOWN_OPS = 15
 HEADER = ("op", "measured", "predicted", "error")
 
 
-def render(beside: Beside, *, width: int, verbose: bool = False) -> str:
-    """The section that stands behind the trace's own."""
-    lines = ["", *_wrapped(beside_head(beside), width), ""]
+def render(besides: Sequence[Beside], *, width: int, verbose: bool = False) -> str:
+    """The section that stands behind the trace's own: of several ranks a table, and the first in full."""
+    beside = besides[0]
+    lines = [""]
+    if len(besides) > 1:
+        lines += [*table(BESIDE_HEADER, beside_rows(besides), indent=""), ""]
+    lines += [*_wrapped(beside_head(beside), width), ""]
     rows = beside.rows if verbose else beside.rows[:SHOWN_OPS]
     lines.append(f"longest operators of the model ({len(rows)} of {len(beside.rows)}), a step")
     lines += table(HEADER, op_rows(rows))
@@ -35,9 +41,14 @@ def render(beside: Beside, *, width: int, verbose: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def markdown(beside: Beside) -> str:
+def markdown(besides: Sequence[Beside]) -> str:
     """The same as a section of Markdown."""
-    lines = ["", "## Beside the model", "", *(f"- {text(line)}" for line in beside_head(beside)), ""]
+    beside = besides[0]
+    lines = ["", "## Beside the model", ""]
+    if len(besides) > 1:
+        by_rank = [[text(cell) for cell in row] for row in beside_rows(besides)]
+        lines += [*markdown_table(list(BESIDE_HEADER), by_rank, right=frozenset({1, 2, 3, 4})), ""]
+    lines += [*(f"- {text(line)}" for line in beside_head(beside)), ""]
     cells = [[text(cell) for cell in row] for row in op_rows(beside.rows)]
     lines += markdown_table(list(HEADER), cells, right=frozenset({1, 2, 3}))
     if beside.report.findings:
@@ -50,8 +61,10 @@ def markdown(beside: Beside) -> str:
     return "\n".join(lines) + "\n"
 
 
-def add_to_report(beside: Beside, document: dict[str, Any]) -> dict[str, Any]:
-    """A JSON report with `measured` beside the `effect` of every finding, and the trace as 'profile'."""
+def add_to_report(besides: Sequence[Beside], document: dict[str, Any]) -> dict[str, Any]:
+    """A JSON report with `measured` beside the `effect` of every finding, and the trace as 'profile'; of
+    several ranks the first, the others in short."""
+    beside = besides[0]
     gpu = beside.estimate.gpu.id
     for finding, entry in zip(beside.report.findings, document["findings"], strict=True):
         measured = beside.measured(finding)
@@ -61,6 +74,7 @@ def add_to_report(beside: Beside, document: dict[str, Any]) -> dict[str, Any]:
     document["profile"] = {
         **trace_dict(beside.profile),
         "said": list(beside.said),
+        "fix": beside.fix and asdict(beside.fix),
         "alignment": {**alignment, "matched_percent": beside.alignment.matched_percent},
         "ops": [
             {
@@ -71,6 +85,18 @@ def add_to_report(beside: Beside, document: dict[str, Any]) -> dict[str, Any]:
                 "predicted_us": row.predicted_us,
             }
             for row in beside.rows
+        ],
+        "ranks": [
+            {
+                "rank": one.profile.summary.rank,
+                "path": one.profile.summary.path,
+                "kernel_time_us": one.profile.summary.kernel_time_us,
+                "communication_us": one.profile.summary.communication_us,
+                "matched_percent": one.alignment.matched_percent,
+                "measured_us": one.alignment.matched_us,
+                "predicted_us": one.predicted_us,
+            }
+            for one in besides
         ],
     }
     return document
@@ -97,11 +123,14 @@ def beside_head(beside: Beside) -> Iterator[str]:
             "one, and the model as it was built for it"
         )
     if alignment.matched_us:
-        error = 100.0 * (beside.predicted_us / alignment.matched_us - 1.0)
         yield (
             f"matched ops take {time_text(alignment.matched_us)} a step, predicted "
-            f"{time_text(beside.predicted_us)} ({error:+.0f} %)"
+            f"{time_text(beside.predicted_us)} ({beside.error_percent:+.0f} %)"
         )
+    if beside.fix is not None:
+        yield beside.fix.text
+    if beside.estimate.gpu.factors:
+        yield f"assumed: {factors_note(beside.estimate.gpu.factors, beside.report.settings.calibration)}"
 
 
 def op_rows(rows: list[OpRow]) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from tclint.core.errors import UsageError
 from tclint.core.text import printable
 from tclint.core.units import percent_text, significant, time_text
 from tclint.cost.gpu import Gpu, load_gpu
+from tclint.profile import ranks
 from tclint.profile.beside import Beside
 from tclint.profile.beside_text import HEADER, beside_head, costs_text, op_rows
 from tclint.profile.predicted import Compared, compared
@@ -45,11 +46,12 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _WIDTH, _HEIGHT, _MARGIN = 900.0, 420.0, 50.0
 
 
-def render(profiles: Sequence[RankProfile], beside: Beside | None = None) -> str:
-    """Every trace in full, one section each; then the model that one of them is of."""
-    parts = [part for profile in profiles for part in _section(profile)]
-    if beside is not None:
-        parts += _beside(beside)
+def render(profiles: Sequence[RankProfile], besides: Sequence[Beside] = ()) -> str:
+    """Every trace in full, one section each; then the model that they are of."""
+    parts = [f"<p>{_text(ranks.spread(profiles))}</p>"] if len(profiles) > 1 else []
+    parts += [part for profile in profiles for part in _section(profile)]
+    if besides:
+        parts += _beside(besides)
     sections = "\n".join(parts)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -92,8 +94,11 @@ def _section(profile: RankProfile) -> Iterator[str]:
     yield from (f"<p>{_text(note)}</p>" for note in notes(summary))
 
 
-def _beside(beside: Beside) -> Iterator[str]:
+def _beside(besides: Sequence[Beside]) -> Iterator[str]:
+    beside = besides[0]
     yield "<h1>Beside the model</h1>"
+    if len(besides) > 1:
+        yield from _table(ranks.BESIDE_HEADER, ranks.beside_rows(besides))
     yield from (f"<p>{_text(line)}</p>" for line in beside_head(beside))
     yield from _table(HEADER, op_rows(beside.rows))
     if beside.report.findings:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tclint.core.version import __version__
 from tclint.profile.profile import RankProfile
+from tclint.profile.ranks import slowest_first
 from tclint.profile.summary import Share, Summary
 from tclint.profile.tensor_cores import TITLES
 
@@ -19,6 +20,7 @@ def to_dict(profiles: Sequence[RankProfile]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "tclint", "version": __version__},
+        "slowest_first": [one.summary.path for one in slowest_first(profiles)],
         "traces": [trace_dict(profile) for profile in profiles],
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tclint.core.markup import prose, shortened, table, text
 from tclint.core.units import percent_text, time_text
+from tclint.profile import ranks
 from tclint.profile.profile import RankProfile
 from tclint.profile.tensor_cores import TITLES
 from tclint.profile.text import SHOWN_OPERATORS_VERBOSE, head, kind_rows, notes, operator_name, use_rows
@@ -15,8 +16,9 @@ _NAME_CHARACTERS = 160
 
 
 def render(profiles: Sequence[RankProfile]) -> str:
-    """Every trace in full, one section each."""
-    return "\n\n".join("\n".join(_one(profile)) for profile in profiles) + "\n"
+    """Every trace in full, one section each; of several, which is the slowest."""
+    first = [text(ranks.spread(profiles))] if len(profiles) > 1 else []
+    return "\n\n".join([*first, *("\n".join(_one(profile)) for profile in profiles)]) + "\n"
 
 
 def _one(profile: RankProfile) -> Iterator[str]:

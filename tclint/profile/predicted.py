@@ -27,6 +27,8 @@ class Compared:
 
     operator: Operator
     work: Work
+    precision: Precision
+    """With torch's switches as the trace shows them."""
     time_us: float
     """Mean of its calls, all kernels of each."""
     calls: int
@@ -49,7 +51,7 @@ def compared(trace: Trace, gpu: Gpu) -> Iterator[Compared]:
     operators of their own."""
     from tclint.cost.kernels.pricing import price_works
 
-    tf32_products = "product" in Judge(trace.device, trace.kernels).tf32_kinds
+    float32 = float32_precision(trace)
     by_call: dict[int, tuple[Operator, list[Kernel]]] = {}
     for kernel in trace.kernels:
         if kernel.operator is not None and kernel.activity == "kernel":
@@ -68,8 +70,17 @@ def compared(trace: Trace, gpu: Gpu) -> Iterator[Compared]:
             or (isinstance(work, Gemm) and any("elementwise" in one for one in names))
         ):
             continue
-        precision = _AUTOCAST.get(work.dtype) or ("tf32" if tf32_products else "tf32-cudnn")
+        precision = _AUTOCAST.get(work.dtype) or float32
         (price,) = price_works([work], gpu, precision)
         if price is not None:
             on = any(kernel_name(name).tensor_cores == "yes" for name in names)
-            yield Compared(operator, work, time_us, len(calls), on, price)
+            yield Compared(operator, work, precision, time_us, len(calls), on, price)
+
+
+def float32_precision(trace: Trace) -> Precision:
+    """Which of torch's TF32 switches the kernels show to have been on."""
+    tf32_kinds = Judge(trace.device, trace.kernels).tf32_kinds
+    ran = frozenset(kernel_name(kernel.name).kind for kernel in trace.kernels)
+    if "product" in tf32_kinds:
+        return "tf32" if "convolution" in tf32_kinds or "convolution" not in ran else "tf32-matmul"
+    return "tf32-cudnn" if "convolution" in tf32_kinds else "fp32"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tclint.core.table import table
 from tclint.core.text import listed, printable, wrapped
 from tclint.core.units import percent_text, plural, time_text
+from tclint.profile import ranks
 from tclint.profile.profile import RankProfile
 from tclint.profile.summary import OperatorTime, Summary
 from tclint.profile.tensor_cores import TITLES
@@ -18,29 +19,17 @@ _UNKNOWN_NAMES = 5
 
 
 def render(profiles: Sequence[RankProfile], *, width: int = 100, verbose: bool = False) -> str:
-    """One trace in full; of several, a table and the one with the most kernel time."""
+    """One trace in full; of several, a table and the slowest."""
     lines: list[str] = []
     if len(profiles) > 1:
-        lines += [*_ranks(profiles), ""]
-    longest = max(profiles, key=lambda one: one.summary.kernel_time_us)
-    lines += _one(longest, width, verbose)
+        cells = [tuple(map(printable, row)) for row in ranks.rows(profiles)]
+        lines += [
+            *table(ranks.HEADER, cells, indent=""),
+            *wrapped(printable(ranks.spread(profiles)), width),
+            "",
+        ]
+    lines += _one(ranks.slowest_first(profiles)[0], width, verbose)
     return "\n".join(lines) + "\n"
-
-
-def _ranks(profiles: Sequence[RankProfile]) -> Iterator[str]:
-    rows = [
-        (
-            "-" if summary.rank is None else str(summary.rank),
-            time_text(summary.window_us),
-            time_text(summary.kernel_time_us),
-            percent_text(summary.tensor_core_percent),
-            time_text(summary.communication_us),
-            percent_text(summary.idle_percent),
-            printable(summary.path),
-        )
-        for summary in (one.summary for one in profiles)
-    ]
-    yield from table(("rank", "window", "kernels", "on TC", "communication", "idle", "file"), rows, indent="")
 
 
 def _one(profile: RankProfile, width: int, verbose: bool) -> Iterator[str]:

@@ -188,6 +188,8 @@ def _gpu_details(gpu: Gpu) -> Iterator[str]:
             f"{percent_text(calibration.held_out_median_percent)} median error held out, "
             f"n = {calibration.n}, {calibration.fitted_on}, {calibration.date}{origin}"
         )
+    for factor in gpu.factors:
+        yield from _item(f"your calibration: {factor.text}, {factor.shapes} shapes, {factor.fitted_on}")
 
 
 def _item(text: str) -> list[str]:
@@ -221,7 +223,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     for calibration in calibrations:
         # Constants mean something to the cost model alone.
         del calibration["constants"], calibration["held_out_by_size_percent"]
-    return {**listed, "calibrations": calibrations}
+    return {**listed, "calibrations": calibrations, "factors": list(map(asdict, gpu.factors))}
 
 
 def _rule(rule: type[Rule]) -> dict[str, Any]:

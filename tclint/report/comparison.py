@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,7 +10,15 @@ from typing import Any, Literal
 from tclint.config.budget import DEFAULT_BUDGET, Budget
 from tclint.config.settings import FailOn
 from tclint.core.finding import LEVEL_ORDER
-from tclint.report.gate import SHARES, MetricDelta, judged, regressions, targets_of
+from tclint.report.gate import (
+    SHARES,
+    MetricDelta,
+    faster_targets,
+    is_left_to_gain,
+    judged,
+    regressions,
+    targets_of,
+)
 
 Document = Mapping[str, Any]
 
@@ -77,14 +85,16 @@ def diff(
     compared = [delta for delta in deltas if delta.target not in incomparable]
     verdicts = {id(delta): verdict for delta, verdict in zip(compared, judged(compared, budget), strict=True)}
     deltas = [verdicts.get(id(delta), delta) for delta in deltas]
-    counting = list(_counting(added, changed, fail_on))
+    faster = faster_targets(compared)
+    left_to_gain = [finding for finding in added if is_left_to_gain(finding, faster)]
+    counting = list(_counting([one for one in added if one not in left_to_gain], changed, fail_on))
     return Diff(
         new=tuple(added),
         fixed=tuple(fixed),
         changed=tuple(changed),
         unchanged=unchanged,
         metrics=tuple(sorted(deltas, key=lambda delta: (not delta.is_regression, not delta.is_gated))),
-        notes=tuple(_notes(old, new)),
+        notes=(*_notes(old, new), *_left_to_gain(left_to_gain)),
         regressions=(
             *regressions(deltas, counting if len(counting) > budget.new_findings else ()),
             *_lost_targets(old, new),
@@ -252,6 +262,13 @@ def _lost_targets(old: Document, new: Document) -> Iterator[str]:
     for error in new["errors"]:
         if error.get("target") in traced:
             yield f"{error['target']} can no longer be linted: {error.get('message', '')}"
+
+
+def _left_to_gain(findings: Sequence[Document]) -> Iterator[str]:
+    by_target = Counter(target for finding in findings for target in targets_of(finding))
+    for target, number in by_target.items():
+        news = "new finding is" if number == 1 else f"{number} new findings are"
+        yield f"{target} got faster: its {news} what is left to gain there, and no regression."
 
 
 def _notes(old: Document, new: Document) -> Iterator[str]:

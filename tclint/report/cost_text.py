@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.table import table
 from tclint.core.text import printable
 from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
+from tclint.cost.gpu.factors import factors_note
 from tclint.engine.check import relative_path
 from tclint.engine.explain_cost import (
     OPTIMIZER,
@@ -238,6 +240,8 @@ def _totals(gpu: GpuExplanation) -> Iterator[str]:
     yield from table(("together", "as is", *(("resized", "gain") if after is not None else ())), rows)
     if not all(row.calibrated for pair in gpu.kernels for row in (pair.before,) if row is not None):
         yield "  * constants of another GPU or precision: none was measured here"
+    if before.gpu.factors:
+        yield f"  {factors_note(before.gpu.factors, before.scenario.calibration)}"
     if after is not None:
         gain_us = before.step_time_us - after.step_time_us
         if abs(gain_us) < gpu.time_us * gpu.uncertainty_percent / 100:
@@ -268,6 +272,7 @@ def render_json(explanation: CostExplanation) -> str:
                 "step_time_us": gpu.estimate.step_time_us,
                 "resized_step_time_us": gpu.changed and gpu.changed.step_time_us,
                 "uncertainty_percent": gpu.uncertainty_percent,
+                "factors": list(map(asdict, gpu.estimate.gpu.factors)),
             }
             for gpu in explanation.gpus
         },

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tclint.core.finding import Location
 from tclint.core.text import columns, printable
 from tclint.source.syntax.parse import NotPython, as_utf8
+
+if TYPE_CHECKING:
+    from tclint.engine.report import Report
 
 TAB_COLUMNS = 4
 MAX_FILE_BYTES = 8 * 2**20
@@ -22,20 +28,29 @@ class SourceLines:
     """Lines of the files that findings are in; each file is read once, and may be gone by now."""
 
     _files: dict[str, list[str]] = field(default_factory=dict)
+    not_after_s: float = math.inf
+    """Files that were written later are left out: their lines are no longer those that findings speak of."""
+
+    @classmethod
+    def of(cls, report: Report) -> SourceLines:
+        """Those that a report speaks of."""
+        return cls(not_after_s=report.made_with.get("written_s", math.inf))
 
     def line(self, path: str, number: int) -> str | None:
         """Line `number` (from 1) without its end, or None where it cannot be had."""
         if path not in self._files:
-            self._files[path] = _read_lines(path)
+            self._files[path] = _read_lines(path, self.not_after_s)
         lines = self._files[path]
         return lines[number - 1] if 0 < number <= len(lines) else None
 
 
-def read_source(path: str) -> bytes | None:
+def read_source(path: str, not_after_s: float = math.inf) -> bytes | None:
     """A file's bytes, in UTF-8 where it can be read, or None where it is gone, no file, too large to be code,
-    or binary."""
+    binary, or written later than the time given."""
     try:
         with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mtime > not_after_s:
+                return None
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
         return None
@@ -44,8 +59,8 @@ def read_source(path: str) -> bytes | None:
     return data if len(data) <= MAX_FILE_BYTES and b"\0" not in data else None
 
 
-def _read_lines(path: str) -> list[str]:
-    data = read_source(path)
+def _read_lines(path: str, not_after_s: float) -> list[str]:
+    data = read_source(path, not_after_s)
     if data is None:
         return []
     # Only what Python counts as a line end: str.splitlines would also split at a form feed.

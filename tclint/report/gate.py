@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -60,11 +61,7 @@ def judged(deltas: Sequence[MetricDelta], budget: Budget) -> list[MetricDelta]:
     A share of Tensor Core time falls as well where Tensor Core kernels get faster: readiness counts where the
     step does not.
     """
-    faster = {
-        (delta.target, delta.gpu)
-        for delta in deltas
-        if delta.is_own and delta.name == "step_time_us" and (delta.change or 0.0) < 0.0
-    }
+    faster = {(delta.target, delta.gpu) for delta in _own_steps(deltas) if (delta.change or 0.0) < 0.0}
     limits = {
         "step_time_us": budget.step_percent,
         "readiness_percent": budget.readiness_points,
@@ -79,6 +76,28 @@ def judged(deltas: Sequence[MetricDelta], budget: Budget) -> list[MetricDelta]:
         return delta.change > limits[delta.name]
 
     return [replace(delta, is_regression=exceeds(delta)) for delta in deltas]
+
+
+def _own_steps(deltas: Iterable[MetricDelta]) -> Iterator[MetricDelta]:
+    return (delta for delta in deltas if delta.is_own and delta.name == "step_time_us")
+
+
+def faster_targets(deltas: Sequence[MetricDelta]) -> frozenset[str]:
+    """The models whose step got shorter on a GPU, and longer on none."""
+    changes: dict[str, list[float]] = defaultdict(list)
+    for delta in _own_steps(deltas):
+        if delta.target is not None:
+            changes[delta.target].append(math.inf if delta.change is None else delta.change)
+    return frozenset(target for target, moved in changes.items() if max(moved) < 0.0)
+
+
+def is_left_to_gain(finding: Mapping[str, Any], faster: frozenset[str]) -> bool:
+    """Whether a finding is only news because the rest of its models got faster.
+
+    What it costs is in a step that is shorter than before; an error is wrong however fast.
+    """
+    is_priced = "unknown" not in finding["effect"]
+    return is_priced and finding["level"] != "error" and faster.issuperset(targets_of(finding))
 
 
 def regressions(

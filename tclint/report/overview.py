@@ -2,50 +2,95 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tclint.core.table import table
 from tclint.core.units import percent_text, time_text, uncertainty_text
 
 if TYPE_CHECKING:
-    from tclint.core.finding import Finding
-    from tclint.engine.report import Entry, Report
+    from tclint.engine.report import Metrics, Report
 
 FEW_MODELS = 3
 """As many are told one by one; more become a table."""
 
-HEADER = ("model", "GPU", "predicted step", "ready", "best gain", "findings")
+HEADER = ("model", "GPU", "precision", "predicted step", "ready", "best gain", "findings")
 
 
-def rows(report: Report, models_at_most: int | None = None) -> Iterator[tuple[str, ...]]:
-    """A row per model and GPU; what belongs to the model as a whole stands in its first."""
-    for entry in report.entries[:models_at_most]:
-        found = findings_of(report, entry)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model on one GPU."""
+
+    target: str
+    number: int
+    """Of the model in the report, from 0."""
+    is_first: bool
+    """Of the rows of its model."""
+    precision: str
+    metrics: Metrics
+    best_gain_percent: float | None
+    """Of all listed findings that speak of the model; None: none of them is priced."""
+    findings: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In the order of HEADER."""
+        metrics, gain = self.metrics, self.best_gain_percent
+        return (
+            self.target,
+            metrics.gpu + ("" if metrics.calibrated else " *"),
+            self.precision,
+            f"{time_text(metrics.step_time_us)} {uncertainty_text(metrics.uncertainty_percent)}",
+            percent_text(metrics.readiness_percent),
+            "-" if gain is None else percent_text(gain),
+            str(self.findings),
+        )
+
+
+def header(report: Report) -> tuple[str, ...]:
+    """HEADER, without the precision where all models have the same."""
+    several = len({entry.precision for entry in report.entries}) > 1
+    return tuple(name for name in HEADER if several or name != "precision")
+
+
+def rows(report: Report) -> Iterator[Row]:
+    """A row per model and GPU."""
+    found = defaultdict(list)
+    for finding in report.findings:
+        for target in finding.targets:
+            found[target].append(finding)
+    for number, entry in enumerate(report.entries):
+        of_entry = found[entry.target]
         for index, (gpu, metrics) in enumerate(entry.metrics.items()):
             gains = [
                 priced[gpu].gain_percent
-                for finding in found
+                for finding in of_entry
                 if gpu in (priced := finding.effect.per_gpu) and finding.effect.unknown is None
             ]
-            best = max(gains, default=None)
-            yield (
-                "" if index else entry.target,
-                gpu + ("" if metrics.calibrated else " *"),
-                f"{time_text(metrics.step_time_us)} {uncertainty_text(metrics.uncertainty_percent)}",
-                percent_text(metrics.readiness_percent),
-                "-" if best is None else percent_text(best),
-                "" if index else str(len(found)),
+            yield Row(
+                entry.target,
+                number,
+                not index,
+                entry.precision,
+                metrics,
+                max(gains, default=None),
+                len(of_entry),
             )
 
 
 def overview(report: Report) -> Iterator[str]:
-    """The table and its footnote."""
-    yield from table(HEADER, list(rows(report)), indent="")
+    """The table and its footnote; what belongs to a model as a whole stands in its first row."""
+    shown = header(report)
+    lines = [
+        tuple(
+            cell if row.is_first or name not in ("model", "findings") else ""
+            for name, cell in zip(HEADER, row.cells, strict=True)
+            if name in shown
+        )
+        for row in rows(report)
+    ]
+    yield from table(shown, lines, indent="")
     if any(not metrics.calibrated for entry in report.entries for metrics in entry.metrics.values()):
         yield "* inherited constants: measured on another GPU or in another precision"
-
-
-def findings_of(report: Report, entry: Entry) -> list[Finding]:
-    """The listed findings that speak of one entry."""
-    return [finding for finding in report.findings if finding.target == entry.target]

@@ -43,16 +43,20 @@ def memory_lines(entry: Entry) -> Iterator[str]:
         yield from _batch_line(metrics)
 
 
-def _memory_lines(memory: Memory, where: str) -> Iterator[str]:
-    parts = [
+def memory_parts(memory: Memory) -> tuple[tuple[str, int], ...]:
+    """What the memory is needed for, and its bytes."""
+    return (
         ("weights", memory.parameters_bytes + memory.buffers_bytes),
         ("half-precision copies", memory.autocast_bytes),
         ("gradients", memory.gradients_bytes),
         ("optimizer", memory.optimizer_bytes),
         ("activations", memory.activations_bytes),
         ("inputs and working memory", memory.inputs_bytes + memory.working_bytes),
-    ]
-    shown = ", ".join(f"{name} {bytes_text(size)}" for name, size in parts if size)
+    )
+
+
+def _memory_lines(memory: Memory, where: str) -> Iterator[str]:
+    shown = ", ".join(f"{name} {bytes_text(size)}" for name, size in memory_parts(memory) if size)
     yield f"memory {bytes_text(memory.total_bytes)}{where}: {shown}"
     if memory.checkpointed_total_bytes is not None:
         yield f"with every repeated block checkpointed {bytes_text(memory.checkpointed_total_bytes)}"

@@ -59,7 +59,10 @@ def test_fix(path: Path, tmp_path: Path) -> None:
     rule, safety, after = case(path)
     settings = Settings(select=(rule,))
     file = tmp_path / "train.py"
-    for layout, written in LAYOUTS.items():
+    # A layout is the same to every fix: each case comes in one more of them, each of them in many cases.
+    others = [name for name in LAYOUTS if name != "as written"]
+    for layout in ("as written", others[BEFORE.index(path) % len(others)]):
+        written = LAYOUTS[layout]
         file.write_bytes(written(path.read_bytes().decode()))
         safely, outcome = fixed(file, settings, unsafe=False)
         assert safely == (written(after) if safety == "safe" else file.read_bytes()), layout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tclint.cli.main import cli
+from tclint.fleet import bulk
+from tclint.tracing import trace_runs
 
 Run = Callable[..., Result]
 
@@ -145,11 +149,8 @@ def test_shards_make_the_whole(run: Run, tmp_path: Path) -> None:
     assert {row["code"] for row in merged["statistics"]} == {row["code"] for row in whole["statistics"]}
     text = run("merge", "1.jsonl", "2.jsonl")
     assert text.exit_code == 1
-    assert [line.split()[0] for line in text.stdout.splitlines()[1:]] == [
-        entry["target"] for entry in sorted(
-            merged["entries"], key=lambda item: -item["metrics"]["a100-sxm4-80gb"]["step_time_us"]
-        )
-    ]  # fmt: skip
+    in_order = run("check", *targets).stdout
+    assert sorted(text.stdout.splitlines()) == sorted(in_order.splitlines())
     assert "both hold zoo.py:" in error_line(run("merge", "1.jsonl", "1.jsonl"))
 
 
@@ -228,3 +229,32 @@ def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, arguments: tuple[st
     (tmp_path / "bad.txt").write_text("zoo.py:Wide --jobs 2\n")
     (tmp_path / "quote.txt").write_text("zoo.py:Wide --arg 'width=1\n")
     assert said in error_line(run("fleet", *arguments))
+
+
+def test_precisions_share_a_trace_and_a_second_run_has_it_all(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced: list[str] = []
+
+    def spied(runs: Any, **options: Any) -> Any:
+        traced.extend(target for target, _ in runs)
+        return trace_runs(runs, **options)
+
+    monkeypatch.setattr(bulk, "trace_runs", spied)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    os.utime("zoo.py", (time.time() - 60.0,) * 2)
+    (tmp_path / "more.txt").write_text("zoo.py:build_small --precision fp32\n")
+    command = ("fleet", "zoo.py:Wide", "--targets", "more.txt", "--precision", "fp16,bf16", "--gpu", "a100")
+    first = run(*command).stdout
+    assert sorted(names(first)) == [
+        "zoo.py:Wide --precision bf16", "zoo.py:Wide --precision fp16", "zoo.py:build_small --precision fp32",
+    ]  # fmt: skip
+    assert traced == ["zoo.py:Wide", "zoo.py:build_small"]
+    second = run(*command).stdout
+    assert len(traced) == 2
+    assert sorted(second.splitlines()) == sorted(first.splitlines())
+    settings = {record["target"]: record["settings"] for record in lines(first) if record["type"] == "entry"}
+    assert settings["zoo.py:Wide --precision fp16"] == {}
+    assert settings["zoo.py:Wide --precision bf16"] == {"precision": "bf16"}
+    refused = run("fleet", "zoo.py:Wide", "--precision", "fp17,bf16")
+    assert refused.exit_code == 2

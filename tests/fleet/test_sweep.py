@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from html_support import Page
 
 from tclint.cli.main import cli
+from tclint.core.errors import UsageError
+from tclint.fleet.sweep_report import check_parquet
 
 Run = Callable[..., Result]
 
@@ -173,10 +176,46 @@ def test_every_precision_is_priced(run: Run) -> None:
     assert fp16["step_time_us"] != fp32["step_time_us"]
 
 
+def check_page(document: dict[str, Any], page: Page) -> None:
+    """The page has every point and its front as JSON has them, in the chart's data and in the table."""
+    (kind,) = page.data["kinds"]
+    assert kind["name"] == "a100-sxm4-80gb, fp16"
+    drawn = {page.data["points"][str(position)]: values for position, *values in kind["points"]}
+    for point in document["points"]:
+        name = " ".join(f"{argument}={value}" for argument, value in point["arguments"].items())
+        (price,) = point["prices"]
+        assert drawn[name] == [
+            point["parameters"],
+            pytest.approx(price["step_time_us"], rel=1e-4),
+            pytest.approx(price["readiness_percent"], abs=0.06),
+            int(price["on_front"]),
+        ]
+        assert name in page.text
+    assert len(drawn) == len(document["points"]) == page.source.count("<th scope='row'>")
+    assert page.open == []
+    assert "vocabulary 50257 -> 50304" in page.text
+
+
+def test_parquet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ("model.py:GPT", "--arg", "width=64,128", "--gpu", "a100")
+    assert "--output parquet=FILE" in error_line(run(*one, "--format", "parquet"))
+    with monkeypatch.context() as without:
+        without.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(UsageError, match="Parquet needs pyarrow"):
+            check_parquet()
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = list(
+        csv.DictReader(io.StringIO(run(*one, "--format", "csv", "--output", "parquet=s.parquet").stdout))
+    )
+    for row, read in zip(rows, parquet.read_table("s.parquet").to_pylist(), strict=True):
+        assert row == {name: "" if value is None else str(value) for name, value in read.items()}
+
+
 def test_front_and_neighbours(run: Run) -> None:
     """The front is what no point beats; a misaligned vocabulary's neighbour is the aligned one."""
     result = run("model.py:GPT", "--arg", "width=256,512", "--arg", "vocabulary=50257,50304", "--gpu", "a100",
-                 "--format", "csv")  # fmt: skip
+                 "--format", "csv", "--output", "html=sweep.html", "--output", "json=sweep.json")  # fmt: skip
+    check_page(json.loads(Path("sweep.json").read_text()), Page(Path("sweep.html").read_text()))
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     front = [(row["width"], row["vocabulary"]) for row in rows if row["on_front"] == "1"]
     assert front == [("256", "50304"), ("512", "50304")]
@@ -279,7 +318,7 @@ def test_where_leaves_points_out(run: Run) -> None:
         (("--arg", "act=gelu,relu", "--where", "act == 1"), "is no number"),
         (("--arg", "width=64,96", "--precision", "fp17"), "--precision expects one of"),
         (("--arg", "width=64,96", "--gpu", "a1000"), "Unknown GPU"),
-        (("--arg", "width=64,96", "--format", "html"), "There is no format 'html'"),
+        (("--arg", "width=64,96", "--format", "xml"), "There is no format 'xml'"),
     ],
 )
 def test_mistakes_are_one_sentence(run: Run, arguments: tuple[str, ...], said: str) -> None:

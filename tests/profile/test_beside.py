@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
-from profile_support import A100, ADD, FP16_GEMM, SGEMM, SOFTMAX, TraceWriter
+from profile_support import A100, ADD, FP16_GEMM, NCCL, SGEMM, SOFTMAX, TraceWriter
 
 from tclint.cli.main import cli
 from tclint.profile.beside import recorded_precision
 from tclint.profile.reader import read_trace
+from tclint.report.formats.json import schema
 
 torch = pytest.importorskip("torch")
 
@@ -140,6 +142,65 @@ def test_findings_have_measured_beside_predicted() -> None:
     assert measured["time_us"] == 100
     assert (measured["ops"], measured["matched_ops"]) == (1, 1)
     assert measured["predicted_us"] == pytest.approx(finding["effect"]["a100-sxm4-80gb"]["cost_us"], abs=0.01)
+
+
+def test_the_schema_describes_what_is_measured() -> None:
+    strict = json.loads(json.dumps(schema()))
+    for part in (strict["$defs"]["finding"], *strict["$defs"]["profile"]["properties"].values(), strict):
+        part["additionalProperties"] = False
+    found = document("infer.json", "net.py:build", "--precision", "fp16")
+    jsonschema.validate(found, strict)
+    assert found["profile"]["gpu"] == "NVIDIA A100-SXM4-80GB"
+    del found["findings"][0]["measured"]["a100-sxm4-80gb"]["time_us"]
+    with pytest.raises(jsonschema.ValidationError, match="time_us"):
+        jsonschema.validate(found, schema())
+
+
+@pytest.fixture
+def ranks(recorded: Path, tmp_path: Path) -> Path:
+    """A folder with three ranks of one inference; the second takes twice as long, the others wait for it."""
+    for rank, (slowness, waits_us) in enumerate([(1, 250.0), (2, 15.0), (1, 250.0)]):
+        trace = json.loads((recorded / "infer.json").read_text())
+        trace["distributedInfo"] = {"rank": rank}
+        kernels = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+        for event in kernels:
+            event["dur"] *= slowness
+        end_us = kernels[-1]["ts"] + 1e6
+        exchange = {**kernels[-1], "name": NCCL, "ts": end_us, "dur": waits_us}
+        trace["traceEvents"].append({**exchange, "args": {**exchange["args"], "correlation": -1}})
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    return tmp_path
+
+
+def test_every_rank_is_compared(ranks: Path) -> None:
+    profile = document(str(ranks), "net.py:build")["profile"]
+    assert [row["rank"] for row in profile["ranks"]] == [1, 0, 2]
+    assert [row["measured_us"] for row in profile["ranks"]] == [470, 235, 235]
+    assert len({row["predicted_us"] for row in profile["ranks"]}) == 1
+    assert profile["rank"] == 1
+    text = " ".join(run(str(ranks), "net.py:build").stdout.split())
+    assert (
+        "slowest: rank 1, kernels 470 us; fastest: rank 2, 235 us (50 % less), which spends 235 us more in "
+        "communication, where it waits for the others" in text
+    )
+    assert "rank 1 100 % 470 us" in text
+    assert "rank 2 100 % 235 us" in text
+    assert "rank 0, no steps marked" not in text
+    for name in ("markdown", "html"):
+        shown = run(str(ranks), "net.py:build", "--format", name).stdout
+        assert "slowest: rank 1" in shown
+        assert "235 us" in shown
+    alone = CliRunner().invoke(cli, ["profile", str(ranks), "--format", "json"])
+    assert Path(json.loads(alone.stdout)["slowest_first"][0]).name == "rank1.json"
+
+
+def test_ranks_of_different_gpus_have_no_one_prediction(ranks: Path) -> None:
+    path = ranks / "rank2.json"
+    path.write_text(path.read_text().replace("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"))
+    result = run(str(ranks), "net.py:build")
+    assert result.exit_code == 2
+    assert "different GPUs" in result.stderr
+    assert CliRunner().invoke(cli, ["profile", str(ranks)]).exit_code == 0
 
 
 def test_text_markdown_and_html() -> None:

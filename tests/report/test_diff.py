@@ -132,6 +132,27 @@ def test_what_moved_is_shown_with_both_values() -> None:
     )
 
 
+def test_what_is_left_to_gain_in_a_faster_model_is_no_regression() -> None:
+    """A fix makes the next problem worth listing; an error, and what has no price, are news all the same."""
+    news = replace(VOCABULARY, code="ARC005", name="manual-attention")
+    old, faster = document(entry=with_metrics()), with_metrics(30_000.0)
+    found = diff(old, document(news, entry=faster))
+    assert found.exit_code == 0
+    assert found.new
+    assert f"{ENTRY.target} got faster: its new finding is" in found.notes[-1]
+    assert diff(old, document(news, entry=with_metrics())).exit_code == 1
+    assert diff(old, document(replace(news, level="error"), entry=faster)).exit_code == 1
+    assert diff(old, document(replace(news, effect=BACKWARD.effect), entry=faster)).exit_code == 1
+
+    def on_two(a100_us: float, v100_us: float) -> Entry:
+        steps = {"a100-sxm4-80gb": a100_us, "v100-sxm2-16gb": v100_us}
+        return replace(ENTRY, metrics={gpu: metrics(gpu, step_us) for gpu, step_us in steps.items()})
+
+    was = document(entry=on_two(42_100.0, 98_000.0))
+    assert diff(was, document(news, entry=on_two(30_000.0, 98_000.0))).exit_code == 0
+    assert diff(was, document(news, entry=on_two(30_000.0, 98_500.0))).exit_code == 1
+
+
 def test_other_inputs_are_no_regression() -> None:
     other = replace(with_metrics(99_000.0), inputs=(("tokens", "int64", (16, 1024)),))
     found = diff(document(entry=with_metrics()), document(entry=other))

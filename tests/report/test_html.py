@@ -19,19 +19,23 @@ from tclint.analysis.what_if.comparisons import ComparedStep, Comparison
 from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Fix
 from tclint.core.text import printable
+from tclint.cost.rows import Memory
 from tclint.engine.report import Report
 from tclint.report.html import page as html_format
+from tclint.report.html import summary as html_summary
 from tclint.report.html.page import SIZE_LIMIT_BYTES, island
 from tclint.report.render import render
 
 OWN_ELEMENTS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "article",
     "noscript", "h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "div", "span", "b", "small", "meter",
-    "code", "details", "summary", "pre", "script", "table", "thead", "tbody", "tr", "th", "td",
+    "code", "details", "summary", "pre", "script", "table", "thead", "tbody", "tr", "th", "td", "h4", "svg",
+    "rect", "a",
 }  # fmt: skip
 OWN_ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "id", "hidden", "type", "min", "max",
-    "value", "scope",
+    "value", "scope", "tabindex", "viewbox", "preserveaspectratio", "aria-hidden", "x", "width", "height",
+    "data-size", "role", "aria-label", "href",
 }  # fmt: skip
 
 
@@ -42,7 +46,7 @@ def check_document(document: str) -> Page:
     assert {tag for tag, _ in page.elements} <= OWN_ELEMENTS
     assert {name for _, attributes in page.elements for name in attributes} <= OWN_ATTRIBUTES
     assert [attributes.get("type") for tag, attributes in page.elements if tag == "script"] == [
-        "application/json", None, None,
+        "application/json", None, None, None,
     ]  # fmt: skip
     return page
 
@@ -232,7 +236,7 @@ def test_what_does_not_fit_is_counted(large: Report, monkeypatch: pytest.MonkeyP
                 assert len(profile["ops"]) + profile["ops_left_out"] == 1_001  # and the optimizer
                 total_us = sum(time_us for _, time_us in profile["modules"])
                 assert total_us == pytest.approx(profile["step_time_us"], rel=1e-2)
-        assert len(data["entries"]) + data["profiles_left_out"] == 1
+        assert len(data["models"]) == 1
 
 
 def test_an_empty_report() -> None:
@@ -251,9 +255,57 @@ def test_several_models_begin_with_a_table(models: int, closed: int) -> None:
     if models == 1:
         assert links == []
     else:
-        assert links == [f"#model-{number}" for number in range(1, models + 1)]
+        to_models = [link for link in links if link != "#overview"]
+        assert to_models == [f"#model-{number}" for number in range(1, models + 1) for _ in range(gpus)]
+        assert links.count("#overview") == models
         assert {link[1:] for link in links if link} <= places
         table = page.source.split("id='overview'")[1].split("</section>")[0]
         assert table.count("<tr>") == 1 + models * gpus
     sections = page.source.split("<section class='model'>")[1:]
-    assert sum(section.startswith("<details>") for section in sections) == closed
+    assert sum("<details><summary><h2" in section for section in sections) == closed
+
+
+def test_models_without_room_for_a_section_are_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = tuple(replace(ENTRY, target=f"model.py:build_{number}") for number in range(9))
+    monkeypatch.setattr(html_summary, "SECTIONS_BYTES", 10_000)
+    page = check_document(render(Report(Settings(), entries=entries), "html"))
+    sections = page.source.count("<section class='model'>")
+    assert 0 < sections < 9
+    assert f"{9 - sections} further models in the table alone" in page.text
+    rows = page.source.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]
+    assert len(rows) == 9 * len(ENTRY.metrics)
+    assert sum("<a " in row for row in rows) == sections * len(ENTRY.metrics)
+
+
+def test_pictures_have_their_numbers_in_words(report: Report) -> None:
+    gpu = "a100-sxm4-80gb"
+    metrics = replace(
+        ENTRY.metrics[gpu], memory=Memory(2**28, activations_bytes=3 * 2**28), step_time_fixed_us=21_050.0
+    )
+    entry = replace(ENTRY, metrics={gpu: metrics})
+    page = check_document(render(replace(report, entries=(entry,)), "html"))
+    for said in ("Phases of the step", "fix by fix", "with the fixes made", "21.1 ms", "Memory, 1.00 GiB"):
+        assert said in page.text
+    widths = [
+        [float(attributes["width"] or 0) for tag, attributes in part if tag == "rect"]
+        for part in _pictures(page.elements)
+    ]
+    assert widths[0] == pytest.approx([33.33, 50.0, 16.67], abs=0.01)
+    assert [100.0] in widths  # as it is
+    assert [50.0] in widths  # with the fixes made
+    assert widths[-1] == [25.0, 75.0]
+
+
+def _pictures(
+    elements: list[tuple[str, dict[str, str | None]]],
+) -> list[list[tuple[str, dict[str, str | None]]]]:
+    """The elements behind each bar, up to the next picture."""
+    starts = [
+        at for at, (tag, found) in enumerate(elements) if tag == "svg" and found.get("class") == "parts"
+    ]
+    found = []
+    for start in starts:
+        behind = elements[start + 1 :]
+        end = next((at for at, (tag, _) in enumerate(behind) if tag != "rect"), len(behind))
+        found.append(behind[:end])
+    return found

@@ -151,7 +151,7 @@ def test_hostile_names_are_shown_and_not_run(number: int, show: Callable[[Report
     browser = show(replace(report, entries=(entry,)))
     browser.execute_script("for (const e of document.querySelectorAll('details')) e.open = true")
     assert ask(browser, "document.querySelectorAll('.finding').length") == 2
-    assert ask(browser, "document.querySelectorAll('img, a, iframe, script').length") == 3  # its own scripts
+    assert ask(browser, "document.querySelectorAll('img, a, iframe, script').length") == 4  # its own scripts
     assert ask(browser, "document.querySelectorAll('#kernels tbody tr').length") > 0
 
 
@@ -193,6 +193,40 @@ def test_fits_the_screen_in_both_schemes(
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_each_of_several_models_is_a_page_behind_a_table(
+    report: Report, show: Callable[[Report], Any]
+) -> None:
+    names = [f"zoo.py:build_{number}" for number in range(5)]
+    entries = [replace(traced_entry(), target=name) for name in names]
+    found = [replace(report.findings[1], target=name) for name in names[1:3]]
+    slow = replace(entries[2].metrics["a100-sxm4-80gb"], step_time_us=1e9)
+    entries[2] = replace(entries[2], metrics={**entries[2].metrics, "a100-sxm4-80gb": slow})
+    browser = show(replace(report, entries=tuple(entries), findings=tuple(found)))
+    shown = "[...document.querySelectorAll('#models tbody tr')].filter(r => !r.hidden).map(r => r.innerText)"
+    assert len(ask(browser, shown)) == 10
+    assert ask(browser, "document.getElementById('analysis').hidden")
+    assert ask(browser, "document.querySelectorAll('section.model:not([hidden])').length") == 0
+    browser.find_element("id", "model-words").send_keys("build_2")
+    choose(browser, "model-column-1", "a100-sxm4-80gb")
+    browser.implicitly_wait(2)
+    browser.find_element("xpath", "//span[text()='1 of 10 rows']")
+    browser.find_element("id", "model-words").clear()
+    choose(browser, "model-column-1", "")
+    heads = browser.find_elements("css selector", "#models th button")
+    heads[2].send_keys("\n")  # by keyboard: the longest step first
+    assert ask(browser, shown)[0].startswith("zoo.py:build_2")
+    assert heads[2].find_element("xpath", "..").get_attribute("aria-sort") == "descending"
+    browser.find_element("css selector", "#models a").send_keys("\n")
+    browser.find_element("css selector", "section.model:not([hidden]) h2")
+    assert ask(browser, "document.activeElement.textContent") == "zoo.py:build_2"
+    assert ask(browser, "document.querySelectorAll('.finding').length") == 1
+    assert ask(browser, "document.querySelectorAll('#icicle div').length") > 5
+    assert not ask(browser, "document.getElementById('analysis').hidden")
+    browser.find_element("css selector", "section.model:not([hidden]) .back a").send_keys("\n")
+    browser.find_element("css selector", "#overview:not([hidden])")
+    assert ask(browser, "document.querySelectorAll('.finding').length") == 2
 
 
 def test_prints(traced: Report, show: Callable[[Report], Any], browser: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,13 @@ from tclint.config.settings import Settings
 from tclint.core.text import printable
 from tclint.engine.report import Report
 from tclint.report.formats.openmetrics import label_set
+from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS, RUN_METRICS
 from tclint.report.render import render
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+text_string_to_metric_families = pytest.importorskip(
+    "prometheus_client.parser"
+).text_string_to_metric_families
 
 A100 = {
     "target": "model.py:LanguageModel",
@@ -35,7 +41,7 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in parser.text_string_to_metric_families(text):
         assert family.documentation
-        assert family.type in ("gauge", "info")
+        assert family.type in ("gauge",)
         if family.unit:
             assert family.name.endswith(f"_{family.unit}")
         for sample in family.samples:
@@ -105,3 +111,49 @@ def test_any_text(path: str, layer: str, code: str, tmp_path: Path, monkeypatch:
     report = hostile_report(path, layer, code)
     odd = (*report.findings, replace(BACKWARD, code=code))
     assert samples(render(replace(report, findings=odd), "openmetrics"))
+
+
+def test_the_older_text_format_takes_it_too(report: Report) -> None:
+    """node_exporter's textfile collector reads Prometheus' text format 0.0.4 (expfmt.TextParser): these types
+    alone, no timestamps, and in help texts no escape but of backslash and line feed."""
+    text = render(report, "openmetrics")
+    kinds = [line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert set(kinds) == {"gauge"}
+    helps = [line.split(" ", 3)[3] for line in text.splitlines() if line.startswith("# HELP")]
+    assert len(helps) == len(kinds)
+    assert not [said for said in helps if "\\" in said or '"' in said]
+    older = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.timestamp is None
+    }
+    assert older == samples(text)
+
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "dashboards" / "tclint.json"
+
+
+def test_the_dashboard_asks_for_series_that_exist(report: Report) -> None:
+    """Names and labels in its queries, against what reports and metrics.toml have."""
+    known = {name for name, _ in samples(render(report, "openmetrics"))}
+    known |= {
+        metric.family for metrics in (GPU_METRICS, ENTRY_METRICS, RUN_METRICS) for metric in metrics.values()
+    }
+    labels = {*A100, "rule", "level", "phase", "part", "version", "hash", "torch", "commit", "instance", "le"}
+    document = json.loads(DASHBOARD.read_text())
+    queries = [target["expr"] for panel in document["panels"] for target in panel.get("targets", ())]
+    queries += [
+        variable["query"] for variable in document["templating"]["list"] if variable["type"] == "query"
+    ]
+    assert len(queries) > 8
+    for query in queries:
+        named = set(re.findall(r"\btclint_\w+", query))
+        assert named, query
+        assert named <= known, query
+        selected = re.findall(r"(\w+)=~?\"", query)
+        grouped = [name for part in re.findall(r"(?:by|on|label_values)\s*\(([^)]*)\)", query)
+                   for name in re.findall(r"\b\w+\b", part.rpartition("}")[2])]  # fmt: skip
+        assert {*selected, *grouped} <= labels | known, query
+    ids = [panel["id"] for panel in document["panels"]]
+    assert len(ids) == len(set(ids))

@@ -18,6 +18,8 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.tracing import TraceResult, trace_targets
 
+pytestmark = pytest.mark.usefixtures("fresh_workers")
+
 MODEL = """
 import ctypes, os, subprocess, sys, time
 import torch

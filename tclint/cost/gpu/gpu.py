@@ -8,6 +8,7 @@ from typing import Any
 
 from tclint.core.errors import TclintError
 from tclint.cost.gpu.calibration import Calibration
+from tclint.cost.gpu.factors import Factor
 
 CALIBRATION_CLASS: Mapping[str, str] = {"fp16": "half", "bf16": "half", "tf32": "tf32"}
 """Which calibration a precision class uses; fp16 and bf16 run at one rate and share theirs."""
@@ -57,6 +58,8 @@ class Gpu:
     missing, the share that the calibration found on the GPU it was fitted on."""
     calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
     """By (kind, precision class), inherited ones included."""
+    factors: tuple[Factor, ...] = ()
+    """What the user's own calibration multiplies times of this GPU by."""
 
     def supports(self, precision: str) -> bool:
         """Whether Tensor Cores (for 'fp32': CUDA cores) of this GPU compute in that precision."""

@@ -11,20 +11,27 @@ from typing import Any
 
 from tclint.core.errors import UsageError, closest
 from tclint.core.toml import parse_toml
+from tclint.cost.gpu.factors import load_factors
 from tclint.cost.gpu.gpu import Gpu, GpuDataError
 
 
-def load_gpu(name: str) -> Gpu:
+def load_gpu(name: str, calibration: str = "") -> Gpu:
     """The GPU of that id or alias; torch.cuda.get_device_name()'s spelling is understood too.
 
+    Args:
+        calibration: a file whose factors its times are multiplied by; '' for none.
+
     Raises:
-        UsageError: no such GPU; the message has the closest known name.
+        UsageError: no such GPU (the message has the closest known name), or the file holds no calibration.
     """
     gpus, names = _index()
     found = names.get(_normalise(name))
     if found is None:
         hint = closest(_normalise(name), sorted(names))
         raise UsageError(f"Unknown GPU {name!r}.{hint} 'tclint gpus' lists the known ones.")
+    if calibration:
+        factors = tuple(factor for factor in load_factors(calibration) if factor.gpu == found)
+        return replace(gpus[found], factors=factors)
     return gpus[found]
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from tclint.config.settings import Precision
-from tclint.cost.gpu import Calibration, Gpu
+from tclint.cost.gpu import Calibration, Factor, Gpu
 from tclint.cost.kernels.assess import limiter, matrix_prices, uncertainty_percent
 from tclint.cost.kernels.attention import attention_times
 from tclint.cost.kernels.bandwidth import traffic_times_us
@@ -36,9 +36,10 @@ CACHE_ENTRIES = 400_000
 LARGEST_KNOWN_DEPTHWISE = 5
 TF32_LEAST_K = 64
 NO_TF32_KERNEL = "cuBLAS runs such a product in float32 on CUDA cores, TF32 or not"
+_DATA_CLASS = {"float16": "half", "bfloat16": "half", "float32": "fp32"}
 NO_VECTOR_KERNEL = "products with a vector run on CUDA cores"
 
-_PRICES: dict[tuple[str, bool, bool], dict[Work, Price | None]] = {}
+_PRICES: dict[tuple[str, tuple[Factor, ...], bool, bool], dict[Work, Price | None]] = {}
 
 
 def price_works(works: Sequence[Work], gpu: Gpu, precision: Precision) -> list[Price | None]:
@@ -47,13 +48,47 @@ def price_works(works: Sequence[Work], gpu: Gpu, precision: Precision) -> list[P
     Equal works are priced once, and remembered for later calls.
     """
     switches = tf32_switches(precision)
-    known = _PRICES.setdefault((gpu.id, *switches), {})
+    known = _PRICES.setdefault((gpu.id, gpu.factors, *switches), {})
     if len(known) > CACHE_ENTRIES:
         known.clear()
     new = [work for work in dict.fromkeys(works) if work not in known]
     if new:
         _price_new(new, gpu, *switches, known)
+        if gpu.factors:
+            _multiply(new, gpu, precision, known)
     return [known[work] for work in works]
+
+
+def calibration_key(work: Work, gpu: Gpu, precision: Precision) -> tuple[str, str] | None:
+    """Kind and precision that a user's own calibration has one factor for; None where no measured kernels of
+    the same precision stand behind the price."""
+    if isinstance(work, Traffic):
+        return work.traffic_class, _DATA_CLASS.get(work.dtype, work.dtype)
+    matmul_tf32, convolution_tf32 = tf32_switches(precision)
+    kind, tf32 = "attention", matmul_tf32
+    if isinstance(work, Gemm):
+        kind, tf32 = "gemm", convolution_tf32 if work.in_cudnn else matmul_tf32
+    elif isinstance(work, Convolution):
+        kind, tf32 = "conv", convolution_tf32
+    unit = unit_class(gpu, work.dtype, tf32=tf32)
+    return None if unit is None or not unit.modelled else (kind, unit.calibration)
+
+
+def _multiply(works: Iterable[Work], gpu: Gpu, precision: Precision, known: dict[Work, Price | None]) -> None:
+    """Times by the factors of the user's own calibration, whose held-out errors become the uncertainties."""
+    factors = {(factor.kind, factor.precision): factor for factor in gpu.factors}
+    for work in works:
+        price, key = known[work], calibration_key(work, gpu, precision)
+        if price is not None and key in factors:
+            by = factors[key].factor
+            known[work] = replace(
+                price,
+                time_us=price.time_us * by,
+                parts_us=tuple((name, part_us * by) for name, part_us in price.parts_us),
+                fraction_of_peak=price.fraction_of_peak / by,
+                uncertainty_percent=factors[key].error_percent,
+                calibrated=True,
+            )
 
 
 def _price_new(

@@ -31,7 +31,7 @@ class CoupledDims:
         self.graph = graph
         self._shapes = propagate(graph)
         self._solver = self._shapes.solver
-        self._index = AtomIndex(graph, self._shapes)
+        self.index = AtomIndex(graph, self._shapes)
         self._composites: dict[Size, DimGroup] = {}
         self._expressions: dict[str, Size] = {}
 
@@ -40,7 +40,7 @@ class CoupledDims:
     @cached_property
     def groups(self) -> tuple[DimGroup, ...]:
         """Every independent dim of the parameters and the inputs, in their order; no composites."""
-        return tuple(self._roots[number] for number in self._index.declared)
+        return tuple(self._roots[number] for number in self.index.declared)
 
     def group_of_parameter(self, name: str, axis: int) -> DimGroup | None:
         """The group of one axis of a parameter or buffer, by any of its names; None where there is none."""
@@ -121,7 +121,7 @@ class CoupledDims:
 
     @cached_property
     def _roots(self) -> dict[int, DimGroup]:
-        index = self._index
+        index = self.index
         groups = {}
         for number, op_indices in index.ops.items():
             parameters = tuple(index.parameters.get(number, ()))
@@ -164,7 +164,7 @@ class CoupledDims:
         ordered: dict[int, None] = {}
         for part in size.structure[1] if size.structure is not None else ():
             ordered.update(dict.fromkeys(self._ordered_atoms(part)))
-        ordered.update(dict.fromkeys(sorted(self._index.base_atoms(size))))
+        ordered.update(dict.fromkeys(sorted(self.index.base_atoms(size))))
         return list(ordered)
 
     # ------------------------------------------------------------------------------ resizing
@@ -177,6 +177,14 @@ class CoupledDims:
         Raises:
             DimsUnresolved: an op is not modelled, or would not accept the new sizes.
         """
+        return Rebuild(self.index, self.new_values(sizes)).run()
+
+    def new_values(self, sizes: Mapping[DimGroup, int]) -> dict[int, int]:
+        """The atoms that change if these groups have new sizes, and their new values.
+
+        Raises:
+            DimsUnresolved: there are none that give a composite group its size.
+        """
         changes: dict[int, int] = {}
         for group, size in sizes.items():
             if size < 1:
@@ -187,8 +195,7 @@ class CoupledDims:
         # Those with the fewest dims leave the least to choose.
         for group, size in sorted(composites, key=lambda item: len(item[0].roots)):
             self._assign_composite(group, size, changes)
-        changed = {n: size for n, size in changes.items() if size != self._solver.values[n]}
-        return Rebuild(self._index, changed).run()
+        return {n: size for n, size in changes.items() if size != self._solver.values[n]}
 
     def next_multiple(self, group: DimGroup, multiple: int) -> int | None:
         """The smallest size, at least the present one, that is a multiple and that the group can take.

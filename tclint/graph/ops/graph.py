@@ -13,7 +13,7 @@ from tclint.graph.ops.spec import Site, TensorSpec, itemsize_bytes, numel
 if TYPE_CHECKING:
     import torch
 
-GRAPH_SCHEMA_VERSION = "4"
+GRAPH_SCHEMA_VERSION = "5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Parameter:
     """Other qualified names of the same tensor (tied weights)."""
     construct_site: Site | None = None
     """Where the module that owns it was constructed."""
+    is_persistent: bool = True
+    """False for buffers that no checkpoint holds: the model computes them itself."""
 
     @property
     def numel(self) -> int:

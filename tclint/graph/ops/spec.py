@@ -125,6 +125,8 @@ class TensorSpec:
     """Name of the graph input that this tensor is, if it is one."""
     is_derived: bool = False
     """It is not the parameter itself, and was computed from it where nothing is recorded."""
+    value: float | None = None
+    """What every element of a constant is, where the trace knows it: zeros, a scale."""
 
     @property
     def numel(self) -> int:

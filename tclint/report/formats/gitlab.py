@@ -15,7 +15,7 @@ from tclint.core.finding import Finding, Level
 from tclint.core.text import printable
 from tclint.report.formats.json import clean
 from tclint.report.paths import RepositoryPaths
-from tclint.report.words import finding_text
+from tclint.report.words import finding_text, models_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import EntryError, Report
@@ -42,8 +42,9 @@ def _issue(finding: Finding, paths: RepositoryPaths, before: int) -> dict[str, A
         "line": max(location.end_line or begin["line"], begin["line"]),
         "column": location.end_column or begin["column"],
     }
+    models = f"In {models_text(finding)}: " if finding.targets else ""
     return {
-        "description": printable(" ".join(finding_text(finding).split())),
+        "description": printable(" ".join((models + finding_text(finding)).split())),
         "check_name": f"{finding.code} {finding.name}",
         "fingerprint": _hash(finding.fingerprint, str(before)) if before else finding.fingerprint,
         "severity": SEVERITIES[finding.level],

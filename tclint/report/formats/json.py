@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tclint.config.settings import Settings, settings_in
 from tclint.config.table import Setting
 from tclint.core.finding import Effect, Finding, Fix, Level
-from tclint.core.version import __version__
 from tclint.engine.check import relative_path
-from tclint.engine.provenance import provenance, tool_hash
+from tclint.engine.provenance import provenance, tool
 from tclint.report.metrics import metric_rows
 
 if TYPE_CHECKING:
@@ -57,16 +56,20 @@ def _setting(setting: Setting, settings: Settings) -> Any:
     return None if value == "" else value
 
 
-def to_dict(report: Report) -> dict[str, Any]:
-    """The report as plain values; numbers are rounded to what they can mean."""
-    settings = report.settings
+def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
+    """The report as plain values; numbers are rounded to what they can mean.
+
+    Args:
+        of_run: the settings of the run that this is a part of, which entries differ from; None: the whole.
+    """
+    settings = of_run or report.settings
     return {
         "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "tclint", "version": __version__, "hash": tool_hash()},
+        "tool": tool(report),
         "provenance": provenance(report),
         "settings": {item.field: _setting(item, settings) for item in settings_in("report")},
         "entries": [
-            _entry(entry) | (_operators(entry, settings) if settings.operators else {})
+            _entry(entry, settings) | (_operators(entry, settings) if settings.operators else {})
             for entry in report.entries
         ],
         "metrics": [rounded(asdict(row)) for row in metric_rows(report)],
@@ -109,8 +112,9 @@ def _summary(report: Report) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Entry, of_run: Settings) -> dict[str, Any]:
     # `seconds` stays out: the same findings must give the same document.
+    own = entry.settings or of_run
     return {
         "target": entry.target,
         "model": entry.model,
@@ -135,8 +139,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
             }
             for assumption in entry.assumptions
         ],
+        "settings": {
+            item.field: _setting(item, own)
+            for item in settings_in("report")
+            if getattr(own, item.field) != getattr(of_run, item.field)
+        },
         "input_set": entry.input_set or None,
         "is_worst_case": entry.is_worst_case if entry.input_set else None,
+        "fixes_made": entry.fixes_made,
         "plan": [
             {
                 **asdict(fix),
@@ -189,6 +199,7 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
             "total_bytes": memory.total_bytes,
             "checkpointed_total_bytes": memory.checkpointed_total_bytes,
         }
+    values["batch"] = None if limits is None else limits.batch
     values["largest_batch"] = None if limits is None else limits.largest
     values["largest_batch_checkpointed"] = None if limits is None else limits.largest_checkpointed
     return values
@@ -238,13 +249,16 @@ def _without_run(values: dict[str, Any]) -> dict[str, Any]:
 def rounded(value: Any, digits: int = 3) -> Any:
     """JSON values with that many digits behind the point.
 
-    Three are nanoseconds and thousandths of a percent: less than any estimate knows.
+    Three are nanoseconds and thousandths of a percent: less than any estimate knows. Below one
+    there are twice as many, for small shares and hours.
     """
     if isinstance(value, dict):
         return {name: rounded(item, digits) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [rounded(item, digits) for item in value]
-    return round(value, digits) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, digits if abs(value) >= 1.0 else 2 * digits)
+    return value
 
 
 def clean(value: Any) -> Any:

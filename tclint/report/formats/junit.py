@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Finding
 from tclint.core.text import printable
-from tclint.report.words import finding_text, place_text
+from tclint.report.words import finding_text, models_text, place_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -27,6 +27,7 @@ def render(report: Report) -> str:
         problem.text = _text(error.message)
     for finding in report.findings:
         name = f"{finding.code} {finding.name} at {place_text(finding.location)}"
+        name += f" in {models_text(finding)}" if finding.targets else ""
         case = _case(suite, finding.location.path, name)
         if _fails(report, finding):
             failures += 1

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tclint.core.text import printable
-from tclint.core.version import __version__
-from tclint.engine.provenance import provenance, tool_hash
+from tclint.engine.provenance import provenance, tool
 from tclint.report.formats.json import SCHEMA_VERSION
 from tclint.report.metrics import (
     ENTRY_METRICS,
@@ -56,16 +55,17 @@ def render(report: Report) -> str:
 
 
 def _info(report: Report) -> Iterator[str]:
-    made_with = provenance(report)
+    made_with, made_by = provenance(report), tool(report)
     labels = {
-        "version": __version__,
+        "version": made_by["version"],
         "schema_version": SCHEMA_VERSION,
-        "hash": tool_hash(),
+        "hash": made_by["hash"],
         "torch": made_with["torch"] or "",
         "commit": made_with["git"].get("commit", ""),
     }
-    yield "# TYPE tclint_build info"
-    yield "# HELP tclint_build What made this report."
+    # Readers of the older text format, node_exporter's among them, refuse the type 'info'.
+    yield "# TYPE tclint_build_info gauge"
+    yield "# HELP tclint_build_info What made this report."
     yield f"tclint_build_info{label_set(labels)} 1"
 
 

@@ -16,8 +16,7 @@ from tclint.core.errors import TclintError
 from tclint.core.finding import Confidence, Finding, Fix, Level, Location
 from tclint.core.markup import shortened
 from tclint.core.text import printable
-from tclint.core.version import __version__
-from tclint.engine.provenance import git_state, tool_hash
+from tclint.engine.provenance import git_state, tool
 from tclint.report.excerpt import SourceLines, read_source
 from tclint.report.formats.json import clean
 from tclint.report.line_hash import line_hashes
@@ -60,12 +59,13 @@ def render(report: Report) -> str:
 class _Log:
     report: Report
     paths: RepositoryPaths = field(default_factory=RepositoryPaths)
-    lines: SourceLines = field(default_factory=SourceLines)
+    lines: SourceLines = field(init=False)
     hashes: dict[str, list[str]] = field(default_factory=dict)
     size_bytes: int = 0
     """Of the results so far, of all runs."""
 
     def __post_init__(self) -> None:
+        self.lines = SourceLines.of(self.report)
         try:
             self.rules = rule_texts(self.report.settings.rules, self.report.findings)
         except TclintError:
@@ -75,7 +75,8 @@ class _Log:
         self.rules = [rule for rule in self.rules if rule.code in used]
 
     def document(self) -> dict[str, Any]:
-        git = git_state(Path(self.paths.folder))
+        saved = self.report.made_with.get("provenance")
+        git = git_state(Path(self.paths.folder)) if saved is None else saved["git"]
         runs = [
             self._run(category, findings, entries, errors, git)
             for category, findings, entries, errors in self._groups()
@@ -138,7 +139,7 @@ class _Log:
                 _notification("warning", f"{left_out} findings of lower rank are left out: GitHub's limits.")
             )
         run: dict[str, Any] = {
-            "tool": {"driver": _driver(rules)},
+            "tool": {"driver": _driver(rules, tool(self.report))},
             # Everything up to the last slash is GitHub's category; nothing follows it.
             "automationDetails": {"id": f"tclint/{printable(category)}/"},
             "columnKind": "unicodeCodePoints",
@@ -251,7 +252,7 @@ class _Log:
     def _line_hash(self, finding: Finding) -> str:
         path = finding.location.path
         if path not in self.hashes:
-            content = read_source(path)
+            content = read_source(path, self.lines.not_after_s)
             self.hashes[path] = [] if content is None else line_hashes(content.decode("utf-8", "replace"))
         known = self.hashes[path]
         # A file that cannot be read now cannot be read by the upload either: nothing contradicts ours.
@@ -279,14 +280,14 @@ def _notification(level: str, text: str) -> dict[str, Any]:
     return {"level": level, "message": {"text": _message(text)}}
 
 
-def _driver(rules: Sequence[RuleText]) -> dict[str, Any]:
+def _driver(rules: Sequence[RuleText], made_by: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": "tclint",
         "fullName": "tclint: where PyTorch code wastes Tensor Cores",
-        "version": __version__,
-        "semanticVersion": __version__,
+        "version": made_by["version"],
+        "semanticVersion": made_by["version"],
         "rules": [_descriptor(rule) for rule in rules],
-        "properties": {"hash": tool_hash()},
+        "properties": {"hash": made_by["hash"]},
     }
 
 

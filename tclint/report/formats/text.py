@@ -78,7 +78,8 @@ class _Renderer:
         yield from self._errors()
         if self.style.verbosity >= 0:
             yield from self._skipped()
-        if self.style.verbosity > 0:
+        # Of a saved report it is known how many they were.
+        if self.style.verbosity > 0 and not self.report.made_with:
             yield from self._counted("below --min-gain", self.report.below_min_gain)
             yield from self._counted("suppressed", self.report.suppressed)
             yield from self._counted("accepted by the baseline", self.report.baselined)
@@ -90,7 +91,7 @@ class _Renderer:
     # --- findings
 
     def _findings(self, *, of_models: bool) -> Iterator[str]:
-        source = SourceLines()
+        source = SourceLines.of(self.report)
         # A problem that must be solved is told in full however many models there are.
         for finding in grouped_by_file(
             finding

@@ -12,6 +12,7 @@ from tclint.core.markup import shortened
 from tclint.core.units import hours_text, percent_text, time_text, uncertainty_text
 from tclint.report.excerpt import TAB_COLUMNS, SourceLines, marked
 from tclint.report.html.profile import Texts
+from tclint.report.words import models_text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Entry
@@ -26,12 +27,22 @@ DIFF_LINES = 30
 
 
 def findings_json(
-    findings: Sequence[Finding], entries: Mapping[str, Entry], texts: Texts, *, with_source: bool
+    findings: Sequence[Finding],
+    entries: Mapping[str, Entry],
+    texts: Texts,
+    lines: SourceLines,
+    *,
+    with_source: bool,
 ) -> list[dict[str, Any]]:
-    """One JSON object per finding; all text is a position in `texts`."""
-    lines = SourceLines()
-    return [_finding(finding, entries.get(finding.target or ""), texts, lines, with_source=with_source)
-            for finding in findings]  # fmt: skip
+    """One JSON object per finding; all text is a position in `texts`, a model its number in `entries`."""
+    numbers = {target: number for number, target in enumerate(entries)}
+    return [
+        {
+            **_finding(finding, entries.get(finding.target or ""), texts, lines, with_source=with_source),
+            "models": [numbers[target] for target in finding.targets if target in numbers],
+        }
+        for finding in findings
+    ]
 
 
 def _finding(
@@ -46,7 +57,7 @@ def _finding(
         "message": texts.of(shortened(finding.message, MESSAGE_CHARACTERS)),
         "place": texts.of(_place(location)),
         "layer": texts.of(location.module_path or ""),
-        "target": texts.of(", ".join(finding.targets)),
+        "target": texts.of(models_text(finding)),
         "gain": texts.of("" if best is None or not math.isfinite(best) else percent_text(best)),
         "effect": _effect(finding.effect, entry, texts),
         "fingerprint": finding.fingerprint,

@@ -1,6 +1,6 @@
 """The HTML report: one file with everything in it, which a browser needs no network for.
 
-Text of others gets into the page in two ways only: through `html_summary.text`, which escapes it, and as
+Text of others gets into the page in two ways only: through `markup.text`, which escapes it, and as
 JSON in a block that is no script, which `island` writes so that nothing in it can end the block. The page's
 own script shows it as text nodes. A content security policy names the hashes of that script and style, so
 a browser would run nothing else, and would connect to nothing.
@@ -19,11 +19,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.units import plural
-from tclint.core.version import __version__
+from tclint.engine.provenance import tool
+from tclint.report.excerpt import SourceLines
 from tclint.report.html import summary as html_summary
 from tclint.report.html.findings import findings_json
+from tclint.report.html.markup import text
 from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profiles
-from tclint.report.html.summary import text
 
 if TYPE_CHECKING:
     from tclint.engine.report import Report
@@ -59,8 +60,8 @@ def render(report: Report) -> str:
     before, after = _page(report)
     room = SIZE_LIMIT_BYTES - len(before.encode("utf-8")) - len(after.encode("utf-8"))
     steps = [
-        (entry.target, profiles(entry, entry.settings or report.settings))
-        for entry in report.entries[:ENTRIES_AT_MOST]
+        (number, profiles(entry, entry.settings or report.settings))
+        for number, entry in enumerate(report.entries[:ENTRIES_AT_MOST])
         if entry.graph is not None
     ]
     data = ""
@@ -77,7 +78,7 @@ def island(value: Any) -> str:
     return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _data(report: Report, steps: Sequence[tuple[str, list[Profile]]], detail: _Detail) -> dict[str, Any]:
+def _data(report: Report, steps: Sequence[tuple[int, list[Profile]]], detail: _Detail) -> dict[str, Any]:
     texts = Texts()
     each = max(detail.rows // max(sum(len(drawn) for _, drawn in steps), 1), 10)
     limits = Limits(ops=each, kernels=each, modules=max(each, 50))
@@ -85,13 +86,18 @@ def _data(report: Report, steps: Sequence[tuple[str, list[Profile]]], detail: _D
     listed = report.findings[: detail.findings]
     return {
         "limiters": list(LIMITERS),
+        "models": [texts.of(entry.target) for entry in report.entries],
         "entries": [
-            {"target": texts.of(target), "profiles": [one.to_json(texts, limits) for one in drawn_here]}
-            for target, drawn_here in drawn
+            {"model": number, "profiles": [one.to_json(texts, limits) for one in drawn_here]}
+            for number, drawn_here in drawn
         ],
-        "profiles_left_out": sum(entry.graph is not None for entry in report.entries) - len(drawn),
+        "is_saved": bool(report.made_with),
         "findings": findings_json(
-            listed, {entry.target: entry for entry in report.entries}, texts, with_source=detail.source
+            listed,
+            {entry.target: entry for entry in report.entries},
+            texts,
+            SourceLines.of(report),
+            with_source=detail.source,
         ),
         "findings_left_out": len(report.findings) - len(listed),
         "texts": texts.listed,
@@ -100,16 +106,41 @@ def _data(report: Report, steps: Sequence[tuple[str, list[Profile]]], detail: _D
 
 def _page(report: Report) -> tuple[str, str]:
     """The document before and after the JSON block."""
-    style, script, chart = _asset("report.css"), _asset("report.js"), _asset("chart.umd.min.js")
-    # Browsers' tools would look for the map beside the page.
-    chart = chart.partition("\n//# sourceMappingURL=")[0]
-    policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
-        f"script-src '{_hash(chart)}' '{_hash(script)}'; base-uri 'none'; form-action 'none'"
-    )
-    licence = escape(_asset("chart.LICENSE.md"))
+    sections = html_summary.models(report)
+    left_out = len(report.entries) - len(sections)
+    few = f"<p>{plural(left_out, 'further model')} in the table alone.</p>" if left_out else ""
     targets = [entry.target for entry in report.entries]
     title = targets[0] if len(targets) == 1 else plural(len(targets), "model") if targets else "sources"
+    body = f"""<header><h1>tclint</h1>{html_summary.heading(report)}</header>
+<main>
+{html_summary.overview(report, len(sections))}
+{"".join(sections)}{few}
+<noscript><p>The findings, charts and tables below need JavaScript; \
+the text report (<code>--format text</code>) has the findings without it.</p></noscript>
+<section id="findings" hidden></section>
+<section id="analysis" hidden></section>
+<section id="left-out"><h2>What was not analysed</h2>{html_summary.left_out(report)}</section>
+</main>
+<footer><p>tclint {text(tool(report)["version"])}. Times are predictions for GPU kernels, not measurements; \
++- is the mean error that predictions of such kernels had on shapes not fitted to.</p>
+"""
+    return document(title, body, ("report.js", "models.js"))
+
+
+def document(title: str, body: str, scripts: Sequence[str]) -> tuple[str, str]:
+    """A page before and after its JSON block.
+
+    Args:
+        body: markup that begins with a header and ends inside of a footer.
+        scripts: of the assets; they run in this order, after the charts' library.
+    """
+    style, chart = _asset("report.css"), _asset("chart.umd.min.js")
+    # Browsers' tools would look for the map beside the page.
+    run = [chart.partition("\n//# sourceMappingURL=")[0], *map(_asset, scripts)]
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
+        f"script-src {' '.join(repr(_hash(script)) for script in run)}; base-uri 'none'; form-action 'none'"
+    )
     before = f"""<!doctype html>
 <html lang="en">
 <head>
@@ -122,23 +153,12 @@ def _page(report: Report) -> tuple[str, str]:
 <style>{style}</style>
 </head>
 <body>
-<header><h1>tclint</h1>{html_summary.heading(report)}</header>
-<main>
-{html_summary.overview(report)}
-{html_summary.models(report)}
-<noscript><p>The findings, charts and tables below need JavaScript; \
-the text report (<code>--format text</code>) has the findings without it.</p></noscript>
-<section id="findings" hidden></section>
-<section id="analysis" hidden></section>
-<section id="left-out"><h2>What was not analysed</h2>{html_summary.left_out(report)}</section>
-</main>
-<footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements; \
-+- is the mean error that predictions of such kernels had on shapes not fitted to.</p>
-<details><summary>Licence of the charts' library</summary><pre>{licence}</pre></details>
+{body}<details><summary>Licence of the charts' library</summary>\
+<pre>{escape(_asset("chart.LICENSE.md"))}</pre></details>
 </footer>
 <script type="application/json" id="data">"""
-    after = f"</script>\n<script>{chart}</script>\n<script>{script}</script>\n</body>\n</html>\n"
-    return before, after
+    ran = "\n".join(f"<script>{script}</script>" for script in run)
+    return before, f"</script>\n{ran}\n</body>\n</html>\n"
 
 
 @cache

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
-from tclint.core.markup import shortened
-from tclint.core.text import printable
 from tclint.core.units import (
-    bytes_text,
     count,
     flops_text,
     percent_text,
@@ -19,7 +15,9 @@ from tclint.core.units import (
     time_text,
     uncertainty_text,
 )
-from tclint.report.overview import FEW_MODELS, HEADER, rows
+from tclint.report.html.markup import text
+from tclint.report.html.pictures import fixes, memory, phases
+from tclint.report.overview import FEW_MODELS, HEADER, Row, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
 from tclint.report.words import counts_text, doubts, not_listed
 
@@ -27,17 +25,12 @@ if TYPE_CHECKING:
     from tclint.analysis.what_if.comparisons import Comparison
     from tclint.engine.report import Entry, Metrics, Report
 
-ENTRIES_AT_MOST = 200
+SECTIONS_BYTES = 2_000_000
+"""Of all models together: those that do not fit are rows of the table only."""
 LISTED_AT_MOST = 200
 """Lines of a list; the others are counted."""
-CHARACTERS = 1_000
-_NAMES = 2
-"""Columns of the overview that are no numbers."""
-
-
-def text(value: str) -> str:
-    """`value` as text or as an attribute's value between quotes; shown literally, whatever it contains."""
-    return escape(printable(shortened(value, CHARACTERS)), quote=True)
+_NUMBERS = frozenset({"predicted step", "ready", "best gain", "findings"})
+"""Columns of the overview that are right-aligned."""
 
 
 def heading(report: Report) -> str:
@@ -49,37 +42,63 @@ def heading(report: Report) -> str:
     return f"<p class='counts'>{text('; '.join(parts))}.</p>{said}"
 
 
-def overview(report: Report) -> str:
-    """A table of model x GPU, where there are several models."""
+def overview(report: Report, sections: int) -> str:
+    """A table of model x GPU, where there are several models; the page's script lets it be sorted.
+
+    Args:
+        sections: how many models have a section that their names link to.
+    """
     if len(report.entries) < 2:
         return ""
-    heads = "".join(
-        f"<th scope='col'{'' if index < _NAMES else ' class=number'}>{text(name)}</th>"
-        for index, name in enumerate(HEADER)
-    )
-    body = []
-    number = 0
-    for row in rows(report, len(report.entries[:ENTRIES_AT_MOST])):
-        number += bool(row[0])
-        link = f"<a href='#model-{number}'>{text(row[0])}</a>" if row[0] else ""
-        cells = "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[_NAMES:])
-        body.append(f"<tr><th scope='row'>{link}</th><td>{text(row[1])}</td>{cells}</tr>")
+    shown = header(report)
+    heads = "".join(f"<th scope='col'{_number(name)}>{text(name)}</th>" for name in shown)
+    body = "".join(_row(row, shown, row.number < sections) for row in rows(report))
     return (
-        "<section id='overview'><h2>Models</h2><div class='scroll' tabindex='0'>"
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div></section>"
+        "<section id='overview'><h2>Models</h2>"
+        "<div class='scroll tall' tabindex='0' role='region' aria-label='Table of models'>"
+        f"<table id='models'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></section>"
     )
 
 
-def models(report: Report) -> str:
-    """A section per model, with a card per GPU; closed where there are many."""
-    entries = report.entries[:ENTRIES_AT_MOST]
-    closed = len(entries) > FEW_MODELS
-    shown = "".join(_model(entry, number, closed=closed) for number, entry in enumerate(entries, start=1))
-    left_out = len(report.entries) - ENTRIES_AT_MOST
-    return shown + (f"<p>{plural(left_out, 'further model')} left out here.</p>" if left_out > 0 else "")
+def _number(name: str) -> str:
+    return " class='number'" if name in _NUMBERS else ""
 
 
-def _model(entry: Entry, number: int, *, closed: bool) -> str:
+def _row(row: Row, shown: Sequence[str], linked: bool) -> str:
+    sizes = {
+        "predicted step": row.metrics.step_time_us,
+        "ready": row.metrics.readiness_percent,
+        "best gain": row.best_gain_percent,
+    }
+    cells = []
+    for name, cell in zip(HEADER, row.cells, strict=True):
+        if name not in shown:
+            continue
+        if name == "model":
+            link = f"<a href='#model-{row.number + 1}'>{text(cell)}</a>" if linked else text(cell)
+            cells.append(f"<th scope='row'>{link}</th>")
+            continue
+        size = sizes.get(name)
+        known = f" data-size='{size:.6g}'" if size is not None and math.isfinite(size) else ""
+        cells.append(f"<td{_number(name)}{known}>{text(cell)}</td>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def models(report: Report) -> list[str]:
+    """A section per model, with a card per GPU, as far as they fit; closed where there are many."""
+    closed = len(report.entries) > FEW_MODELS
+    sections: list[str] = []
+    room = SECTIONS_BYTES
+    for number, entry in enumerate(report.entries, start=1):
+        section = _model(entry, number, closed=closed, several=len(report.entries) > 1)
+        room -= len(section)
+        if room < 0:
+            break
+        sections.append(section)
+    return sections
+
+
+def _model(entry: Entry, number: int, *, closed: bool, several: bool) -> str:
     facts = [
         entry.model,
         entry.mode,
@@ -95,17 +114,19 @@ def _model(entry: Entry, number: int, *, closed: bool) -> str:
         for name, dtype, shape in entry.inputs
     )
     lines = "".join(f"<li>{text(line)}</li>" for line in entry_lines(entry))
-    cards = "".join(_card(metrics, entry.mode) for metrics in entry.metrics.values())
-    title = f"<h2>{text(entry.target)}</h2>"
+    cards = "".join(_card(metrics, entry) for metrics in entry.metrics.values())
+    title = f"<h2 tabindex='-1'>{text(entry.target)}</h2>"
+    back = "<p class='back' hidden><a href='#overview'>All models</a></p>" if several else ""
     # Who follows the link to something inside of it opens it.
     begin = f"<details><summary>{title}</summary>" if closed else title
     end = "</details>" if closed else ""
     return (
-        f"<section class='model'>{begin}<div id='model-{number}'>"
+        f"<section class='model'>{back}{begin}<div id='model-{number}'>"
         f"<p class='facts'>{text(' · '.join(fact for fact in facts if fact))}</p>"
         + (f"<p class='facts'>{text(inputs)}</p>" if inputs else "")
-        + f"<div class='cards'>{cards}</div><ul class='notes'>{lines}</ul>"
-        f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</div>{end}</section>"
+        + f"<div class='cards'>{cards}</div>"
+        + (f"<details class='words'><summary>In words</summary><ul>{lines}</ul></details>" if lines else "")
+        + f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</div>{end}</section>"
     )
 
 
@@ -130,21 +151,15 @@ def _comparison(comparison: Comparison) -> str:
     )
 
 
-def _card(metrics: Metrics, mode: str) -> str:
+def _card(metrics: Metrics, entry: Entry) -> str:
     bounded = 0 < metrics.amdahl_ceiling < 1000
     rows = [
         ("on Tensor Cores", percent_text(metrics.tensor_core_time_percent)),
         ("ceiling", f"{significant(metrics.amdahl_ceiling, 2)}x" if bounded else "none"),
     ]
-    if mode == "train":
-        rows += [
-            ("forward", time_text(metrics.forward_time_us)),
-            ("backward", time_text(metrics.backward_time_us)),
-            ("optimizer", time_text(metrics.optimizer_time_us)),
-        ]
-    if metrics.memory_bytes is not None:
-        rows.append(("memory", bytes_text(metrics.memory_bytes)))
     listed = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows)
+    drawn = phases(metrics) if entry.mode == "train" else ""
+    drawn += fixes(metrics, entry.plan) + memory(metrics)
     ready = metrics.readiness_percent
     meter = f"<meter min='0' max='100' value='{ready:.1f}'></meter>" if math.isfinite(ready) else ""
     note = (
@@ -154,7 +169,8 @@ def _card(metrics: Metrics, mode: str) -> str:
         f"<article class='card'><h3>{text(metrics.gpu)}</h3>"
         f"<div class='big'><span><b>{text(time_text(metrics.step_time_us))}</b> a step "
         f"<small>{text(uncertainty_text(metrics.uncertainty_percent))}</small></span>"
-        f"<span><b>{text(percent_text(ready))}</b> ready</span></div>{meter}<dl>{listed}</dl>{note}</article>"
+        f"<span><b>{text(percent_text(ready))}</b> ready</span></div>{meter}<dl>{listed}</dl>{drawn}{note}"
+        "</article>"
     )
 
 

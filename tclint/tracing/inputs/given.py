@@ -83,9 +83,15 @@ def given_inputs(value: Any, source: str) -> CallInputs:
     return CallInputs((value,), {}, source=source)
 
 
-def inputs_from_specs(specs: Sequence[InputSpec]) -> CallInputs:
-    """Meta tensors as the `--input` options describe them."""
-    args = tuple(_from_spec(spec) for spec in specs if spec.name is None)
+def _on_meta(spec: InputSpec) -> torch.Tensor:
+    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=_META)
+
+
+def inputs_from_specs(
+    specs: Sequence[InputSpec], make: Callable[[InputSpec], torch.Tensor] = _on_meta
+) -> CallInputs:
+    """Tensors as the `--input` options describe them; on meta, if not made otherwise."""
+    args = tuple(make(spec) for spec in specs if spec.name is None)
     parts: dict[int | str, Any] = {}
     for spec in specs:
         if spec.name is not None:
@@ -93,7 +99,7 @@ def inputs_from_specs(specs: Sequence[InputSpec]) -> CallInputs:
             level = parts
             for step in owners:
                 level = level.setdefault(step, _Parts())
-            level[last] = _from_spec(spec) if spec.value is None else spec.value
+            level[last] = make(spec) if spec.value is None else spec.value
     return CallInputs(
         args, {str(name): _joined(value, str(name)) for name, value in parts.items()}, source="--input"
     )
@@ -203,10 +209,6 @@ def with_batch(inputs: CallInputs, batch: int) -> CallInputs:
         kwargs={name: resize(value) for name, value in inputs.kwargs.items()},
         alternatives=tuple(with_batch(other, batch) for other in inputs.alternatives),
     )
-
-
-def _from_spec(spec: InputSpec) -> torch.Tensor:
-    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=_META)
 
 
 def _with_leading(tensor: torch.Tensor, batch: int) -> torch.Tensor:

@@ -250,7 +250,15 @@ def _spec(
 ) -> TensorSpec:
     shape, dtype, strides = _metadata(tensor)
     return TensorSpec(
-        shape, dtype, strides, name.parameter, producer, position, name.input_name, name.is_derived
+        shape,
+        dtype,
+        strides,
+        name.parameter,
+        producer,
+        position,
+        name.input_name,
+        name.is_derived,
+        name.value,
     )
 
 

@@ -15,8 +15,9 @@ from torch.fx import Node
 from tclint.graph.ops import Cast
 from tclint.graph.ops.op import Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
+from tclint.tracing.values.constants import uniform_value
 from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import origin_of, parameter_of
+from tclint.tracing.values.origin import Origin, origin_of, parameter_of
 from tclint.tracing.values.sites import SitePair
 
 _CPU = torch.device("cpu")
@@ -28,6 +29,7 @@ class TensorName(NamedTuple):
     parameter: str | None = None
     input_name: str | None = None
     is_derived: bool = False
+    value: float | None = None
     """As in TensorSpec."""
 
 
@@ -158,7 +160,10 @@ class FxWriter:
         origin, parameter = origin_of(tensor), parameter_of(tensor)
         if origin is not None and origin.input_name in self._inputs:
             return self._inputs[origin.input_name]
-        name = TensorName(parameter, is_derived=origin is not None and origin.is_derived)
+        is_derived = origin is not None and origin.is_derived
+        # A weight has the values of its checkpoint.
+        value = None if parameter is not None else _value(tensor, origin)
+        name = TensorName(parameter, is_derived=is_derived, value=value)
         key = name, tuple(tensor.shape)
         node = self._weights.get(key)
         if node is None:
@@ -182,6 +187,12 @@ def without_composites(graph: FxGraph) -> FxGraph:
         if node in composite and not node.users:
             graph.erase_node(node)
     return graph
+
+
+def _value(tensor: torch.Tensor, origin: Origin | None) -> float | None:
+    if not tensor.is_meta:
+        return uniform_value(tensor)
+    return None if origin is None or origin.maker is not None else origin.value
 
 
 def _differ(tensor: torch.Tensor, value: torch.Tensor) -> bool:

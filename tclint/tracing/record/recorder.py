@@ -31,6 +31,7 @@ from tclint.tracing.values.constants import (
     UNDEFINED_FACTORIES,
     keeps_values,
     stays_small,
+    uniform_value,
 )
 from tclint.tracing.values.contents import note_contents
 from tclint.tracing.values.makers import maker_of
@@ -350,7 +351,10 @@ class Recorder(CallRecorder, TorchDispatchMode):
             demoted = to_meta(tensor)
         # A weight needs no origin of its own for an operator that only reads it.
         is_read = not (self._written.is_written(tensor) or self._written.is_demoted(tensor))
-        set_origin(demoted, origin_for_reading(tensor) if is_read else ensure_origin(tensor))
+        origin = origin_for_reading(tensor) if is_read else ensure_origin(tensor)
+        if self.writer is not None and origin.maker is None:
+            origin.value = None if self._written.is_demoted(tensor) else uniform_value(tensor)
+        set_origin(demoted, origin)
         return demoted
 
     def _demote_for_good(self, tensor: torch.Tensor) -> torch.Tensor:

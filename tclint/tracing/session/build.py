@@ -80,7 +80,13 @@ def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
                     trainable=not is_buffer and tensor.requires_grad,
                     is_buffer=is_buffer,
                     construct_site=construct_site_of(owner).site if owner is not None else None,
+                    is_persistent=not is_buffer or _is_persistent(owner, name),
                 )
             else:
                 listed[id(tensor)] = replace(known, aliases=(*known.aliases, name))
     return tuple(listed.values())
+
+
+def _is_persistent(owner: nn.Module | None, name: str) -> bool:
+    """Whether a state dict holds the buffer."""
+    return owner is None or name.rpartition(".")[2] not in owner._non_persistent_buffers_set

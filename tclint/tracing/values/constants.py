@@ -128,6 +128,21 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], i
     return numel(sizes) <= MAX_REAL_ELEMENTS
 
 
+def uniform_value(tensor: torch.Tensor) -> float | None:
+    """What every element of a real tensor is, None where they differ or are too many to look at."""
+    if (
+        not 0 < tensor.numel() <= MAX_REAL_ELEMENTS
+        or tensor.layout is not torch.strided
+        or tensor.is_complex()
+    ):
+        return None
+    first = tensor[(0,) * tensor.dim()]
+    last = tensor[(-1,) * tensor.dim()]
+    if bool(first != last) or (tensor.numel() > 2 and not bool((tensor == first).all())):
+        return None
+    return float(first)
+
+
 def _size_and_dtype(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int, torch.dtype | None]:

@@ -40,6 +40,8 @@ class Origin:
     """Made by comparing data with a value for equality: rarely true everywhere."""
     mean: float | None = None
     """Expected mean of a tensor of counts (tokens per expert)."""
+    value: float | None = None
+    """What every element of a constant was when an operator last read it."""
     is_running_sum: bool = False
     """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0

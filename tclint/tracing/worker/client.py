@@ -81,11 +81,61 @@ def trace_runs(
     """See `tclint.tracing.trace_runs`."""
     for own in {settings for _, settings in runs}:
         check_inputs(own)
+    folder = _result_folder()
+    refused, requests = _requests(runs, folder)
+    given = list(requests.values())
+    # The worker starts importing torch now, while the caller does something else.
+    runner = _runner(given, jobs)
+    return _as_they_come([target for target, _ in runs], refused, requests, runner, folder, on_progress)
+
+
+class Tracer:
+    """A worker process that stays for several rounds of traces; a context manager.
+
+    Args:
+        jobs: how many targets are traced at once; 0: one per CPU core.
+    """
+
+    def __init__(self, jobs: int = 0) -> None:
+        self._folder = _result_folder()
+        self._runner = _runner([], jobs, stay=True)
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def trace(
+        self, runs: Sequence[tuple[str, Settings]], roots: Sequence[str] | None = None
+    ) -> list[list[TraceResult]]:
+        """By run: a TraceResult per set of its inputs.
+
+        Args:
+            runs: targets and their settings.
+            roots: by run, a folder that holds copies of the files that the target reads, at their absolute
+                paths below it; the target is built from these.
+        """
+        refused, requests = _requests(runs, self._folder, roots)
+        self._runner.send(list(requests.values()))
+        targets = [target for target, _ in runs]
+        found = dict(_results_of(targets, refused, requests, self._runner, self._folder))
+        return [found[index] for index in range(len(runs))]
+
+
+def _result_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="tclint-")
+    os.mkdir(os.path.join(folder, "tmp"))
+    return folder
+
+
+def _requests(
+    runs: Sequence[tuple[str, Settings]], folder: str, roots: Sequence[str] | None = None
+) -> tuple[dict[int, list[TraceResult]], dict[int, dict[str, Any]]]:
+    """By run: what is refused at once, and what is asked of the worker."""
     refused: dict[int, list[TraceResult]] = {}
     requests: dict[int, dict[str, Any]] = {}
-    folder = tempfile.mkdtemp(prefix="tclint-")
-    scratch = os.path.join(folder, "tmp")
-    os.mkdir(scratch)
     for index, (target, settings) in enumerate(runs):
         try:
             check_file(parse_target(target))
@@ -95,8 +145,9 @@ def trace_runs(
         requests[index] = {
             "id": index,
             "target": target,
+            "root": roots[index] if roots is not None else None,
             "result": os.path.join(folder, f"{index}.json"),
-            "scratch": scratch,
+            "scratch": os.path.join(folder, "tmp"),
             "inputs": list(settings.inputs),
             "input_sets": list(settings.input_sets),
             "arguments": list(settings.arguments),
@@ -107,11 +158,13 @@ def trace_runs(
             "timeout_s": settings.timeout_s,
             "memory_limit_mib": settings.memory_limit_mib,
         }
-    runner: _Zygote | _FreshProcesses
-    given = list(requests.values())
-    # The worker starts importing torch now, while the caller does something else.
-    runner = _Zygote(given, jobs) if hasattr(os, "fork") else _FreshProcesses(given)
-    return _as_they_come([target for target, _ in runs], refused, requests, runner, folder, on_progress)
+    return refused, requests
+
+
+def _runner(requests: list[dict[str, Any]], jobs: int, *, stay: bool = False) -> _Zygote | _FreshProcesses:
+    if hasattr(os, "fork"):
+        return _Zygote(requests, jobs, stay=stay)
+    return _FreshProcesses(requests)
 
 
 def _as_they_come(
@@ -122,23 +175,34 @@ def _as_they_come(
     folder: str,
     on_progress: Callable[[str], None] | None,
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
-    started = 0
     try:
-        yield from refused.items()
-        for outcome in runner.outcomes():
-            if outcome.started is not None:
-                started += 1
-                if on_progress:
-                    on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
-                continue
-            found = _results(targets[outcome.id], outcome, folder, requests[outcome.id])
-            if runner.torch_s is not None:
-                torch_s = {"torch": runner.torch_s}
-                found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
-            yield outcome.id, found
+        yield from _results_of(targets, refused, requests, runner, folder, on_progress)
     finally:
         runner.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _results_of(
+    targets: Sequence[str],
+    refused: Mapping[int, list[TraceResult]],
+    requests: Mapping[int, dict[str, Any]],
+    runner: _Zygote | _FreshProcesses,
+    folder: str,
+    on_progress: Callable[[str], None] | None = None,
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
+    started = 0
+    yield from refused.items()
+    for outcome in runner.outcomes():
+        if outcome.started is not None:
+            started += 1
+            if on_progress:
+                on_progress(f"tracing {targets[outcome.started]}{progress(started, len(targets))}")
+            continue
+        found = _results(targets[outcome.id], outcome, folder, requests[outcome.id])
+        if runner.torch_s is not None:
+            torch_s = {"torch": runner.torch_s}
+            found = [replace(result, seconds={**torch_s, **result.seconds}) for result in found]
+        yield outcome.id, found
 
 
 def progress(number: int, of: int) -> str:
@@ -179,23 +243,33 @@ class _Outcome:
 class _Zygote:
     """A worker that forks a child for every request."""
 
-    def __init__(self, requests: list[dict[str, Any]], jobs: int) -> None:
+    def __init__(self, requests: list[dict[str, Any]], jobs: int, *, stay: bool) -> None:
         self.torch_s: float | None = None
-        self._requests = requests
+        self._requests: list[dict[str, Any]] = []
         self._process: subprocess.Popen[bytes] | None = None
-        if not requests:
+        if not requests and not stay:
             return
         self._process = _start_worker([])
-        lines = [{"jobs": jobs or os.cpu_count() or 1}, *requests]
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-            self._process.stdin.flush()
+        self._write([{"jobs": jobs or os.cpu_count() or 1}])
+        self.send(requests)
+
+    def send(self, requests: list[dict[str, Any]]) -> None:
+        """Ask for these; `outcomes` then tells of them."""
+        self._requests = requests
+        self._write(requests)
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+                self._process.stdin.flush()
 
     def outcomes(self) -> Iterator[_Outcome]:
         """One for every start and every end; one for every request even if the worker dies."""
         open_ids = [request["id"] for request in self._requests]
         problem = "the worker process ended unexpectedly"
+        if not open_ids:
+            return
         if self._process is not None and self._process.stdout is not None:
             for line in self._process.stdout:
                 message = json.loads(line)
@@ -226,6 +300,10 @@ class _FreshProcesses:
         self.torch_s: float | None = None
         self._requests = requests
         self._process: subprocess.Popen[bytes] | None = None
+
+    def send(self, requests: list[dict[str, Any]]) -> None:
+        """Ask for these; `outcomes` then tells of them."""
+        self._requests = requests
 
     def outcomes(self) -> Iterator[_Outcome]:
         """One for every start and every end."""

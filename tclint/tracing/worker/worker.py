@@ -74,6 +74,8 @@ def run_target(request: dict[str, Any]) -> None:
     from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 
     torch.set_num_threads(1)
+    if request.get("root"):
+        _move_to(request["root"])
     limit_resources(request["memory_limit_mib"], request["timeout_s"] + _SPARE_CPU_S)
     owner = os.getpid()
     target: str = request["target"]
@@ -124,6 +126,14 @@ def run_target(request: dict[str, Any]) -> None:
         with contextlib.suppress(BaseException):
             stream.flush()  # type: ignore[union-attr]
     write_runs(request["result"], runs, owner)
+
+
+def _move_to(root: str) -> None:
+    """Build from the copies below a folder: the working directory's, and those of folders that are imported
+    from."""
+    os.chdir(root + os.path.abspath(os.getcwd()))
+    copies = [root + os.path.abspath(entry) for entry in sys.path]
+    sys.path[:0] = [copy for copy in copies if os.path.isdir(copy)]
 
 
 def _prepare_environment(request: dict[str, Any]) -> None:

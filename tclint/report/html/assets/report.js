@@ -1,5 +1,5 @@
 "use strict";
-// Text from the report's data is only ever made into text nodes: see the head of tclint/report/html.py.
+// Text from the report's data is only ever made into text nodes: see the head of tclint/report/html/page.py.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const PAGE = 50;
@@ -74,7 +74,7 @@
   // --- findings
 
   function sourceLines(rows) {
-    const block = make("pre", { class: "source" });
+    const block = make("pre", { class: "source", tabindex: "0" });
     for (const [number, ...parts] of rows) {
       const line = make("span", {}, make("i", {}, String(number)));
       if (parts.length === 1) line.append(text(parts[0]));
@@ -85,7 +85,7 @@
   }
 
   function change([place, removed, added]) {
-    const block = make("pre", { class: "change" });
+    const block = make("pre", { class: "change", tabindex: "0" });
     for (const line of removed) block.append(make("span", { class: "removed" }, `- ${text(line)}`));
     for (const line of added) block.append(make("span", { class: "added" }, `+ ${text(line)}`));
     return make("div", {}, make("div", { class: "where" }, text(place)), block);
@@ -95,7 +95,7 @@
     const attributes = (index) => (numbers.has(index) ? { class: "number" } : {});
     const head = make("tr", {}, ...header.map((name, index) => make("th", attributes(index), name)));
     const body = rows.map((row) => make("tr", {}, ...row.map((cell, index) => make("td", attributes(index), cell))));
-    return make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
+    return make("div", { class: "scroll", tabindex: "0" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
   }
 
   function details(finding) {
@@ -155,7 +155,9 @@
       section.append(make("p", {}, "None."));
       return;
     }
-    const ranked = data.findings.map((finding, index) => [finding, index + 1]);
+    const rankedOf = (model) => data.findings.filter(({ models }) => model === null || models.includes(model))
+      .map((finding, index) => [finding, index + 1]);
+    let ranked = rankedOf(null);
     const count = (key) => {
       const counts = new Map();
       for (const finding of data.findings) counts.set(key(finding), (counts.get(key(finding)) || 0) + 1);
@@ -187,6 +189,10 @@
       section.append(make("p", {}, `${data.findings_left_out} findings of lower rank left out: the JSON report has all.`));
     }
     pages.show(0);
+    document.addEventListener("model", ({ detail }) => {
+      ranked = rankedOf(detail);
+      update();
+    });
     let was = 0;
     window.addEventListener("beforeprint", () => {
       was = pages.first();
@@ -319,6 +325,44 @@
     return element;
   }
 
+  const LEAST_SHARE = 0.003;
+  const TINTS = 6;
+  const DEEPEST = 8;
+
+  /** The modules as nested bars: below each one those that it holds, as wide as the time that they take. */
+  function icicle(profile) {
+    const holder = document.getElementById("icicle");
+    const draw = (root) => {
+      holder.replaceChildren();
+      let rows = 0;
+      const place = (node, left, depth, tint) => {
+        const share = node.time / (root.time || 1);
+        if (share < LEAST_SHARE || depth > DEEPEST) return;
+        rows = Math.max(rows, depth + 1);
+        const shown = `${node.name}, ${time(node.time)}, ${percent(100 * node.time / whole)}`;
+        const cell = make("div", { class: `tint-${tint}`, title: shown }, share > 0.03 ? node.name : "");
+        cell.style.left = `${100 * left}%`;
+        cell.style.width = `${100 * share}%`;
+        cell.style.top = `${1.55 * depth}rem`;
+        cell.addEventListener("click", () => draw(node === root ? all : node));
+        holder.append(cell);
+        let at = left;
+        const held = [...node.children.values()].sort((a, b) => b.time - a.time);
+        // Where one module is nearly everything, colours tell those in it apart.
+        const fresh = depth === 0 || (depth < 3 && share > 0.7);
+        held.forEach((child, index) => {
+          place(child, at, depth + 1, fresh ? index % TINTS : tint);
+          at += child.time / (root.time || 1);
+        });
+      };
+      place(root, 0, 0, 0);
+      holder.style.height = `${1.55 * rows}rem`;
+    };
+    const all = { ...tree(profile.modules), name: "the whole step" };
+    const whole = all.time || 1;
+    draw(all);
+  }
+
   function modules(profile) {
     const root = tree(profile.modules);
     const sorted = [...root.children.values()].sort((a, b) => b.time - a.time).slice(0, CHILDREN_AT_MOST);
@@ -370,14 +414,17 @@
 
   function analysis() {
     const section = document.getElementById("analysis");
-    if (data.profiles_left_out) {
-      section.hidden = false;
-      section.append(make("p", {}, `${data.profiles_left_out} models are too many for charts in one page.`));
-    }
-    if (!data.entries.length) return;
-    section.hidden = false;
+    if (!data.models.length) return;
+    const several = data.models.length > 1;
+    const content = make("div");
+    const missing = make("p", {}, data.is_saved
+      ? "Charts of operators need the traced model, which a saved report has not: run tclint for them."
+      : "There are too many models for charts of each in one page.");
+    section.append(make("h2", {}, "Where the step's time goes"), missing, content);
+    const byModel = new Map(data.entries.map((one) => [one.model, one.profiles]));
+    let model = 0;
     const value = (id) => document.getElementById(id).value;
-    const profilesNow = () => data.entries[Number(value("entry"))].profiles;
+    const profilesNow = () => byModel.get(model);
     const refill = (id, options) => {
       const select = document.getElementById(id);
       const was = select.value;
@@ -395,25 +442,37 @@
       if (!profile.is_run) facts.push("not the precision of this run");
       document.getElementById("profile").textContent = facts.join(" · ");
       roofline(profile);
+      icicle(profile);
       modules(profile);
       kernels(profile);
     };
-    const entry = choice("entry", "Model", data.entries.map((one, index) => [String(index), text(one.target)]), update);
-    entry.hidden = data.entries.length < 2;
-    section.append(make("h2", {}, "Where the step's time goes"),
-      make("div", { class: "tools" }, entry, choice("gpu", "GPU", [], update), choice("precision", "Precision", [], update)),
+    content.append(
+      make("div", { class: "tools" }, choice("gpu", "GPU", [], update), choice("precision", "Precision", [], update)),
       make("p", { class: "facts", id: "profile" }),
       make("h3", {}, "Roofline"),
       make("div", { class: "chart" }, make("canvas", { id: "roofline", role: "img", "aria-label": "Roofline chart" })),
       make("p", { class: "facts", id: "roofline-notes" }),
-      make("h3", {}, "Time by module"), make("div", { id: "modules" }),
+      make("h3", {}, "Time by module"),
+      make("div", { id: "icicle", class: "icicle", role: "img",
+        "aria-label": "Icicle chart of time by module; the list below it has the same numbers" }),
+      make("div", { id: "modules" }),
       make("h3", {}, "Tiles and waves"),
       make("p", { class: "facts" }, "Equal kernels in one row, with their time together. Tile efficiency: useful over computed results. Wave efficiency: waves over waves "
         + "rounded up. Convolutions are tiled as the product that they imply."),
       make("div", { id: "kernels" }));
-    update();
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => roofline(current));
-    window.matchMedia("print").addEventListener("change", () => roofline(current));
+    // Charts are drawn where they are looked at: of many models, on the page of one.
+    const show = (number) => {
+      model = number;
+      section.hidden = number === null;
+      missing.hidden = byModel.has(number);
+      content.hidden = !byModel.has(number);
+      if (byModel.has(number)) update();
+    };
+    document.addEventListener("model", ({ detail }) => show(detail));
+    show(several ? null : 0);
+    const redraw = () => { if (byModel.has(model)) roofline(current); };
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    window.matchMedia("print").addEventListener("change", redraw);
   }
 
   findings();

@@ -1,0 +1,1 @@
+"""Saved weights padded to a plan: state dicts, safetensors and torch files, optimizer states."""

@@ -1,0 +1,91 @@
+"""What `fix` does with models: plans their fixes, shows them, makes those that are proved."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tclint.cli.command_group import say
+from tclint.cli.models import user_cache
+from tclint.core.errors import UsageError
+from tclint.core.files import check_writable, write_atomically
+from tclint.core.progress import ProgressLine
+from tclint.core.terminal import write_stdout, write_stdout_bytes
+from tclint.core.units import plural
+
+if TYPE_CHECKING:
+    from tclint.config.settings import Settings
+
+
+def fix_models(
+    models: Sequence[str],
+    scripts: Sequence[str],
+    settings: Settings,
+    *,
+    make: bool,
+    diff: bool,
+    plan_file: str | None,
+    quiet: bool,
+) -> int:
+    """Plan the fixes of models, one after the other, and make the proved ones if asked to.
+
+    Args:
+        models: targets.
+        scripts: training code beside them, which says how they run.
+        settings: of the run.
+        make: write the edits.
+        diff: show them instead.
+        plan_file: gets the plan as JSON; None: none is asked for.
+
+    Returns:
+        The exit code: 2 where a model could not be linted, 1 where a diff shows something, else 0.
+
+    Raises:
+        UsageError: a file cannot be written; every file is as it was.
+    """
+    from tclint.engine.declared_models import check_targets
+    from tclint.engine.fixes.planner import plan_fixes
+    from tclint.engine.fixes.writing import edited_files, write_files
+    from tclint.engine.fixing import unified_diff
+    from tclint.report.plan_text import plan_text
+
+    if plan_file is not None:
+        if len(models) != 1:
+            raise UsageError(f"--plan writes the plan of one model; you named {len(models)}.")
+        check_writable(plan_file)
+    code = 0
+    for model in models:
+        targets = [model, *scripts]
+        with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+            cache = user_cache(targets, settings, verbose=False)
+            report = check_targets(targets, settings, on_progress=progress, cache=cache)
+            errors = [error for error in report.errors if error.target == model]
+            for error in errors:
+                say(f"error: {error.message}")
+            if errors:
+                code = 2
+                continue
+            plan = plan_fixes(report, model, progress)
+        files = edited_files(plan)
+        if plan_file is not None:
+            write_atomically(plan_file, json.dumps(plan.to_json(), indent=1) + "\n")
+        if diff:
+            write_stdout_bytes(unified_diff(files))
+            code = max(code, int(bool(files)))
+        elif not quiet:
+            write_stdout(plan_text(plan))
+        if make and not diff:
+            write_files(files)
+        if not quiet:
+            say(_summary(plan.edits != (), len(files), make=make and not diff))
+    return code
+
+
+def _summary(edits: bool, files: int, *, make: bool) -> str:
+    if not edits:
+        return "nothing to write"
+    if make:
+        return f"wrote {plural(files, 'file')}"
+    return f"nothing was written; --unsafe-fixes changes {plural(files, 'file')}"

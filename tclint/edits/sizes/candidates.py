@@ -1,0 +1,116 @@
+"""Which numbers and expressions may hold a size, by value and by the names at the lines that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tclint.edits.sizes.written import Written, bind_positional, written_in
+
+Place = tuple[str, int]
+"""A file and a line of it."""
+
+_MULTIPLES = (4, 8, 16, 32, 64, 128)
+_FARTHEST = 8
+UNRELATED = 50.0
+"""From here on nothing but its value connects a number with the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One place that may hold a size, and what would stand there instead."""
+
+    written: Written
+    new: str
+    distance: float
+    """From the lines where layers of that size are made: 0 for what stands there, then one for every name in
+    between."""
+
+    def collides(self, other: Candidate) -> bool:
+        mine, theirs = self.written, other.written
+        return mine.path == theirs.path and mine.start < theirs.end and theirs.start < mine.end
+
+
+class Sizes:
+    """The sizes that are written in some files."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._files = [written_in(path, text) for path, text in texts.items()]
+        bind_positional([file for file in self._files if file.path.endswith(".py")], dict(texts))
+        self._sources: dict[str, set[str]] = {}
+        for file in self._files:
+            for name, names in file.sources.items():
+                self._sources.setdefault(name, set()).update(names)
+
+    def candidates(self, places: Collection[Place], pairs: Collection[tuple[int, int]]) -> list[Candidate]:
+        """What may hold one of the old sizes, the most likely first.
+
+        Args:
+            places: lines where layers of these sizes are made.
+            pairs: old and new sizes.
+        """
+        lines = {place: self._calls_at(*place) for place in places}
+        spans = {
+            (path, line)
+            for (path, _), calls in lines.items()
+            for call in calls
+            for line in range(call[0], call[1] + 1)
+        }
+        distances = self._distances({name for calls in lines.values() for call in calls for name in call[2]})
+        found: dict[tuple[object, ...], Candidate] = {}
+        for file in self._files:
+            for written in file.written:
+                for new in _replacements(written, pairs):
+                    distance = _distance(written, spans, distances)
+                    if written.kind == "expression" and distance >= UNRELATED:
+                        continue
+                    candidate = Candidate(written, new, distance)
+                    key = (written.path, written.start, written.end, new)
+                    if key not in found or found[key].distance > distance:
+                        found[key] = candidate
+        return sorted(found.values(), key=lambda item: (item.distance, item.written.path, item.written.start))
+
+    def _calls_at(self, path: str, line: int) -> list[tuple[int, int, frozenset[str]]]:
+        file = next((file for file in self._files if file.path == path), None)
+        calls = [call for call in file.calls if call.first_line <= line <= call.last_line] if file else []
+        starting = [call for call in calls if call.first_line == line]
+        chosen = starting or sorted(calls, key=lambda call: call.last_line - call.first_line)[:1]
+        return [(call.first_line, call.last_line, call.names) for call in chosen]
+
+    def _distances(self, start: Iterable[str]) -> dict[str, int]:
+        """By name: how many names lie between it and the lines of the layers."""
+        found: dict[str, int] = {}
+        wave = set(start)
+        for distance in range(1, _FARTHEST):
+            found.update(dict.fromkeys(wave - found.keys(), distance))
+            wave = {name for old in wave for name in self._sources.get(old, ())} - found.keys()
+            if not wave:
+                break
+        return found
+
+
+def _replacements(written: Written, pairs: Collection[tuple[int, int]]) -> list[str]:
+    if written.kind == "number":
+        separated = "_" in written.text
+        news = dict.fromkeys(new for old, new in pairs if old == written.value)
+        return [f"{new:_}" if separated else str(new) for new in news]
+    multiples = dict.fromkeys(
+        next((m for m in _MULTIPLES if -(-old // m) * m == new), 0) for old, new in pairs
+    )
+    return [
+        rounded_up(written.text, multiple, inside=not written.whole) for multiple in multiples if multiple
+    ]
+
+
+def rounded_up(text: str, multiple: int, *, inside: bool = False) -> str:
+    """An expression rounded up to a multiple; inside another one it is put into brackets."""
+    rounded = f"({text} + {multiple - 1}) // {multiple} * {multiple}"
+    return f"({rounded})" if inside else rounded
+
+
+def _distance(written: Written, spans: Collection[Place], distances: Mapping[str, int]) -> float:
+    computed = 0.5 if written.kind == "expression" or not written.whole else 0.0
+    lines: Sequence[int] = range(written.start[0], written.end[0] + 1)
+    if all((written.path, line) in spans for line in lines):
+        return computed
+    return distances.get(written.name, UNRELATED) + computed

@@ -1,0 +1,124 @@
+"""Traces of a target with some of its files edited: built from copies of what the target reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.engine.model_pass import as_priced
+from tclint.graph.ops import Graph
+from tclint.tracing import TraceResult
+from tclint.tracing.worker.client import Tracer
+
+_BESIDE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt")
+"""Files of a folder that a target may look for without opening them."""
+_EDITABLE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini")
+_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+_LARGEST_BYTES = 16 << 20
+_MOST_BESIDE = 200
+
+
+class Copies:
+    """The files of one target, and its traces with other contents of some of them; a context manager."""
+
+    def __init__(self, target: str, settings: Settings, read: Iterable[str]) -> None:
+        self._target, self._settings = target, settings
+        self.files = tuple(path for path in read if _is_small(path))
+        path = os.path.abspath(target.rpartition(":")[0])
+        self._copied = _with_what_is_beside(self.files, {os.path.dirname(path), os.getcwd()})
+        self._folder = os.path.realpath(tempfile.mkdtemp(prefix="tclint-fix-"))
+        self._tracer = Tracer(settings.jobs)
+        self._count = 0
+
+    def __enter__(self) -> Copies:
+        return self
+
+    @property
+    def editable(self) -> tuple[str, ...]:
+        """The files that may hold a size."""
+        return tuple(path for path in self.files if path.endswith(_EDITABLE))
+
+    def __exit__(self, *_: object) -> None:
+        self._tracer.__exit__()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def trace(self, edited: Sequence[Mapping[str, bytes]]) -> list[TraceResult]:
+        """What becomes of the target with these contents, by absolute path, in the place of the files' own.
+
+        Lines and files of the graphs are those of the files themselves. Of several sets of inputs the first
+        counts.
+        """
+        roots = [self._copy(contents) for contents in edited]
+        try:
+            runs = [(self._in(root), self._settings) for root in roots]
+            found = self._tracer.trace(runs, roots)
+            return [self._back(results[0], root) for results, root in zip(found, roots, strict=True)]
+        finally:
+            for root in roots:
+                shutil.rmtree(root, ignore_errors=True)
+
+    def as_priced(self, graph: Graph) -> Graph:
+        """A traced graph as reports price it: with the loss that the settings name."""
+        return as_priced(graph, self._settings)[0]
+
+    def _in(self, root: str) -> str:
+        path, colon, attribute = self._target.rpartition(":")
+        return f"{root}{path}{colon}{attribute}" if os.path.isabs(path) else self._target
+
+    def _copy(self, contents: Mapping[str, bytes]) -> str:
+        self._count += 1
+        root = os.path.join(self._folder, str(self._count))
+        os.makedirs(root + os.getcwd(), exist_ok=True)
+        for path in self._copied:
+            place = root + path
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            if path in contents:
+                with open(place, "wb") as file:
+                    file.write(contents[path])
+            else:
+                with contextlib.suppress(OSError):
+                    shutil.copyfile(path, place)
+        return root
+
+    def _back(self, result: TraceResult, root: str) -> TraceResult:
+        if result.graph is not None:
+            text = result.graph.to_json().replace(root, "")
+            return replace(result, target=self._target, graph=Graph.from_json(text))
+        assert result.error is not None
+        message = str(result.error).replace(root, "")
+        error = TargetError(message, details=result.error.details.replace(root, ""))
+        return replace(result, target=self._target, error=error)
+
+
+def _is_small(path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.getsize(path) <= _LARGEST_BYTES
+    return False
+
+
+def _with_what_is_beside(files: Sequence[str], listed: Iterable[str]) -> set[str]:
+    """The files, others of folders where inputs are looked for, what marks packages and projects."""
+    found = set(files)
+    folders = {os.path.dirname(path) for path in files}
+    for folder in folders.intersection(listed):
+        with contextlib.suppress(OSError):
+            names = [name for name in sorted(os.listdir(folder)) if name.endswith(_BESIDE)]
+            found.update(os.path.join(folder, name) for name in names[:_MOST_BESIDE])
+    above = set()
+    for folder in folders:
+        upper = folder
+        while upper not in above and upper != os.path.dirname(upper):
+            above.add(upper)
+            upper = os.path.dirname(upper)
+    for folder in above:
+        for name in ("__init__.py", *_MARKS):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                found.add(path)
+    return {path for path in found if _is_small(path)}

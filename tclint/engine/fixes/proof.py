@@ -1,0 +1,103 @@
+"""Whether a traced model with its fixes made is what the plan promised."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.core.rule import apply_rule
+from tclint.engine.check import relative_path
+from tclint.engine.model_pass import as_priced
+from tclint.graph.ops import Graph
+
+TOLERANCE_PERCENT = 1.0
+"""Of the step: how far the gain of the traced model may be from the plan's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What holds of a model, to compare an edited one with."""
+
+    target: str
+    rules: tuple[GraphRule, ...]
+    settings: Settings
+    step_time_us: Mapping[str, float]
+    """By GPU, as it is."""
+    fingerprints: frozenset[str]
+    """Of all its findings, those included that gain too little to be listed."""
+    _known: list[Any] = field(default_factory=list, repr=False)
+    """The graph that was looked at last, with its findings and its step."""
+
+    def problem(self, graph: Graph, fixed: Sequence[Finding], planned_us: Mapping[str, float]) -> str | None:
+        """Why an edited model is not what was planned; None where it is.
+
+        Args:
+            graph: as it was traced.
+            fixed: findings that have to be gone.
+            planned_us: the step that was promised, by GPU.
+        """
+        pays, step_time_us = self._checked(graph)
+        left = [finding for finding in fixed if finding.fingerprint in pays]
+        if left:
+            return f"{left[0].code} {left[0].name} would still be reported"
+        new = [finding for key, finding in pays.items() if key not in self.fingerprints]
+        if new:
+            place = new[0].location
+            return f"{new[0].code} {new[0].name} would be new at {place.path}:{place.line}: {new[0].message}"
+        for gpu, before in self.step_time_us.items():
+            traced, planned = (100.0 * (1.0 - time / before) for time in (step_time_us[gpu], planned_us[gpu]))
+            if abs(traced - planned) > TOLERANCE_PERCENT:
+                return (
+                    f"the edited model would gain {traced:.1f} % of the step on {gpu}, and {planned:.1f} % "
+                    "was planned"
+                )
+        return None
+
+    def paying(self, graph: Graph) -> frozenset[str]:
+        """Fingerprints of a graph's findings that gain enough to be listed."""
+        return frozenset(self._checked(graph)[0])
+
+    def _checked(self, graph: Graph) -> tuple[dict[str, Finding], dict[str, float]]:
+        if not self._known or self._known[0] is not graph:
+            context, found = checked(graph, self.rules, self.settings, self.target)
+            pays = {
+                finding.fingerprint: finding
+                for finding in map(relative_finding, found)
+                if (finding.effect.best_gain_percent or 0.0) >= self.settings.min_gain_percent
+            }
+            self._known[:] = [graph, pays, step_times_us(context)]
+        return self._known[1], self._known[2]
+
+
+def checked(
+    graph: Graph, rules: Sequence[GraphRule], settings: Settings, target: str
+) -> tuple[GraphContext, list[Finding]]:
+    """A traced graph as reports price it, and all its findings."""
+    graph, settings = as_priced(graph, settings)
+    context = GraphContext(graph, settings, target)
+    return context, [
+        replace(finding, target=target)
+        for rule in rules
+        for finding in apply_rule(rule, context, context.root_location())
+    ]
+
+
+def step_times_us(context: GraphContext) -> dict[str, float]:
+    """The predicted step, by GPU."""
+    estimates = (context.estimate(scenario) for scenario in context.scenarios)
+    return {estimate.gpu.id: estimate.step_time_us for estimate in estimates}
+
+
+def relative_finding(finding: Finding) -> Finding:
+    """With its path as reports have it, which its fingerprint rests on."""
+    location = replace(finding.location, path=relative_path(finding.location.path))
+    return replace(finding, location=location)
+
+
+def fingerprints(findings: Collection[Finding]) -> frozenset[str]:
+    return frozenset(relative_finding(finding).fingerprint for finding in findings)

@@ -1,0 +1,78 @@
+"""Which sizes another trace of a model has: the same ops between other shapes."""
+
+from __future__ import annotations
+
+from tclint.graph.dims.coupled import CoupledDims
+from tclint.graph.dims.group import DimGroup, DimsUnresolved
+from tclint.graph.ops.graph import Graph
+
+
+def realized_sizes(dims: CoupledDims, other: Graph) -> dict[DimGroup, int] | None:
+    """The size of every group of `dims` in another graph, where that is the same model at other sizes.
+
+    None where it has other parameters or ops, or where no sizes of the groups give all of its shapes.
+    """
+    found = _sizes(dims, other)
+    if found is None:
+        return None
+    changed = {group: size for group, size in found.items() if size != group.size}
+    if any(group.fixed for group in changed):
+        return None
+    try:
+        predicted = dims.resize(changed) if changed else dims.graph
+    except DimsUnresolved:
+        return None
+    return found if difference(predicted, other) is None else None
+
+
+def _sizes(dims: CoupledDims, other: Graph) -> dict[DimGroup, int] | None:
+    graph = dims.graph
+    shapes = {parameter.name: parameter.shape for parameter in other.parameters}
+    if shapes.keys() != {parameter.name for parameter in graph.parameters} or len(graph.ops) != len(
+        other.ops
+    ):
+        return None
+    found: dict[DimGroup, int] = {}
+
+    def note(group: DimGroup | None, size: int) -> bool:
+        if group is None or group.composite or (group.fixed and group.size == size):
+            return True
+        return found.setdefault(group, size) == size
+
+    for parameter in graph.parameters:
+        shape = shapes[parameter.name]
+        if len(shape) != len(parameter.shape):
+            return None
+        for axis, size in enumerate(shape):
+            if not note(dims.group_of_parameter(parameter.name, axis), size):
+                return None
+    for ours, theirs in zip(graph.ops, other.ops, strict=True):
+        if ours.name != theirs.name or len(ours.outputs) != len(theirs.outputs):
+            return None
+        for position, (mine, spec) in enumerate(zip(ours.outputs, theirs.outputs, strict=True)):
+            if len(mine.shape) != len(spec.shape):
+                return None
+            for axis, size in enumerate(spec.shape):
+                if not note(dims.group_of_output(ours.index, position, axis), size):
+                    return None
+    return found
+
+
+def difference(predicted: Graph, traced: Graph) -> str | None:
+    """The first op or parameter with another shape in the second graph of one model; None: there is none."""
+    theirs = {parameter.name: parameter.shape for parameter in traced.parameters}
+    for parameter in predicted.parameters:
+        shape = theirs.get(parameter.name)
+        if shape != parameter.shape:
+            return f"{parameter.name} has the shape {shape}, not {parameter.shape}"
+    if [op.name for op in predicted.ops] != [op.name for op in traced.ops]:
+        return "other operators run"
+    for mine, op in zip(predicted.ops, traced.ops, strict=True):
+        for kind, ours, others in (
+            ("reads", mine.inputs, op.inputs),
+            ("makes", mine.outputs, op.outputs),
+        ):
+            if [spec.shape for spec in ours] != [spec.shape for spec in others]:
+                shapes = ", ".join(str(spec.shape) for spec in others)
+                return f"{op.name} in {op.module_path or 'the model'} {kind} {shapes}"
+    return None

@@ -1,0 +1,81 @@
+"""A plan of fixes for people: what each gains, where it is edited, what is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.core.text import printable
+from tclint.core.units import percent_text, plural, time_text
+from tclint.engine.fixes.plan import FixPlan, PlanStep
+from tclint.graph.weights.plan import WeightPlan
+
+_MOST_LISTED = 20
+
+
+def plan_text(plan: FixPlan) -> str:
+    """All steps in their order, and how many of them are edited and proved."""
+    lines = list(_lines(plan))
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _lines(plan: FixPlan) -> Iterator[str]:
+    if not plan.steps:
+        yield f"{plan.target}: no fix with a known price"
+        return
+    times = ", ".join(f"{time_text(time)} on {gpu}" for gpu, time in plan.step_time_us.items())
+    fixes = plural(len(plan.steps), "fix", "fixes")
+    yield f"{plan.target}: {fixes}, in this order; the step takes {times} now"
+    numbers = {step.fingerprint: number for number, step in enumerate(plan.steps, start=1)}
+    for number, step in enumerate(plan.steps, start=1):
+        yield from _step(step, number, numbers)
+    yield from _weights(plan)
+    proved = sum(step.proved for step in plan.steps)
+    yield f"{proved} of {len(plan.steps)} edited and proved"
+
+
+def _weights(plan: FixPlan) -> Iterator[str]:
+    """Whether pretrained weights give the same model, and what is in the way."""
+    if plan.weights is None:
+        return
+    groups = WeightPlan.from_json(plan.weights).groups
+    reasons = dict.fromkeys(group.reason for group in groups if group.reason)
+    numbers = dict.fromkeys(edit.text for group in groups for edit in group.edits if edit.kind == "constant")
+    if not reasons:
+        yield "pretrained weights: tclint pad carries them over, and the model computes the same" + (
+            " if these numbers stay:" if numbers else ""
+        )
+        yield from (f"     by hand: {text}" for text in list(numbers)[:_MOST_LISTED])
+        return
+    yield "pretrained weights: the padded model does not compute the same"
+    yield from (f"     {reason}" for reason in list(reasons)[:_MOST_LISTED])
+
+
+def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]:
+    module = f" ({step.module_path})" if step.module_path else ""
+    sizes = ", ".join(f"{old} -> {new}" for old, new in step.sizes)
+    yield f"{number}. {step.path}:{step.line}: {step.code} {step.name}{module}" + (
+        f": {sizes}" if sizes else ""
+    )
+    for gpu, gain in step.gain_percent.items():
+        yield f"   gains {percent_text(gain)} of the step: {time_text(step.step_time_us[gpu])} on {gpu}"
+    if step.parameters_added:
+        verb = "adds" if step.parameters_added > 0 else "takes away"
+        yield f"   {verb} {abs(step.parameters_added):,} parameters"
+    for gpu, time in step.cuts_us.items():
+        yield f"   less {time_text(time)} on {gpu}, which cutting the padded logits back takes"
+    unlocked = [str(numbers[name]) for name in step.unlocks if name in numbers]
+    if unlocked:
+        yield f"   makes {plural(len(unlocked), 'fix', 'fixes')} pay: {', '.join(unlocked)}"
+    if step.proved:
+        yield "   proved: built from an edited copy, all shapes and the step are as predicted"
+    else:
+        yield f"   not edited: {step.reason}"
+    for edit in step.edits:
+        what = f"{edit.old} -> {edit.new}" if edit.old else f"insert {edit.new.strip()}"
+        yield f"     {edit.path}:{edit.line}:{edit.column}: {what}"
+    for item in step.by_hand[:_MOST_LISTED]:
+        place = f"{item.path}:{item.line}: " if item.path else ""
+        text = f"    {item.text}" if item.text else ""
+        yield f"     by hand: {place}{item.what}{text}"
+    if len(step.by_hand) > _MOST_LISTED:
+        yield f"     and {len(step.by_hand) - _MOST_LISTED} more places"

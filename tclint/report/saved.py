@@ -1,0 +1,224 @@
+"""A report made again from the JSON that an earlier run wrote, for every format that needs no graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from tclint.config.settings import Settings, settings_in
+from tclint.core.errors import UsageError
+from tclint.core.finding import Edit, Effect, Finding, Fix, GpuEffect, Location, Related
+from tclint.core.text import printable
+from tclint.engine.check import rank
+from tclint.engine.report import Entry, EntryError, Metrics, PlannedFix, Report
+from tclint.engine.same_findings import joined
+
+Document = Mapping[str, Any]
+
+
+def report_of(document: Document, name: str, written_s: float = math.inf) -> Report:
+    """The report of a document that `tclint.report.load.load_report` read from the file `name`.
+
+    It has no graphs, so no charts of operators. Findings that were counted and not listed are there as many
+    times as they were counted, with their rule alone.
+
+    Args:
+        written_s: when it was written, in POSIX seconds; no line of a file that is newer is shown.
+
+    Raises:
+        UsageError: the document lacks something.
+    """
+    try:
+        return _report(document, written_s)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{printable(name)!r} is no whole tclint report: {printable(str(error))} is missing or damaged."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedFinding(Finding):
+    saved_fingerprint: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """As it was saved: what it was made of is not in the report."""
+        return self.saved_fingerprint
+
+
+def _report(document: Document, written_s: float) -> Report:
+    from tclint.source.syntax.discovery import Skipped
+
+    settings = _settings(Settings(), document["settings"])
+    summary = document.get("summary", {})
+    reasons = {
+        (row["target"], row["gpu"]): row["unavailable"]
+        for row in document["metrics"]
+        if row["name"] == "largest_batch"
+    }
+    counted = list(document.get("statistics", ()))
+    return Report(
+        settings=settings,
+        entries=tuple(_entry(entry, settings, reasons) for entry in document["entries"]),
+        # Of several runs that were put together, several may have found the same.
+        findings=tuple(rank(joined([_finding(finding) for finding in document["findings"]]))),
+        below_min_gain=tuple(_counted(counted, "below_min_gain")),
+        suppressed=tuple(_counted(counted, "suppressed")),
+        baselined=tuple(_counted([{"baselined": summary.get("baselined", 0)}], "baselined")),
+        skipped=tuple(Skipped(item["path"], item["reason"]) for item in document["skipped"]),
+        errors=tuple(EntryError(error["target"], error["message"]) for error in document["errors"]),
+        source_files=summary.get("source_files", 0),
+        made_with={
+            "tool": document["tool"],
+            "provenance": document["provenance"],
+            "written_s": written_s,
+        },
+    )
+
+
+def _settings(base: Settings, values: Document) -> Settings:
+    """Settings with those of a report, where null stands for what is not given."""
+    given: dict[str, Any] = {}
+    for item in settings_in("report"):
+        if item.field in values:
+            value = values[item.field]
+            given[item.field] = tuple(value) if isinstance(value, list) else value
+            if value is None:
+                given[item.field] = item.default
+    return replace(base, **given)
+
+
+def _counted(rows: Sequence[Document], what: str) -> Iterator[Finding]:
+    for row in rows:
+        finding = Finding(row.get("code", ""), row.get("name", ""), "info", "low", "", Location("", 1))
+        yield from [finding] * row[what]
+
+
+def _known(kind: type[Any], values: Document) -> dict[str, Any]:
+    """The values that a data class has fields for; lists as tuples."""
+    names = {field.name for field in fields(kind)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if name in names
+    }
+
+
+# ---------------------------------------------------------------- models
+
+
+def _entry(entry: Document, settings: Settings, reasons: Mapping[tuple[str, str], str]) -> Entry:
+    from tclint.graph.lowering.work import Gap
+    from tclint.graph.ops import Assumption, Site
+
+    values = _known(Entry, entry)
+    plan = tuple(
+        PlannedFix(**{**_known(PlannedFix, fix), "location": _location(fix["location"])})
+        for fix in entry.get("plan", ())
+    )
+    values |= {
+        "metrics": {
+            gpu: _metrics(gpu, metrics, reasons.get((entry["target"], gpu)))
+            for gpu, metrics in entry["metrics"].items()
+        },
+        "inputs": tuple((each["name"], each["dtype"], tuple(each["shape"])) for each in entry["inputs"]),
+        "assumptions": tuple(
+            Assumption(
+                each["what"],
+                Site(each["path"], each["line"]) if each["path"] else None,
+                each["count"],
+                each.get("doubtful", False),
+            )
+            for each in entry["assumptions"]
+        ),
+        "not_analysed": tuple(
+            # Which operators they are is not in a report, but how many.
+            Gap(each["name"], each["reason"], (-1,) * each["count"], each["flops"], each["flops_percent"])
+            for each in entry["not_analysed"]
+        ),
+        "comparisons": tuple(map(_comparison, entry["comparisons"])),
+        "plan": plan,
+        "fixes_made": entry.get("fixes_made", len(plan)),
+        "graph_hash": entry["graph_hash"] or "",
+        "torch_version": entry["torch"] or "",
+        "input_set": entry.get("input_set") or "",
+        "is_worst_case": bool(entry.get("is_worst_case")),
+        "settings": _settings(settings, entry.get("settings", {})),
+        "seconds": {},
+    }
+    return Entry(**values)
+
+
+_UNKNOWN = (
+    "step_time_us", "forward_time_us", "backward_time_us", "optimizer_time_us", "readiness_percent",
+    "tensor_core_time_percent", "uncertainty_percent",
+)  # fmt: skip
+"""Numbers that are null in JSON where they are not finite."""
+
+
+def _metrics(gpu: str, metrics: Document, no_batch: str | None) -> Metrics:
+    from tclint.analysis.what_if.comparisons import BatchLimits
+    from tclint.cost.rows import Memory
+
+    values = _known(Metrics, metrics)
+    values |= {name: math.nan for name in _UNKNOWN if values[name] is None}
+    if values["amdahl_ceiling"] is None:
+        values["amdahl_ceiling"] = math.nan if math.isnan(values["step_time_us"]) else math.inf
+    if metrics.get("memory") is not None:
+        values["memory"] = Memory(**_known(Memory, metrics["memory"]))
+        values["batch_limits"] = BatchLimits(
+            metrics.get("batch"),
+            metrics.get("largest_batch"),
+            metrics.get("largest_batch_checkpointed"),
+            no_batch,
+        )
+    return Metrics(gpu=gpu, **values)
+
+
+def _comparison(comparison: Document) -> Any:
+    from tclint.analysis.what_if.comparisons import ComparedStep, Comparison
+
+    rows = tuple(ComparedStep(**_known(ComparedStep, row)) for row in comparison["rows"])
+    return Comparison(**{**_known(Comparison, comparison), "rows": rows})
+
+
+# ---------------------------------------------------------------- findings
+
+_PRICED = ("cost_us", "gain_us", "gain_percent", "uncertainty_percent")
+"""Numbers that are null in JSON where they are not finite."""
+
+
+def _finding(finding: Document) -> Finding:
+    fix = finding["fix"]
+    edits = tuple(
+        Edit(edit["path"], tuple(edit["start"]), tuple(edit["end"]), edit["replacement"])
+        for edit in (fix or {}).get("edits", ())
+    )
+    return _SavedFinding(
+        **{
+            **_known(Finding, finding),
+            "location": _location(finding["location"]),
+            "related": tuple(
+                Related(_location(each["location"]), each["message"]) for each in finding["related"]
+            ),
+            "effect": _effect(finding["effect"]),
+            "fix": None if fix is None else Fix(fix["advice"], fix["safety"], edits),
+            "also_targets": tuple(finding.get("targets", ())[1:]),
+        },
+        saved_fingerprint=finding["fingerprint"],
+    )
+
+
+def _effect(effect: Document) -> Effect:
+    if "unknown" in effect:
+        return Effect(unknown=effect["unknown"])
+    priced = {gpu: _known(GpuEffect, each) for gpu, each in effect.items()}
+    for values in priced.values():
+        values |= {name: math.nan for name in _PRICED if values[name] is None}
+    return Effect({gpu: GpuEffect(**values) for gpu, values in priced.items()})
+
+
+def _location(location: Document) -> Location:
+    return Location(**_known(Location, location))

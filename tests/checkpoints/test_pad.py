@@ -1,0 +1,300 @@
+"""Checkpoints padded: every format, tied weights, optimizer states, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from torch import nn
+
+import tclint
+from tclint.checkpoints import padding
+from tclint.cli.main import cli
+from tclint.core.errors import UsageError
+from tclint.graph.dims.coupled import CoupledDims
+from tclint.graph.weights.plan import WeightPlan
+from tclint.graph.weights.weight_plan import weight_plan
+
+WORDS, PADDED_WORDS = 13, 16
+HIDDEN, PADDED_HIDDEN = 5, 8
+
+
+class Net(nn.Module):
+    """A tied vocabulary, a batch norm, and parameters of several ranks."""
+
+    def __init__(self, words: int, hidden: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, 6)
+        self.up, self.norm, self.down = (
+            nn.Conv1d(6, hidden, 3, padding=1),
+            nn.BatchNorm1d(hidden),
+            nn.Linear(hidden, 6),
+        )
+        self.head = nn.Linear(6, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.up(self.words(x).mT)).relu().mT
+        return self.head(self.down(x))
+
+
+@pytest.fixture(scope="module")
+def plan() -> WeightPlan:
+    graph = tclint.trace(Net(WORDS, HIDDEN).eval(), torch.zeros(2, 4, dtype=torch.long))
+    dims = CoupledDims(graph)
+    words, hidden = dims.group_of_parameter("head.weight", 0), dims.group_of_parameter("up.weight", 0)
+    assert words is not None
+    assert hidden is not None
+    return weight_plan(dims, {words: PADDED_WORDS, hidden: PADDED_HIDDEN})
+
+
+@pytest.fixture(scope="module")
+def plan_file(plan: WeightPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    path.write_text(json.dumps({"schema_version": "1", "steps": [], "weights": plan.to_json()}))
+    return path
+
+
+def trained() -> tuple[Net, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    net = Net(WORDS, HIDDEN)
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        net(torch.randint(0, WORDS, (4, 4))).logsumexp(-1).sum().backward()
+        optimizer.step()
+    return net.eval(), optimizer
+
+
+def pad(checkpoint: Path, plan_file: Path, output: Path, *flags: str) -> Result:
+    given = ["pad", str(checkpoint), "--plan", str(plan_file), "--output", str(output), *flags]
+    return CliRunner().invoke(cli, given)
+
+
+def assert_computes_the_same(state: Mapping[str, Any], net: Net) -> Net:
+    larger = Net(PADDED_WORDS, PADDED_HIDDEN).eval()
+    larger.load_state_dict(dict(state))
+    x = torch.randint(0, WORDS, (3, 4))
+    assert torch.allclose(larger(x)[..., :WORDS], net(x), atol=1e-6)
+    assert torch.equal(larger.norm.running_var[HIDDEN:], torch.ones(PADDED_HIDDEN - HIDDEN))
+    return larger
+
+
+def test_the_plan_survives_json(plan: WeightPlan) -> None:
+    assert WeightPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert [group.verdict for group in plan.groups] == ["exact_with", "exact"]
+
+
+def test_a_state_dict(plan: WeightPlan) -> None:
+    net, _ = trained()
+    state = net.state_dict()
+    made = tclint.pad_state_dict(state, {"weights": plan.to_json()})
+    assert_computes_the_same(made, net)
+    assert made["words.weight"] is made["head.weight"]  # tied weights once
+    assert made["down.bias"] is state["down.bias"]
+    assert state["words.weight"].shape == (WORDS, 6)
+    assert made._metadata is state._metadata  # type: ignore[attr-defined]
+
+
+def test_a_torch_file_with_its_optimizer(plan_file: Path, tmp_path: Path) -> None:
+    net, optimizer = trained()
+    checkpoint, output = tmp_path / "in.pt", tmp_path / "out.pt"
+    prefixed = {f"module.{name}": value for name, value in net.state_dict().items()}
+    torch.save({"epoch": 3, "model": prefixed, "optimizer": optimizer.state_dict()}, checkpoint)
+
+    result = pad(checkpoint, plan_file, output, "--optimizer")
+    assert result.exit_code == 0, result.output
+    assert "13 -> 16 (words.weight): exact with" in result.stdout
+    assert "output 0 cut to the first 13 entries" in result.stdout
+    loaded = torch.load(output)
+    assert loaded["epoch"] == 3
+    state = {name.removeprefix("module."): value for name, value in loaded["model"].items()}
+    assert state["words.weight"].data_ptr() == state["head.weight"].data_ptr()
+    larger = assert_computes_the_same(state, net)
+    resumed = torch.optim.AdamW(larger.parameters())
+    resumed.load_state_dict(loaded["optimizer"])
+    for name, parameter in larger.named_parameters():
+        assert resumed.state[parameter]["exp_avg"].shape == parameter.shape
+        old = optimizer.state[net.get_parameter(name)]["exp_avg"]
+        kept = resumed.state[parameter]["exp_avg"][tuple(map(slice, old.shape))]
+        assert torch.equal(kept, old)
+        assert resumed.state[parameter]["exp_avg"].count_nonzero() == old.count_nonzero()
+
+    result = pad(checkpoint, plan_file, output)
+    assert "optimizer state under optimizer is left out" in result.stderr
+    assert set(torch.load(output)) == {"epoch", "model"}
+
+
+def test_optimizer_groups_of_decayed_and_other_parameters(plan: WeightPlan) -> None:
+    from tclint.checkpoints.optimizer import pad_optimizer
+    from tclint.checkpoints.torch_file import padded
+
+    net, _ = trained()
+    parts = [[p for p in net.parameters() if (p.dim() > 1) is decayed] for decayed in (True, False)]
+    optimizer = torch.optim.AdamW([{"params": part} for part in parts])
+    net(torch.zeros(2, 4, dtype=torch.long)).sum().backward()
+    optimizer.step()
+    made = pad_optimizer(optimizer.state_dict(), plan, padded)
+    shapes = [tuple(made["state"][number]["exp_avg"].shape) for number in range(7)]
+    wanted = [p.shape for p in Net(PADDED_WORDS, PADDED_HIDDEN).parameters()]
+    assert sorted(shapes) == sorted(map(tuple, wanted))
+    broken = optimizer.state_dict()
+    broken["param_groups"][0]["params"].reverse()
+    with pytest.raises(UsageError, match="does not tell whose"):
+        pad_optimizer(broken, plan, padded)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_safetensors_file(plan_file: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    net, _ = trained()
+    checkpoint, output = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    state = {
+        name: value.to(dtype) if value.is_floating_point() else value
+        for name, value in net.state_dict().items()
+    }
+    del state["head.weight"]  # as save_model does with what is tied
+    write_safetensors(checkpoint, state)
+    result = pad(checkpoint, plan_file, output)
+    assert result.exit_code == 0, result.output
+    assert "8 of 10 tensors padded" in result.stderr
+    made = read_safetensors(output, dtype)
+    expected = tclint.pad_state_dict({**state, "head.weight": state["words.weight"]}, plan_file)
+    for name, value in made.items():
+        assert torch.equal(value, expected[name]), name
+    assert json.loads(header_of(output))["__metadata__"] == {"format": "pt"}
+
+
+NAMES = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+}
+
+
+def write_safetensors(path: Path, state: Mapping[str, torch.Tensor]) -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, value in state.items():
+        raw = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        offsets = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": NAMES[value.dtype], "shape": list(value.shape), "data_offsets": offsets}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def header_of(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data[8 : 8 + struct.unpack("<Q", data[:8])[0]]
+
+
+def read_safetensors(path: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    text = header_of(path)
+    data = np.frombuffer(path.read_bytes(), np.uint8)[8 + len(text) :].copy()
+    dtypes = {name: kind for kind, name in NAMES.items()}
+    found = {}
+    for name, entry in json.loads(text).items():
+        if name != "__metadata__":
+            start, end = entry["data_offsets"]
+            found[name] = (
+                torch.from_numpy(data[start:end].copy()).view(dtypes[entry["dtype"]]).reshape(entry["shape"])
+            )
+    assert not any(value.is_floating_point() and value.dtype != dtype for value in found.values())
+    return found
+
+
+def test_rows_are_padded_some_at_a_time(
+    plan_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tclint.checkpoints import safetensors_file
+
+    monkeypatch.setattr(safetensors_file, "_CHUNK_BYTES", 64)
+    test_a_safetensors_file(plan_file, tmp_path, torch.float32)
+
+
+def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Path) -> None:
+    net, _ = trained()
+    output = tmp_path / "out.pt"
+    checkpoint = tmp_path / "in.pt"
+
+    def refused(words: str, *flags: str, path: Path = checkpoint, plans: Path = plan_file) -> None:
+        result = pad(path, plans, output, *flags)
+        assert result.exit_code == 2, result.output
+        assert words in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert sorted(tmp_path.iterdir()) == before
+
+    torch.save(Net(12, HIDDEN).state_dict(), checkpoint)
+    (tmp_path / "whole.pt").touch()
+    torch.save(net, tmp_path / "whole.pt")
+    torch.save(tclint.pad_state_dict(net.state_dict(), plan), tmp_path / "padded.pt")
+    torch.save({"other": torch.zeros(3)}, tmp_path / "other.pt")
+    (tmp_path / "cut.safetensors").write_bytes(struct.pack("<Q", 1 << 40) + b"{}")
+    inexact = plan.to_json()
+    inexact["groups"][0] |= {"verdict": "inexact", "reason": "layer_norm at net.py:3: breaks it"}
+    (tmp_path / "inexact.json").write_text(json.dumps({"weights": inexact}))
+    (tmp_path / "none.json").write_text("{}")
+    before = sorted(tmp_path.iterdir())
+    refused("words.weight has the shape 12x6, not 13x6")
+    refused("is padded", path=tmp_path / "padded.pt")
+    refused("none of the weights", path=tmp_path / "other.pt")
+    refused("holds more than tensors", path=tmp_path / "whole.pt")
+    refused("no safetensors file", path=tmp_path / "cut.safetensors")
+    refused("there is no such file", path=tmp_path / "missing.pt")
+    refused("has no weights to be read", plans=tmp_path / "none.json")
+    refused("--inexact", plans=tmp_path / "inexact.json")
+    torch.save(net.state_dict(), checkpoint)
+    result = pad(checkpoint, tmp_path / "inexact.json", output, "--inexact")
+    assert result.exit_code == 0
+    assert "not exact: layer_norm at net.py:3: breaks it" in result.stdout
+    assert output.exists()
+
+
+def test_a_file_that_breaks_off_leaves_what_was_there(
+    plan: WeightPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, _ = trained()
+    checkpoint, output = tmp_path / "in.pt", tmp_path / "out.pt"
+    torch.save(net.state_dict(), checkpoint)
+    output.write_text("before")
+
+    def full(*given: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UsageError, match="Cannot write"):
+        padding.pad_checkpoint(str(checkpoint), plan, str(output))
+    assert output.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [checkpoint, output]
+
+
+def test_the_vocabulary_of_a_small_gpt2(tmp_path: Path) -> None:
+    import importlib.util
+
+    path = Path(__file__).resolve().parents[2] / "fixtures" / "gpt2.py"
+    spec = importlib.util.spec_from_file_location("gpt2_to_pad", path)
+    assert spec is not None
+    assert spec.loader is not None
+    gpt2 = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gpt2)
+    sizes = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 12}
+    graph = tclint.trace(lambda: (gpt2.build_model(vocab_size=257, **sizes), gpt2.example_inputs(2, 16, 257)))
+    dims = CoupledDims(graph)
+    vocabulary = dims.group_of_parameter("head.weight", 0)
+    assert vocabulary is not None
+    plan = weight_plan(dims, {vocabulary: 320})
+    assert [tensor.names for tensor in plan.tensors] == [("token_embedding.weight", "head.weight")]
+    original = gpt2.build_model(vocab_size=257, **sizes).eval()
+    larger = gpt2.build_model(vocab_size=320, **sizes).eval()
+    larger.load_state_dict(tclint.pad_state_dict(original.state_dict(), plan))
+    tokens = torch.randint(0, 257, (2, 16))
+    assert torch.equal(larger(tokens)[..., :257], original(tokens))

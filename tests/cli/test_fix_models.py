@@ -1,0 +1,235 @@
+"""`tclint fix model.py:build_model`: the plan, its edits, their proof, and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tclint.cli.main import cli
+from tclint.core.errors import UsageError
+from tclint.engine.fixes import proof
+from tclint.engine.fixes.plan import FixPlan, read_plan
+from tclint.engine.fixes.writing import edited_files, write_files
+
+pytest.importorskip("torch")
+
+PACKAGE = {
+    "config.json": '{"steps": 1500, "width": 1500, "tokens": 8003}\n',
+    "parts.py": """\
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = self.qkv(x).view(n, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, t, c))
+
+
+class Language(nn.Module):
+    def __init__(self, tokens, width, heads):
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, width)
+        self.attention = Attention(width, heads)
+        self.head = nn.Linear(width, tokens, bias=False)
+
+    def forward(self, ids):
+        return self.head(self.attention(self.tokens(ids)))
+""",
+    "model.py": """\
+import json
+from pathlib import Path
+
+import torch
+
+from parts import Language
+
+
+def build_model():
+    config = json.loads(Path(__file__).with_name("config.json").read_text())
+    return Language(config["tokens"], config["width"], heads=12)
+
+
+def example_inputs():
+    return torch.zeros(16, 128, dtype=torch.long)
+""",
+    "train.py": """\
+import torch
+
+from model import build_model
+
+
+def train(loader):
+    model = build_model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for ids, targets in loader:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(ids.cuda())
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.cuda().flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+""",
+}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, [*arguments, "--isolated", "--gpu", "a100"], catch_exceptions=False)
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, dict[str, Any]]:
+    """A folder, what the command said, and the plan that it wrote beside the folder."""
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in PACKAGE.items():
+        (folder / name).write_text(text)
+    file = folder.parent / f"{folder.name}.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = run("fix", "model.py:build_model", "train.py", "--plan", str(file))
+    return folder, result, json.loads(file.read_text())
+
+
+def test_the_plan_is_shown_and_nothing_is_written(planned: tuple[Path, Result, dict[str, Any]]) -> None:
+    folder, result, plan = planned
+    assert result.exit_code == 0
+    assert texts(folder) == PACKAGE
+    assert "DIM003 vocab-misaligned (head): 8003 -> " in result.stdout
+    assert f"{len(plan['steps'])} of {len(plan['steps'])} edited and proved" in result.stdout
+    assert "nothing was written; --unsafe-fixes changes 2 files\n" in result.stderr
+    assert plan["schema_version"] == "1"
+    read = FixPlan.from_json(plan)
+    assert FixPlan.from_json(json.loads(json.dumps(read.to_json()))) == read
+
+
+def test_edits_stand_where_sizes_are_written(planned: tuple[Path, Result, dict[str, Any]]) -> None:
+    _, _, plan = planned
+    edits = {(edit["path"], edit["old"], edit["new"]) for step in plan["steps"] for edit in step["edits"]}
+    width = next(new for path, old, new in edits if (path, old) == ("config.json", "1500"))
+    tokens = next(new for path, old, new in edits if (path, old) == ("config.json", "8003"))
+    assert int(width) % 8 == int(tokens) % 8 == 0
+    assert ("parts.py", "", "[..., :8003]") in edits  # logits as the caller knows them
+    assert ("parts.py", "", ", scale=125 ** -0.5") in edits  # heads grow, and their default scale would
+    assert len(edits) == 4
+    assert all(step["proved"] and not step["reason"] for step in plan["steps"])
+    assert sum(step["parameters_added"] for step in plan["steps"]) > 0
+
+
+def test_a_plan_is_made_and_nothing_is_left(
+    planned: tuple[Path, Result, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, plan = planned
+    for name, text in PACKAGE.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    write_files(edited_files(FixPlan.from_json(plan)))
+    changed = texts(tmp_path)
+    assert {name for name in PACKAGE if changed[name] != PACKAGE[name]} == {"config.json", "parts.py"}
+    assert changed["config.json"].startswith('{"steps": 1500, "width": 1')
+    assert "self.head(self.attention(self.tokens(ids)))[..., :8003]" in changed["parts.py"]
+    report = json.loads(run("model.py:build_model", "train.py", "--format", "json").stdout)
+    fixed = {step["fingerprint"] for step in plan["steps"]}
+    assert not fixed & {finding["fingerprint"] for finding in report["findings"]}
+    [entry] = report["entries"]
+    last = plan["steps"][-1]["step_time_us"]["a100-sxm4-80gb"]
+    cut = sum(step["cuts_us"].get("a100-sxm4-80gb", 0.0) for step in plan["steps"])
+    before = plan["step_time_us"]["a100-sxm4-80gb"]
+    assert abs(entry["metrics"]["a100-sxm4-80gb"]["step_time_us"] - last - cut) < 0.01 * before
+
+
+def test_pretrained_weights_follow_and_the_edited_model_computes_the_same(
+    planned: tuple[Path, Result, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    import tclint
+
+    _, result, data = planned
+    plan = FixPlan.from_json(data)
+    assert (
+        "pretrained weights: tclint pad carries them over, and the model computes the same" in result.stdout
+    )
+    for name, text in PACKAGE.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    original = language(PACKAGE)
+    assert sorted(tclint.apply(plan)) == [str(tmp_path / name) for name in ("config.json", "parts.py")]
+    edited = language(texts(tmp_path))
+    edited.load_state_dict(tclint.pad_state_dict(original.state_dict(), plan))
+    ids = torch.randint(8003, (2, 5))
+    with torch.no_grad():
+        torch.testing.assert_close(edited(ids), original(ids), rtol=1e-9, atol=1e-12)
+
+
+def language(files: dict[str, str]) -> Any:
+    """The model of a package's files."""
+    names: dict[str, Any] = {}
+    exec(files["parts.py"], names)
+    sizes = json.loads(files["config.json"])
+    return names["Language"](sizes["tokens"], sizes["width"], 12).double()
+
+
+def test_a_file_that_changed_since_is_left_alone(
+    planned: tuple[Path, Result, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, plan = planned
+    for name, text in PACKAGE.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "parts.py").write_text(PACKAGE["parts.py"] + "\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="has changed since"):
+        edited_files(FixPlan.from_json(plan))
+
+
+def test_what_is_not_proved_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import torch\nfrom torch import nn\n\n\ndef build_model(width=1500, tokens=8003):\n"
+        "    return nn.Sequential(nn.Embedding(tokens, width), nn.Linear(width, tokens))\n\n\n"
+        "def example_inputs():\n    return torch.zeros(16, 128, dtype=torch.long)\n"
+    )
+    (tmp_path / "model.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    real = proof.step_times_us
+    monkeypatch.setattr(
+        proof, "step_times_us", lambda context: {gpu: 1.02 * time for gpu, time in real(context).items()}
+    )
+    result = run("fix", "model.py:build_model", "--unsafe-fixes")
+    assert result.exit_code == 0
+    assert (tmp_path / "model.py").read_text() == code
+    assert "not edited: the edited model would gain" in result.stdout
+    assert "was planned" in result.stdout
+    assert "by hand: model.py:6: 8003 -> " in result.stdout
+    assert result.stderr.endswith("nothing to write\n")
+
+
+def test_plans_are_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import torch\n")
+    result = run("fix", "a.py:A", "b.py:B", "--plan", "plan.json")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: --plan writes the plan of one model; you named 2.\n",
+    )
+    result = run("fix", "train.py", "--plan", "plan.json")
+    assert result.exit_code == 2
+    assert "--plan writes the plan of a model's fixes" in result.stderr
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(UsageError, match="is no plan that"):
+        read_plan("plan.json")
