@@ -226,7 +226,7 @@ def with_summary(page: str, text: str) -> str:
     title, _, rest = page.partition("\n\n")
     if rest.startswith(START):
         rest = rest.partition(END)[2].lstrip("\n")
-    return f"{title}\n\n{START}{text}{END}\n{rest}"
+    return f"{title}\n\n{START}{text}{END}\n{rest}" if text else f"{title}\n\n{rest}"
 
 
 def summary_of(page: str) -> str:

@@ -111,17 +111,17 @@ def _line(row: dict[str, Any], entry: dict[str, Any] | None) -> str:
     command = f"`{_shortened(row['command'])}`"
     published = "not published" if parameters is None else f"{_figure(parameters)} M"
     flops = "not published" if macs is None else _figure(2 * macs)
-    found = ("-", "-", "-") if entry is None else _found(entry)
+    found = ("-", "-", "-") if entry is None else _found(entry, row.get("items"))
     source = row.get("source", "-")
     cells = (row["name"], command, found[0], found[1], published, found[2], flops, source)
     return "| " + " | ".join(cells) + " |"
 
 
-def _found(entry: dict[str, Any]) -> tuple[str, str, str]:
-    """Inputs, parameters and FLOPs of one item."""
+def _found(entry: dict[str, Any], items: int | None) -> tuple[str, str, str]:
+    """Inputs, parameters and FLOPs of one item; `items` ran, None: as many as the first input leads."""
     inputs = entry["inputs"]
     shown = ", ".join(f"{one['name']} {'x'.join(map(str, one['shape'])) or 'scalar'}" for one in inputs)
-    batch = next((one["shape"][0] for one in inputs if one["shape"]), 1)
+    batch = items or next((one["shape"][0] for one in inputs if one["shape"]), 1)
     return shown, f"{_figure(entry['parameters'] / 1e6)} M", _figure(entry["flops"] / batch / 1e9)
 
 

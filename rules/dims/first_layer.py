@@ -18,7 +18,7 @@ from tclint.analysis.layers import (
     share_phrase,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions, groups_of
+from tclint.analysis.op_dims import convolutions, cuts_patches, groups_of
 from tclint.analysis.what_if.layer_edits import with_input_channels
 from tclint.analysis.what_if.scenarios import channels_last
 from tclint.analysis.widths.alignment import efficient_multiple
@@ -49,7 +49,7 @@ class FirstLayerC3(GraphRule):
     When it does not apply
     Where the first layer is a small part of the step, as in most large models. Weights of a pretrained
     first layer need a zero slice for the added channel. Convolutions whose stride equals their kernel
-    (patch embeddings) profit less.
+    (patch embeddings) run another kernel, which padding does not help; see ARC023.
 
     References
     NVIDIA, Convolutional Layers User's Guide, section Channels In and Out: C = 4 has special kernels,
@@ -76,7 +76,7 @@ class FirstLayerC3(GraphRule):
         source = op.input("input")
         if source is None or len(source.shape) != 4 or source.shape[1] > 3 or groups_of(op) != 1:
             return False
-        if "transpose" in op.name:
+        if "transpose" in op.name or cuts_patches(op):
             return False
         # Normalising the images first (x - mean) / std keeps their channels.
         group = context.dims.group_of_input(op.index, op.input_names.index("input"), 1)

@@ -115,3 +115,13 @@ def is_depthwise(op: Op) -> bool:
 
 def convolutions(graph: Graph) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if op.kind == "conv" and op.input("weight") is not None)
+
+
+def cuts_patches(op: Op) -> bool:
+    """Each output position of an ungrouped convolution reads a window of its own, wider than one element."""
+    weight, stride = op.input("weight"), op.attributes.get("stride")
+    if weight is None or op.kind != "conv" or "transpose" in op.name or groups_of(op) != 1:
+        return False
+    kernel = weight.shape[2:]
+    steps = tuple(stride) if isinstance(stride, list | tuple) else (stride,) * len(kernel)
+    return steps == kernel and len(kernel) == 2 and max(kernel) > 1

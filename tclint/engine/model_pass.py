@@ -31,6 +31,7 @@ def check_graph(
     """The entry of a traced model, its findings, and the context that priced them."""
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
+    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 
@@ -39,10 +40,14 @@ def check_graph(
     started = time.perf_counter()
     settings, said = _as_compiled(graph, settings)
     traced = graph
+    missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
         graph, missing = _with_loss(graph, settings)
-        said += missing
-    context = GraphContext(graph, settings, result.entry)
+    context, fitted = with_fitting_batch(GraphContext(graph, settings, result.entry))
+    graph = context.graph
+    if fitted and missing:
+        _, missing = _with_loss(graph, settings)  # what the loss would add at this batch
+    said += (*fitted, *missing)
     for scenario in context.scenarios:
         context.estimate(scenario)  # remembered; the rules ask for it
     priced = time.perf_counter()

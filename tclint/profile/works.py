@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -160,4 +161,12 @@ def _traffic(operator: Operator, kernels: Sequence[str]) -> Traffic | None:
         size = 0
     columns = first.shape[-1] if traffic_class in ("norm", "softmax") else 0
     rows = first.numel // max(columns, 1) if columns else 0
-    return Traffic(traffic_class, operation, read, size, rows=rows, columns=columns, dtype=first.dtype)
+    # Several results in a thread: they lie beside each other, and what is summed up does not.
+    is_by_column = traffic_class == "reduction" and any(map(_COLUMNS.search, kernels))
+    summed = first.numel // first.shape[-1] if is_by_column and first.numel else 0
+    return Traffic(
+        traffic_class, operation, read, size, rows=rows, columns=columns, dtype=first.dtype, summed=summed
+    )
+
+
+_COLUMNS = re.compile(r"reduce_kernel<\d+, [24],")

@@ -65,6 +65,23 @@ def test_pointwise_convolutions_of_four_channels_leave_tensor_cores() -> None:
     assert price(convolution(4, 64, 56, 3)).uses_tensor_cores
 
 
+@pytest.mark.parametrize(
+    ("gpu", "rows", "columns", "measured_us"),
+    [
+        ("a100-sxm4-40gb", 1024, 100, 12.0),
+        ("a100-sxm4-40gb", 1024, 2048, 13.0),
+        ("v100-sxm2-32gb", 16, 256, 6.0),
+        ("v100-sxm2-32gb", 32, 1000, 7.0),
+    ],
+)
+def test_sums_by_column_wait_for_their_rows(gpu: str, rows: int, columns: int, measured_us: float) -> None:
+    """Gradients of biases in public traces; as bytes alone they took a third of that, or less."""
+    moved = 4 * rows * columns
+    summed = Traffic("reduction", "sum", moved, 4 * columns, summed=rows)
+    assert price(summed, gpu, "fp32").time_us == pytest.approx(measured_us, rel=0.3)
+    assert price(replace(summed, summed=0), gpu, "fp32").time_us < 0.6 * measured_us
+
+
 def test_narrow_products_run_in_narrow_tiles() -> None:
     """CaiT's talking heads: about 160 us implied by its throughput."""
     found = price(linear(4917248, 8, 8))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
 
 from tclint.analysis.layers import consumers
 from tclint.graph.ops import Graph, Op, TensorSpec
@@ -184,3 +185,46 @@ def _reheaded(spec: TensorSpec, head_dim: int) -> TensorSpec | None:
         return None
     shape = (batch, heads * present // head_dim, length, head_dim)
     return replace(spec, shape=shape, strides=contiguous_strides(shape))
+
+
+def with_linear_patches(graph: Graph, ops: Iterable[Op]) -> Graph | None:
+    """Convolutions that cut an image into patches, and are flattened, as a copy and a linear layer.
+
+    The copy of the patches takes the convolution's place, the linear layer that of the view behind it. None
+    where something else reads a convolution.
+    """
+    readers = consumers(graph.ops)
+    changed: dict[int, Op] = {}
+    for op in (graph.ops[op.index] for op in ops):
+        source, weight, following = op.input("input"), op.input("weight"), readers.get(op.index, [])
+        if source is None or weight is None or len(following) != 1 or following[0].kind != "view":
+            return None
+        batch, width, *grid = op.outputs[0].shape
+        count, taps = prod(grid), prod(weight.shape[1:])
+        if following[0].outputs[0].shape != (batch, width, count) or not source.numel:
+            return None
+        shape, result = (batch, count, taps), (batch, count, width)
+        patches = replace(source, shape=shape, strides=contiguous_strides(shape))
+        flat = replace(weight, shape=(width, taps), strides=contiguous_strides((width, taps)))
+        bias = op.input("bias")
+        changed[op.index] = replace(
+            op,
+            name="clone",
+            kind="copy",
+            inputs=(source,),
+            input_names=("self",),
+            outputs=(patches,),
+            attributes={},
+        )
+        output = replace(following[0].outputs[0], shape=result, strides=contiguous_strides(result))
+        changed[following[0].index] = replace(
+            op,
+            index=following[0].index,
+            name="linear",
+            kind="linear",
+            inputs=(replace(patches, producer=op.index), flat, *((bias,) if bias is not None else ())),
+            input_names=("input", "weight", "bias")[: 2 + (bias is not None)],
+            outputs=(output,),
+            attributes={},
+        )
+    return with_ops(graph, changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,8 +49,20 @@ def traffic_times_us(works: Sequence[Traffic], gpu: Gpu, constants: TrafficConst
     dram_us = moved * (1 - in_l2) / dram_rate
     l2_us = moved * in_l2 / np.maximum(l2_rate, dram_rate)
     rows_us = rows / gpu.sm_count * constants.row_us
-    total: FloatArray = launches * constants.launch_us + dram_us + l2_us + rows_us
+    waiting_us = np.array([latency_us(work, constants) for work in works])
+    total: FloatArray = waiting_us + dram_us + l2_us + rows_us
     return total
+
+
+def latency_us(work: Traffic, constants: TrafficConstants) -> float:
+    """What a kernel takes whatever it moves: its launches, and the levels of a column sum."""
+    return work.launches * constants.launch_us + COLUMN_SUM_US * math.log2(max(work.summed, 1))
+
+
+COLUMN_SUM_US = 1.0
+"""Time for every doubling of the rows that a column sum adds up, whose loads wait for one another and whose
+blocks for the last one. From sums over 1,024 rows of 32 to 4,864 columns in a public trace of an A100; 32 and
+16 rows on V100 agree."""
 
 
 PAD_ACCESS_SHARE = 0.2

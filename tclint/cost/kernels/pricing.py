@@ -13,7 +13,7 @@ from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Factor, Gpu
 from tclint.cost.kernels.assess import limiter, matrix_prices, uncertainty_percent
 from tclint.cost.kernels.attention import attention_times
-from tclint.cost.kernels.bandwidth import traffic_times_us
+from tclint.cost.kernels.bandwidth import latency_us, traffic_times_us
 from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConstantsT,
@@ -374,7 +374,7 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
     prices = []
     for work, math_us, bytes_us in zip(works, all_math_us.tolist(), all_bytes_us.tolist(), strict=True):
         time_us = max(math_us, bytes_us)
-        launch_us = work.launches * constants.launch_us
+        launch_us = latency_us(work, constants)
         parts_us = (("math", math_us), ("memory", bytes_us - launch_us), ("launch", launch_us))
         prices.append(
             Price(

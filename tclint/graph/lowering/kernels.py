@@ -97,6 +97,7 @@ class Lowering:
         flops: int = 0,
         dtype: str | None = None,
         backward: bool = False,
+        summed: int = 0,
     ) -> None:
         """Add a memory-bound kernel, or nothing where no byte moves (empty tensors)."""
         if not read and not written:
@@ -113,6 +114,7 @@ class Lowering:
             dtype=dtype or main.dtype,
             channels_last=main.memory_format in ("channels_last", "channels_last_3d"),
             launches=launches,
+            summed=summed,
         )
         if backward:
             self.run_backward(work)
@@ -136,6 +138,7 @@ class Lowering:
                 self.op.inputs[position].bytes,
                 operation="sum",
                 backward=True,
+                summed=gradient.numel // max(self.op.inputs[position].numel, 1),
             )
 
     def copy(self, spec: TensorSpec, *, backward: bool = False) -> None:

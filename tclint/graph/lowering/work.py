@@ -144,6 +144,8 @@ class Traffic:
     channels_last: bool = False
     launches: int = 1
     """Kernels it takes; each pays the fixed launch cost."""
+    summed: int = 0
+    """Rows that a sum over leading dims adds up for each of its results; 0: it is none."""
 
 
 Work = Gemm | Convolution | Attention | Traffic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import contextlib
 import copy
 import dataclasses
@@ -26,7 +27,7 @@ _MAKERS: Mapping[str, Any] = {
     "SimpleNamespace": SimpleNamespace,
     "dict": dict,
 }
-"""What a call in an `--arg` may name without the target's file having it."""
+"""What an `--arg` may name without the target's file having it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ def resolve(
 ) -> tuple[dict[str, Any], tuple[Assumption, ...]]:
     """The keyword arguments that a callable is given, and what was assumed about them.
 
-    Values are literals, calls of what the module has (`GPTConfig(n_layer=6)`), names with a dot that lead to
-    something in it (`nn.GELU`), contents of files (`@conf.yaml`), or text. A required argument that is not
+    Values are literals, expressions in the module's names and in what can be imported
+    (`GPTConfig(n_layer=6)`, `nn.GELU`, `[2 * n for n in range(4)]`, `numpy.array([3, 4])`), contents of files
+    (`@conf.yaml`), or text. A required argument that is not
     given, and is by its annotation or its name a configuration of the same project, is made with the
     defaults of its class.
 
@@ -110,6 +112,9 @@ def resolve(
                     values[spec.name] = from_file(spec.text[1:], maker)
                 else:
                     values[spec.name] = _value(spec.text, module)
+                    parameter = parameters.get(spec.name)
+                    if values[spec.name] == spec.text and not _takes_text(parameter, hints.get(spec.name)):
+                        values[spec.name] = _class_named(spec.text, module)
             except TargetError as error:
                 raise TargetError(f"--arg {spec.name}: {error}", details=error.details) from None
     assumptions: list[Assumption] = []
@@ -167,76 +172,69 @@ def _annotations(function: Callable[..., Any], module: ModuleType) -> dict[str, 
 
 
 def _value(text: str, module: ModuleType) -> Any:
+    """What an expression is in the target's file, which is run anyway; text that is none, or whose names lead
+    nowhere, is itself."""
     plain = literal(text)
     if not isinstance(plain, str):
         return plain
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return plain
-    if isinstance(tree, ast.Call):
-        return _evaluated(tree, module)
-    if isinstance(tree, ast.Attribute):
+    if isinstance(tree.body, _NO_TEXT):
+        return _evaluated(tree, module, vars(builtins))
+    if not isinstance(tree.body, (ast.Name, ast.Constant)):
         with contextlib.suppress(TargetError):
-            found = _evaluated(tree, module)
+            found = _evaluated(tree, module, {})
             return plain if isinstance(found, ModuleType) else found
     return plain
 
 
-def _evaluated(tree: ast.expr, module: ModuleType) -> Any:
-    if isinstance(tree, ast.Call):
-        function = _evaluated(tree.func, module)
-        if not all(keyword.arg for keyword in tree.keywords):
-            raise TargetError(f"write the arguments of {ast.unparse(tree.func)} one by one.")
-        args = [_evaluated(value, module) for value in tree.args]
-        kwargs = {str(word.arg): _evaluated(word.value, module) for word in tree.keywords}
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            message = str(error).partition("\n")[0].rstrip(".")
-            raise TargetError(f"{ast.unparse(tree)} raised {type(error).__name__}: {message}.") from error
-    if isinstance(tree, ast.Name):
-        if tree.id in _WORDS:
-            return _WORDS[tree.id]
-        if hasattr(module, tree.id):
-            return getattr(module, tree.id)
-        if tree.id in _MAKERS:
-            return _MAKERS[tree.id]
-        near = closest(tree.id, [name for name in vars(module) if not name.startswith("_")])
-        raise TargetError(f"{module.__name__} has no {tree.id!r}.{near}")
-    if isinstance(tree, ast.Attribute):
-        return _attribute(tree, module)
-    if isinstance(tree, (ast.List, ast.Tuple)):
-        items = [_evaluated(item, module) for item in tree.elts]
-        return tuple(items) if isinstance(tree, ast.Tuple) else items
-    if isinstance(tree, ast.Dict) and all(tree.keys):
-        return {
-            _evaluated(key, module): _evaluated(value, module)
-            for key, value in zip(tree.keys, tree.values, strict=True)
-            if key is not None
-        }
-    try:
-        return ast.literal_eval(tree)
-    except ValueError:
-        raise TargetError(
-            f"{ast.unparse(tree)!r} is not evaluated: give values, lists and calls of classes."
-        ) from None
+def _takes_text(parameter: inspect.Parameter | None, annotation: Any) -> bool:
+    return annotation is str or parameter is None or isinstance(parameter.default, str)
 
 
-def _attribute(tree: ast.Attribute, module: ModuleType) -> Any:
-    """What a dotted name leads to: in the target's file, else in a module that can be imported."""
+def _class_named(text: str, module: ModuleType) -> Any:
+    """The class of the module with that name, else the text."""
+    named = getattr(module, text, None)
+    return named if inspect.isclass(named) else text
+
+
+_NO_TEXT = (ast.Call, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda)
+"""What nobody writes who means its text."""
+
+
+def _evaluated(tree: ast.Expression, module: ModuleType, further: Mapping[str, Any]) -> Any:
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    known = {**further, **_MAKERS, **_WORDS, **vars(module)}
+    # A library's module may make its names when they are asked for.
+    known |= {name.id: getattr(module, name.id) for name in names if hasattr(module, name.id)}
+    dotted = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    for name in {node.id for node in names} - bound - set(known):
+        longest = max((text for text in dotted if text.startswith(f"{name}.")), key=len, default="")
+        if not longest:
+            near = closest(name, [other for other in vars(module) if not other.startswith("_")])
+            raise TargetError(f"{module.__name__} has no {name!r}.{near}")
+        known[name] = _imported(longest, module)
     text = ast.unparse(tree)
-    names = text.split(".")
-    if all(name.isidentifier() for name in names):
-        owner: Any = module if hasattr(module, names[0]) else None
-        if owner is None:
-            with contextlib.suppress(ImportError):
-                owner, names = importlib.import_module(".".join(names[:-1])), names[-1:]
-        for name in names:
-            owner = getattr(owner, name, None)
-        if owner is not None:
-            return owner
-    raise TargetError(f"there is no {text!r} in {module.__name__} or installed.")
+    try:
+        return eval(compile(tree, "--arg", "eval"), known)
+    except Exception as error:
+        message = str(error).partition("\n")[0].rstrip(".")
+        raise TargetError(f"{text} raised {type(error).__name__}: {message}.") from error
+
+
+def _imported(dotted: str, module: ModuleType) -> Any:
+    """The package that a dotted name begins with; the module inside it that the name leads to is imported."""
+    owner = dotted.rpartition(".")[0]
+    while owner:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(owner)
+            return sys.modules[owner.partition(".")[0]]
+        owner = owner.rpartition(".")[0]
+    raise TargetError(f"there is no {dotted!r} in {module.__name__} or installed.")
 
 
 def _with_field(owner: Any, path: Sequence[str], value: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The size of picture that a family of models is customarily trained on, told from the class's name."""
+"""Sizes of pictures and lengths of sound that families of models are trained on, told by the class."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def customary_sizes(model: nn.Module) -> ProjectSizes | None:
     name = type(model).__name__.lower()
     for family in _families():
         if re.search(family["classes"], name):
-            side = family["side"]
-            return ProjectSizes(StatedSize((side, side), f"is customary for {family['name']}"))
+            why = f"is customary for {family['name']}"
+            if "samples" in family:
+                return ProjectSizes(samples=StatedSize((family["samples"],), why))
+            return ProjectSizes(StatedSize((family["side"], family["side"]), why))
     return None
 
 

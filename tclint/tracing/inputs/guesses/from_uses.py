@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.inputs.forward_arguments import are_texts
-from tclint.tracing.inputs.given import CallInputs, described, inferred
+from tclint.tracing.inputs.given import CallInputs, described, inferred, listed
 from tclint.tracing.inputs.guesses.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH, first_leaf, maker_for
 from tclint.tracing.inputs.guesses.named_inputs import (
@@ -20,6 +20,7 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     are_images,
     are_labels,
     are_lengths,
+    are_times,
     by_name,
     floating_dtype,
     is_context,
@@ -39,6 +40,7 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
         if (use := uses.get(name)) is not None
         and not ((are_lengths(name) or use.role == LENGTHS) and len(required) > 1)
         and not (use.is_index and are_images(name))
+        and not _is_embedded_time(name, use)
         and not are_graphs_of_nodes(name, model)
     }
     separate = _are_separate_indices(known, model)
@@ -71,6 +73,11 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
     for index in range(max(map(len, choices.values()))):
         made = {name: choices[name][min(index, len(choices[name]) - 1)] for name in required}
         told = ", ".join(f"{name} = {described(value)}{reasons[name]}" for name, value in made.items())
+        if not index and any(map(are_lengths, required)) and _takes_time_first(model):
+            turned = {
+                name: value if are_lengths(name) else _time_first(value) for name, value in made.items()
+            }
+            yield inferred(tuple(turned.values()), {}, f"inputs {listed(turned)}, time before batch")
         yield inferred(tuple(made.values()), {}, f"{'input' if len(made) == 1 else 'inputs'} {told}")
 
 
@@ -141,9 +148,20 @@ def _add_joined(choices: dict[str, list[Any]], known: Mapping[str, Use], model: 
             choices.update(parts_of(list(maker(leaf, model)), names, leaf, model))
 
 
+def _is_embedded_time(name: str, use: Use) -> bool:
+    """Whether a layer reads what functions made of a step of diffusion, not the number that it is."""
+    leaf = first_leaf(use.layer)
+    return are_times(name) and isinstance(leaf, nn.Linear) and leaf.in_features > 1
+
+
 def _is_time_first(use: Use) -> bool:
     """Whether the argument is the state of a layer that takes time before the batch."""
     return use.position == 1 and isinstance(use.layer, nn.RNNBase) and not use.layer.batch_first
+
+
+def _takes_time_first(model: nn.Module) -> bool:
+    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    return bool(layers) and not any(layer.batch_first for layer in layers)
 
 
 def _time_first(value: Any) -> Any:

@@ -31,10 +31,12 @@ from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.from_uses import for_use, from_uses
 from tclint.tracing.inputs.guesses.layer_inputs import (
     BATCH,
+    COLOURS,
     from_layers,
     from_parameters,
 )
 from tclint.tracing.inputs.guesses.named_inputs import (
+    are_images,
     are_times,
     by_name,
     configured_inputs,
@@ -47,6 +49,7 @@ from tclint.tracing.inputs.guesses.time_series import time_series
 from tclint.tracing.inputs.guesses.variants import with_variants
 from tclint.tracing.inputs.stated_sizes import (
     attribute,
+    image_sizes,
     number,
     sequence_length,
     stated_image,
@@ -160,7 +163,10 @@ def _graph_of_nodes(first: str, second: str, model: nn.Module) -> Iterator[CallI
 
 def _stated_image(name: str, model: nn.Module) -> torch.Tensor | None:
     stated = stated_image(model) if may_be_images(name) else None
-    if stated is None or not any(weight.dim() == 4 for weight in model.parameters()):
+    if stated is None and are_images(name) and (sizes := image_sizes(model)):
+        stated = (COLOURS, *sizes[0])
+    # What is called x may be pictures where something reads pictures.
+    if stated is None or not (are_images(name) or any(weight.dim() == 4 for weight in model.parameters())):
         return None
     return torch.empty((BATCH, *stated), dtype=floating_dtype(model), device=_META)
 

@@ -28,7 +28,7 @@ BATCH = 8
 VIDEO_SIZE = (FRAMES, 112, 112)
 VOLUME_SIZE = (96, 96, 96)
 """A patch of a medical scan, as nnU-Net and MONAI's models mostly take them."""
-_COLOURS = 3
+COLOURS = 3
 
 _LARGEST_WINDOW = 31
 """Of a fixed filter, such as a blur's: what is wider is a table or a map."""
@@ -136,7 +136,7 @@ def _for_convolution(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     channels = layer.in_channels or 3  # a lazy layer takes any number
     rank = len(layer.kernel_size)
     if rank == 3:
-        sizes = (VIDEO_SIZE, VOLUME_SIZE) if channels == _COLOURS else (VOLUME_SIZE, VIDEO_SIZE)
+        sizes = (VIDEO_SIZE, VOLUME_SIZE) if channels == COLOURS else (VOLUME_SIZE, VIDEO_SIZE)
         for clip in sizes:
             yield _floats(layer, BATCH, channels, *clip)
     elif isinstance(layer, nn.ConvTranspose2d):  # a generator grows its image from a point

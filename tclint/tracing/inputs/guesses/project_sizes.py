@@ -17,6 +17,7 @@ from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.forward_source import called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, SEQUENCE_LENGTH, SIGNAL_LENGTH
 
 _META = torch.device("meta")
@@ -66,14 +67,19 @@ class ProjectSizes:
     """Height and width."""
     length: StatedSize | None = None
     points: StatedSize | None = None
+    samples: StatedSize | None = None
+    """Of a waveform."""
 
     def applied(self, guess: CallInputs, basis: Literal["stated", "guess"]) -> CallInputs | None:
         """The guess with these sizes in place of those that nothing states; None where there are none."""
         told: list[str] = []
 
         def resized(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor) or not value.is_meta:
+            if not isinstance(value, torch.Tensor):
                 return value
+            if not value.is_meta:
+                is_length = value.dim() == 1 and value.numel() and bool((value == SEQUENCE_LENGTH).all())
+                return torch.full_like(value, self.length.sizes[0]) if is_length and self.length else value
             found = self._sizes(value)
             if found is None:
                 return value
@@ -95,6 +101,8 @@ class ProjectSizes:
         shape = tuple(tensor.shape)
         if self.image is not None and len(shape) == 4 and shape[2:] == (IMAGE_SIZE, IMAGE_SIZE):
             return (*shape[:2], *self.image.sizes), self.image
+        if self.samples is not None and len(shape) in (2, 3) and shape[-1] == AUDIO_SAMPLES:
+            return (*shape[:-1], *self.samples.sizes), self.samples
         is_points = len(shape) == 3 and shape[1] <= _MOST_POINT_CHANNELS and shape[2] == SIGNAL_LENGTH
         if self.points is not None and is_points:
             return (*shape[:2], *self.points.sizes), self.points

@@ -15,9 +15,17 @@ from tclint.tracing.inputs.given import CallInputs, described
 from tclint.tracing.inputs.guesses.customary_sizes import customary_sizes
 from tclint.tracing.inputs.guesses.example_calls import Origin, example_calls
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH
-from tclint.tracing.inputs.guesses.named_inputs import are_labels, are_latents, are_targets, target_argument
+from tclint.tracing.inputs.guesses.named_inputs import (
+    are_labels,
+    are_latents,
+    are_targets,
+    are_times,
+    by_name,
+    is_context,
+    target_argument,
+)
 from tclint.tracing.inputs.guesses.project_sizes import ProjectSizes, project_sizes
-from tclint.tracing.inputs.stated_sizes import LATENT_FACTOR, image_sizes, number
+from tclint.tracing.inputs.stated_sizes import LATENT_FACTOR, context_width, image_sizes, number
 
 _META = torch.device("meta")
 
@@ -29,7 +37,8 @@ def with_variants(
     made = guesses if origin is None else _in_project(guesses, origin)
     made = _customary(made, model)
     latent = chain.from_iterable(_with_latents(one, model) for one in made)
-    labelled = chain.from_iterable(_with_labels(one, model) for one in latent)
+    told = chain.from_iterable(_with_conditions(one, model) for one in latent)
+    labelled = chain.from_iterable(_with_labels(one, model) for one in told)
     return chain.from_iterable(_with_targets(one, model) for one in labelled)
 
 
@@ -76,6 +85,25 @@ def _with_latents(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
         yield dataclasses.replace(
             guess, args=(made, *guess.args[1:]), assumptions=(*others, Assumption(what, last.site))
         )
+    yield guess
+
+
+def _with_conditions(guess: CallInputs, model: nn.Module) -> Iterator[CallInputs]:
+    """A model of diffusion is told the step, and what it attends to where it states that one's width, also
+    where its forward calls them optional."""
+    parameters = parameters_of(model)
+    first = next(iter((*guess.args, *guess.kwargs.values())), None)
+    if any(map(are_times, parameters)) and isinstance(first, torch.Tensor) and first.is_floating_point():
+        given = {*guess.kwargs, *[*parameters][: len(guess.args)]}
+        absent = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.default is None
+            and name not in given
+            and (are_times(name) or (is_context(name) and context_width(model) is not None))
+        ]
+        if absent:
+            yield guess.with_more({name: by_name(name, first, model)[0] for name in absent}, "by their names")
     yield guess
 
 

@@ -87,6 +87,9 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         _from_view(first, args[-1], clues)
     elif name == "permute" and isinstance(args[-1], (list, tuple)) and len(args[-1]) != first.dim():
         clues.ranks.append(RankClash(len(args[-1]) - first.dim(), sources_of(first)))
+    elif name == "split_with_sizes" and all(isinstance(size, int) for size in args[1]):
+        axis = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+        clues.sizes.append(clash_of(first, first.shape[axis], sum(args[1])))
     elif "pool" in name and first.dim() >= 3:
         clues.is_small = True
     if name in _UNEVEN and any(tensor.dim() >= 4 for tensor in tensors):

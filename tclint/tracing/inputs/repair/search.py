@@ -45,9 +45,9 @@ class InputSearch:
 
     def __iter__(self) -> Iterator[CallInputs]:
         yield self._first
-        deadline = time.monotonic() + _MAX_SECONDS
+        deadline = time.process_time() + _MAX_SECONDS
         for _ in range(_MAX_ATTEMPTS):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 return
             following = self._next()
             if following is None:
