@@ -6,7 +6,7 @@ The functions below are the stable Python API. They import what they need when c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.version import __version__
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tclint.cost.estimate import Estimate
     from tclint.engine.check import Targets
     from tclint.engine.fixes.plan import FixPlan
-    from tclint.engine.report import Report
+    from tclint.engine.report import Entry, Report
     from tclint.graph.ops import Graph
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "pad_state_dict",
     "plan",
     "render",
+    "to_frame",
     "to_fx",
     "trace",
 ]
@@ -175,6 +176,25 @@ def pad_state_dict(state: Mapping[str, Any], plan: Any) -> dict[str, Any]:
     from tclint.checkpoints.torch_file import pad_state_dict as pad
 
     return pad(state, weights_of(plan))
+
+
+def to_frame(what: Report | Sequence[Entry] | Estimate | Graph) -> Any:
+    """A pandas.DataFrame: of a report a row per finding and GPU, of `report.entries` per model and GPU, of an
+    estimate per kernel, of a graph per op.
+
+    Raises:
+        UsageError: pandas is not installed, or it is none of these.
+    """
+    from tclint.integrations.frames import to_frame as make
+
+    return make(what)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What `%load_ext tclint` calls: tables for results, and the magic `%%tclint`."""
+    from tclint.integrations.notebook import load_ipython_extension as load
+
+    load(shell)
 
 
 def __getattr__(name: str) -> Any:

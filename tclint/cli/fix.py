@@ -14,6 +14,7 @@ from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
 from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.stdin import read_stdin, stdin_filename_option
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.progress import ProgressLine
@@ -35,8 +36,19 @@ diff_option = click.option(
 )
 
 
-def fix(targets: Sequence[str], report: Report, *, unsafe_fixes: bool, diff: bool, quiet: bool) -> Outcome:
+def fix(
+    targets: Sequence[str],
+    report: Report,
+    *,
+    unsafe_fixes: bool,
+    diff: bool,
+    quiet: bool,
+    contents: Mapping[str, bytes] | None = None,
+) -> Outcome:
     """Fix what a report found, or show it; say on stderr what came of it.
+
+    Args:
+        contents: what was read from standard input; it is written to standard output, fixed.
 
     Raises:
         UsageError: standard output cannot be written.
@@ -47,12 +59,15 @@ def fix(targets: Sequence[str], report: Report, *, unsafe_fixes: bool, diff: boo
 
     paths = [target for target in targets if not is_model_target(target)]
 
-    def relint(contents: Mapping[str, bytes]) -> Report:
-        return check_targets(paths, report.settings, contents=contents)
+    def relint(changed: Mapping[str, bytes]) -> Report:
+        return check_targets(paths, report.settings, contents=changed)
 
-    outcome = run(report, relint, unsafe=unsafe_fixes)
+    outcome = run(report, relint, unsafe=unsafe_fixes, contents=contents)
     if diff:
         write_stdout_bytes(unified_diff(outcome.files))
+    elif contents:
+        fixed = {file.path: file.after for file in outcome.files}
+        write_stdout_bytes(b"".join(fixed.get(path, data) for path, data in contents.items()))
     else:
         write(outcome)
     for sentence in outcome.refused:
@@ -87,6 +102,7 @@ def say_unreadable(report: Report) -> bool:
 @click.option(
     "--plan", "plan_file", metavar="FILE", help="Write the plan of a model's fixes to a file, as JSON."
 )
+@stdin_filename_option
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 @debug_option
@@ -95,6 +111,7 @@ def fix_command(
     unsafe_fixes: bool,
     diff: bool,
     plan_file: str | None,
+    stdin_filename: str | None,
     config: str | None,
     isolated: bool,
     quiet: bool,
@@ -107,11 +124,13 @@ def fix_command(
     it, all files or none.
 
     Comments and everything else that a fix does not name stay as they are. Files are written whole or not
-    at all, and not when they changed meanwhile.
+    at all, and not when they changed meanwhile. For '-' standard input is read, and written fixed to standard
+    output.
 
     Exit codes: 0 done, also where findings are left; with --diff 1 if there is something to fix; 2 wrong
     usage, or a file that could not be read or written.
     """
+    targets, contents = read_stdin(targets, stdin_filename)
     settings, _ = read_settings(config, isolated, flags, targets)
     models = [target for target in targets if is_model_target(target)]
     code = 0
@@ -127,18 +146,20 @@ def fix_command(
             return code
     elif plan_file is not None:
         raise UsageError("--plan writes the plan of a model's fixes; name one, 'model.py:build_model'.")
-    report = _run(targets, settings, quiet)
-    outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
+    report = _run(targets, settings, quiet, contents)
+    outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet, contents=contents)
     say_errors(report)
     unread = say_unreadable(outcome.report)
     return 2 if report.errors or unread else max(code, outcome.exit_code(diff=diff))
 
 
-def _run(targets: Sequence[str], settings: Settings, quiet: bool) -> Report:
+def _run(
+    targets: Sequence[str], settings: Settings, quiet: bool, contents: Mapping[str, bytes] | None = None
+) -> Report:
     from tclint.engine.declared_models import check_targets
 
     with contextlib.nullcontext() if quiet else ProgressLine() as progress:
-        return check_targets(targets, settings, on_progress=progress)
+        return check_targets(targets, settings, on_progress=progress, contents=contents)
 
 
 @click.group("baseline")

@@ -22,6 +22,8 @@ from tclint.cli import models as cli_models
 from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
+from tclint.cli import server as cli_server
+from tclint.cli import stdin as cli_stdin
 from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
@@ -84,6 +86,7 @@ def cli() -> None:
 @click.option("--fix", "fix_them", is_flag=True, help="Make the safe fixes of source findings.")
 @cli_fix.unsafe_fixes_option
 @cli_fix.diff_option
+@cli_stdin.stdin_filename_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
     "--exit-zero", is_flag=True, help="Exit with 0 whatever the findings; errors still exit with 2."
@@ -106,6 +109,7 @@ def check(
     fix_them: bool,
     unsafe_fixes: bool,
     diff: bool,
+    stdin_filename: str | None,
     keep_baseline: bool,
     declared: bool,
     config: str | None,
@@ -121,7 +125,8 @@ def check(
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
     a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
     (hf:gpt2) by name. A file or folder is read, and nothing in it runs; 'tclint models PATH' lists the
-    models in it.
+    models in it. '-' reads the source from standard input; --fix then writes it to standard output, and the
+    report to standard error.
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed. With --fix,
     what is left counts; with --diff, 1 means that there is something to fix.
@@ -130,7 +135,10 @@ def check(
     check_format(format_name)
     if declared and (fix_them or diff):
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
+    if declared and "-" in targets:
+        raise UsageError("--models takes no '-'; run tclint a second time for it.")
     files = files_of(outputs)
+    targets, contents = cli_stdin.read_stdin(targets, stdin_filename)
     settings, config_file = read_settings(config, isolated, flags, (".", *targets) if declared else targets)
     if verbose:
         own = [] if config_file is None else [str(config_file)]
@@ -165,7 +173,7 @@ def check(
                 report = cli_models.check_kept(
                     targets,
                     settings,
-                    lambda: run(targets, settings, on_progress=progress, cache=cache),
+                    lambda: run(targets, settings, on_progress=progress, contents=contents, cache=cache),
                     with_graphs=settings.operators or "html" in (format_name, *(name for name, _ in files)),
                     verbose=bool(verbose),
                 )
@@ -177,9 +185,12 @@ def check(
 
     fixed = None
     if fix_them or diff:
-        fixed = cli_fix.fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet)
+        fixed = cli_fix.fix(
+            targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet, contents=contents
+        )
         report = fixed.report
-    cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
+    if not contents:  # what is not saved yet says nothing of the file
+        cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
     plain = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
         write_atomically(file, render(report, name, plain))
@@ -190,8 +201,11 @@ def check(
     if fixed is not None and diff:
         unread = cli_fix.say_unreadable(report)
         return 2 if report.errors or unread else fixed.exit_code(diff=True)
-    write_stdout(render(report, format_name, style))
-    if format_name == "text" and not (quiet or declared):
+    if fixed is not None and contents:  # standard output is the source
+        say(render(report, format_name, plain).rstrip("\n"), lines=True)
+    else:
+        write_stdout(render(report, format_name, style))
+    if format_name == "text" and not (quiet or declared or contents):
         cli_models.mention_models(targets)
     if format_name == "github":
         _append_job_summary(report)
@@ -349,6 +363,7 @@ for _command in (
     cli_reports.report,
     cli_reports.diff,
     cli_reports.history,
+    cli_server.server,
     cli_sweep.sweep,
     cli_fleet.fleet,
     cli_fleet.merge,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,17 +135,22 @@ def read_settings(
     elif not isolated:
         file = find_config(Path.cwd())
     settings = load_config(file) if file is not None else Settings()
-    given = {
-        setting.field: value if isinstance(value, bool) else parse_flag(setting, value)
-        for setting in SETTINGS
-        if (value := flags.get(setting.field)) is not None and value != ()
-    }
+    given = parse_flags(flags)
     settings = with_flags(settings, given)
     if targets and config is None and not isolated:
         from tclint.engine.projects import with_nested
 
         settings = with_nested(settings, file, targets, lambda nested: with_flags(load_config(nested), given))
     return settings, file
+
+
+def parse_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of those flags that were given, by field of Settings."""
+    return {
+        setting.field: value if isinstance(value, bool) else parse_flag(setting, value)
+        for setting in SETTINGS
+        if (value := flags.get(setting.field)) is not None and value != ()
+    }
 
 
 def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tclint.config.precisions import PRECISION_FACTS
+from tclint.core.units import plural, time_text
 from tclint.cost.gpu import Gpu
 from tclint.cost.math_units import tf32_switches, unit_class
 from tclint.cost.scenario import Scenario
@@ -113,6 +114,10 @@ class Estimate:
     gaps: tuple[Gap, ...]
     memory_of: Callable[[], Memory] = field(repr=False)
     assumptions: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        what = f"{self.scenario.precision}, {self.scenario.mode}, {plural(len(self.kernels), 'kernel')}"
+        return f"<Estimate: {time_text(self.step_time_us)} on {self.gpu.id}, {what}>"
 
     @property
     def memory(self) -> Memory:

@@ -91,7 +91,8 @@ def check(
     unique = list(dict.fromkeys(target for target in given if isinstance(target, str)))
     objects = list({id(target): target for target in given if not isinstance(target, str)}.values())
     models = [target for target in unique if is_model_target(target)]
-    paths, unreadable = _readable([target for target in unique if not is_model_target(target)])
+    contents = contents or {}
+    paths, unreadable = _readable([target for target in unique if not is_model_target(target)], contents)
 
     named = _named(objects)
     own, stated = _joined(models, named, paths, settings)
@@ -164,6 +165,7 @@ def check(
         baselined=tuple(shown(finding) for finding in known),
         paths=source.paths,
         digests=source.digests,
+        contents=contents,
     )
     if interrupt is not None:
         raise Interrupted(report) from interrupt
@@ -286,13 +288,13 @@ def _written_at(one: Any) -> str:
     return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
-def _readable(paths: Sequence[str]) -> tuple[list[str], list[EntryError]]:
+def _readable(paths: Sequence[str], contents: Mapping[str, bytes]) -> tuple[list[str], list[EntryError]]:
     """The paths that can be read as source, and why the others cannot."""
     if not paths:
         return [], []
     from tclint.source.syntax.discovery import refusal
 
-    problems = {path: refusal(path) for path in paths}
+    problems = {path: refusal(path, contents) for path in paths}
     errors = [EntryError(path, problem) for path, problem in problems.items() if problem is not None]
     return [path for path, problem in problems.items() if problem is None], errors
 
@@ -303,7 +305,7 @@ def _check_sources(
     settings: Settings,
     on_progress: Progress | None,
     errors: list[EntryError],
-    contents: Mapping[str, bytes] | None,
+    contents: Mapping[str, bytes],
 ) -> _Sources:
     if not paths:
         return _Sources([], (), (), 0)

@@ -152,5 +152,6 @@ def merged(reports: list[Report], settings: Settings) -> Report:
         settings=replace(settings, gpus=tuple(gpus)),
         source_files=sum(report.source_files for report in reports),
         digests={path: digest for report in reports for path, digest in report.digests.items()},
+        contents={path: data for report in reports for path, data in report.contents.items()},
         **lists,
     )

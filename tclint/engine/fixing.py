@@ -77,17 +77,21 @@ class Outcome:
         return text
 
 
-def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
+def fix(
+    report: Report, relint: Relint, *, unsafe: bool, contents: Mapping[str, bytes] | None = None
+) -> Outcome:
     """Make the fixes of a report's source findings in memory; nothing is written.
 
     Args:
         report: of a run just made.
         relint: lints the same sources again; its report replaces the source findings of `report`.
         unsafe: unsafe fixes as well.
+        contents: by absolute path, what was linted in place of files on the disk.
     """
     outcome = Outcome(report)
     originals: dict[str, bytes] = {}
-    contents: dict[str, bytes] = {}
+    given = contents or {}
+    texts: dict[str, bytes] = {}
     unreadable: set[str] = set()
     barred: set[_Key] = set()
     fixed_in: Counter[str] = Counter()
@@ -95,33 +99,33 @@ def fix(report: Report, relint: Relint, *, unsafe: bool) -> Outcome:
     for _ in range(_ROUNDS):
         wanted = _wanted(current, unsafe, unreadable, barred)
         for path in [path for path in wanted if path not in originals]:
-            data = _read_as_linted(path, current, outcome)
+            data = given[path] if path in given else _read_as_linted(path, current, outcome)
             if data is None:
                 wanted.pop(path)
                 unreadable.add(path)
             else:
-                originals[path] = contents[path] = data
-        before = dict(contents)
+                originals[path] = texts[path] = data
+        before = dict(texts)
         made: dict[str, list[Finding]] = {}
         for path, findings in wanted.items():
-            data, fixed = _fixed(contents[path], findings)
+            data, fixed = _fixed(texts[path], findings)
             if fixed:
-                contents[path], made[path] = data, fixed
+                texts[path], made[path] = data, fixed
         if not made:
             break
-        changed = {path: data for path, data in contents.items() if data != originals[path]}
-        following = relint(changed)
+        changed = {path: data for path, data in texts.items() if data != originals[path]}
+        following = relint({**given, **changed})
         # A fix that its rule does not take for one would be made again and again.
         useless = _useless(current, following, made)
         if useless:
             barred |= useless
-            contents = before
+            texts = before
             continue
         fixed_in.update({path: len(fixed) for path, fixed in made.items()})
         current = following
     outcome.files = [
         FixedFile(path, originals[path], data, fixed_in[path])
-        for path, data in sorted(contents.items())
+        for path, data in sorted(texts.items())
         if data != originals[path]
     ]
     outcome.report = _joined(report, current)

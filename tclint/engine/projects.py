@@ -45,9 +45,8 @@ def with_nested(
     found: dict[str, Path] = {}
     for target in targets:
         path = os.path.abspath(file_of(target))
-        if not os.path.exists(path):
-            continue
-        nearest = find_config(Path(path) if os.path.isdir(path) else Path(path).parent)
+        folder = path if os.path.isdir(path) else os.path.dirname(path)
+        nearest = find_config(Path(folder)) if os.path.isdir(folder) else None
         files = [] if nearest is None else [str(nearest)]
         if os.path.isdir(path):
             inner = (file for file in named_files(path, FILE_NAME) if os.path.basename(file) == FILE_NAME)

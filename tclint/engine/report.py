@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tclint.config.settings import Settings
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import CRASH_CODE
+from tclint.core.units import plural
 
 if TYPE_CHECKING:
     from tclint.analysis.what_if.comparisons import BatchLimits, Comparison
@@ -170,6 +171,13 @@ class Report:
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """Of a report that was saved: 'tool' and 'provenance' as its JSON has them, and 'written_s', the time at
     which it was written (POSIX seconds)."""
+    contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """By absolute path, bytes linted in place of those on the disk: what an editor has not saved."""
+
+    def __repr__(self) -> str:
+        models = plural(len(self.entries), "model")
+        errors = f", {plural(len(self.errors), 'error')}" if self.errors else ""
+        return f"<Report: {models}, {plural(len(self.findings), 'finding')}{errors}>"
 
     @property
     def exit_code(self) -> int:

@@ -76,8 +76,8 @@ def lint(
     """
     with extended(settings.frameworks):
         names()  # what is wrong with the user's files is said before anything is read
-    files, skipped = discover(paths, settings)
     contents = contents or {}
+    files, skipped = discover(paths, settings, contents)
     # Rules are asked about the settings when a file could concern them: some have to read data for it.
     applies = cache(lambda rule: rule.applies(settings))
     open_cache = cache(lambda: _cache_of(settings))

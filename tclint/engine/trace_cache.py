@@ -87,6 +87,11 @@ class TraceCache:
         for target in targets:
             yield from known.get(target) or traced[target]
 
+    def known(self, target: str, settings: Settings) -> list[TraceResult] | None:
+        """The results of a target that is up to date; None where it would have to be traced."""
+        found = self._load(target, settings)
+        return None if isinstance(found, str) else found
+
     def _load(self, target: str, settings: Settings) -> list[TraceResult] | str:
         """The results, or why there are none."""
         file = self._file(target, settings)

@@ -1,1 +1,1 @@
-"""Where other tools call tclint: torch.compile."""
+"""Where other tools call tclint: torch.compile, notebooks, pytest, training frameworks."""

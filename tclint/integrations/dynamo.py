@@ -8,25 +8,19 @@ goes wrong here is a warning: the user's run goes on.
 from __future__ import annotations
 
 import atexit
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
-from tclint.config.pyproject import find_config, load_config, with_flags
-from tclint.config.settings import SETTINGS_BY_KEY, Settings
-from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import report_width, wants_colour
+from tclint.config.settings import Settings
 from tclint.engine.check import check, relative_path
 from tclint.engine.report import Report
 from tclint.integrations.captured_graphs import captured, fingerprint, first_line
-from tclint.report.render import Style, render
+from tclint.integrations.session import print_report, session_settings, warn
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.in_process import Captured
 
@@ -147,23 +141,10 @@ def _note(
 
 
 def _settings(options: Mapping[str, Any]) -> Settings:
-    file = find_config(Path.cwd())
-    settings = load_config(file) if file is not None else Settings()
-    given: dict[str, Any] = {}
-    for key, value in options.items():
-        setting = SETTINGS_BY_KEY.get(key.replace("_", "-"))
-        if setting is None:
-            raise UsageError(f"There is no option {key!r}.{closest(key, list(SETTINGS_BY_KEY))}")
-        try:
-            given[setting.field] = setting.kind.parse(value)
-        except ValueError as error:
-            raise UsageError(f"The option {key!r} {error}.") from None
-    settings = with_flags(settings, given)
-    if "compiled" not in settings.explicit:
-        settings = replace(settings, compiled=True)
-    if "mode" not in settings.explicit and not torch.is_grad_enabled():
-        settings = replace(settings, mode="infer")
-    return settings
+    stated: dict[str, Any] = {"compiled": True}
+    if not torch.is_grad_enabled():
+        stated["mode"] = "infer"
+    return session_settings(options, stated)
 
 
 def _break_of(module: GraphModule) -> GraphBreak | None:
@@ -191,21 +172,19 @@ def _print() -> None:
         session.printed = len(session.graphs)
     if not graphs or session.settings is None:
         return
-    style = Style(colour=wants_colour(sys.stderr, False), width=report_width(sys.stderr))
-    text = render(_check(graphs, session.settings), "text", style)
     breaks = [
         f"{f'{one.path}:{one.line}' if one.line else 'a line that Dynamo does not tell'}: {one.reason}"
         for one in session.breaks
     ]
+    end = ""
     if breaks:
         many = "break" if len(breaks) == 1 else "breaks"
-        text += "\n".join([f"\n{len(breaks)} graph {many}:", *(f"  {line}" for line in breaks), ""])
-    print(text, end="", file=sys.stderr, flush=True)
+        end = "\n".join([f"\n{len(breaks)} graph {many}:", *(f"  {line}" for line in breaks), ""])
+    print_report(_check(graphs, session.settings), end)
 
 
 def _warn(error: Exception) -> None:
-    text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-    warnings.warn(f"tclint did not lint what torch.compile captured: {text}", stacklevel=2)
+    warn(error, "what torch.compile captured")
 
 
 @atexit.register

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,37 +31,44 @@ class SourceLines:
     _files: dict[str, list[str]] = field(default_factory=dict)
     not_after_s: float = math.inf
     """Files that were written later are left out: their lines are no longer those that findings speak of."""
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    """By absolute path, what stands for files on the disk (Report.contents)."""
 
     @classmethod
     def of(cls, report: Report) -> SourceLines:
         """Those that a report speaks of."""
-        return cls(not_after_s=report.made_with.get("written_s", math.inf))
+        return cls({}, report.made_with.get("written_s", math.inf), report.contents)
 
     def line(self, path: str, number: int) -> str | None:
         """Line `number` (from 1) without its end, or None where it cannot be had."""
         if path not in self._files:
-            self._files[path] = _read_lines(path, self.not_after_s)
+            self._files[path] = _lines(self.source(path))
         lines = self._files[path]
         return lines[number - 1] if 0 < number <= len(lines) else None
 
+    def source(self, path: str) -> bytes | None:
+        """A file's bytes, in UTF-8 where it can be read, or None where it is gone, no file, too large to be
+        code, binary, or written later than findings speak of."""
+        given = self.contents.get(os.path.abspath(path)) if self.contents else None
+        data = _read(path, self.not_after_s) if given is None else given
+        if data is None:
+            return None
+        with contextlib.suppress(NotPython):
+            data = as_utf8(data)
+        return data if len(data) <= MAX_FILE_BYTES and b"\0" not in data else None
 
-def read_source(path: str, not_after_s: float = math.inf) -> bytes | None:
-    """A file's bytes, in UTF-8 where it can be read, or None where it is gone, no file, too large to be code,
-    binary, or written later than the time given."""
+
+def _read(path: str, not_after_s: float) -> bytes | None:
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_mtime > not_after_s:
                 return None
-            data = file.read(MAX_FILE_BYTES + 1)
+            return file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
         return None
-    with contextlib.suppress(NotPython):
-        data = as_utf8(data)
-    return data if len(data) <= MAX_FILE_BYTES and b"\0" not in data else None
 
 
-def _read_lines(path: str, not_after_s: float) -> list[str]:
-    data = read_source(path, not_after_s)
+def _lines(data: bytes | None) -> list[str]:
     if data is None:
         return []
     # Only what Python counts as a line end: str.splitlines would also split at a form feed.

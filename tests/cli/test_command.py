@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -438,3 +439,12 @@ def test_report_knows_its_settings(run: Run, pipeline: Pipeline) -> None:
     data = json.loads(run("m.py", "--format", "json", "--gpu", "t4").stdout)
     assert data["settings"]["gpus"] == ["t4"]
     assert data["summary"]["source_files"] == 3
+
+
+def test_the_server_without_pygls_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("tclint.server", "pygls"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pygls", None)
+    result = CliRunner().invoke(cli, ["server"])
+    assert result.exit_code == 2
+    assert "install 'tensorcore-lint[lsp]'" in result.stderr

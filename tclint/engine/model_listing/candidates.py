@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -70,12 +70,17 @@ class Candidate:
     """Whether it returns what it builds as it is."""
 
 
-def list_models(paths: Sequence[str]) -> tuple[list[Candidate], list[str]]:
+def list_models(
+    paths: Sequence[str], contents: Mapping[str, bytes] | None = None
+) -> tuple[list[Candidate], list[str]]:
     """Candidates of Python files, and the files that cannot be read.
 
     Within a file, what needs no arguments comes first, and functions before classes.
+
+    Args:
+        contents: by path, bytes that stand for those on the disk.
     """
-    read_files = {path: read(path) for path in paths}
+    read_files = {path: read(path, (contents or {}).get(path)) for path in paths}
     unread = [path for path, file in read_files.items() if file is None]
     files = [file for file in read_files.values() if file is not None]
     tested = [file for file in files if not _is_test(file.path)]

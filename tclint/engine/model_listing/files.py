@@ -97,12 +97,16 @@ class Project:
         return 0
 
 
-def read(path: str) -> ModelFile | None:
-    """The file; None where it is no Python 3."""
+def read(path: str, data: bytes | None = None) -> ModelFile | None:
+    """The file; None where it is no Python 3.
+
+    Args:
+        data: stands for what is on the disk.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(Path(path).read_bytes())
+            tree = ast.parse(Path(path).read_bytes() if data is None else data)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     file = ModelFile(path, tree)

@@ -71,9 +71,9 @@ def framework_settings(qualified: str, call: Call, known: Known) -> Iterator[Fra
     if root == "accelerate":
         yield from _of_accelerate(name, given)
     elif root in ("lightning", "pytorch_lightning", "lightning_fabric") and name in ("Trainer", "Fabric"):
-        yield from _of_lightning(name, given)
+        yield from of_lightning(name, given)
     elif root == "transformers" and name.endswith("TrainingArguments"):
-        yield from _of_transformers(given)
+        yield from of_transformers(given)
     elif qualified == "torch.nn.parallel.DistributedDataParallel" and given.get("find_unused_parameters"):
         yield FrameworkSetting(
             "find_unused_parameters", True, "DistributedDataParallel with find_unused_parameters=True"
@@ -92,7 +92,8 @@ def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[Framework
         yield FrameworkSetting("find_unused_parameters", True, f"{name} with find_unused_parameters=True")
 
 
-def _of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
+def of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
+    """What arguments of Trainer or Fabric say."""
     precision = given.get("precision")
     if precision in _LIGHTNING and not isinstance(precision, bool):
         yield FrameworkSetting("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
@@ -102,7 +103,8 @@ def _of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkS
         yield FrameworkSetting("find_unused_parameters", True, f"{name} with strategy={strategy!r}")
 
 
-def _of_transformers(given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
+def of_transformers(given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
+    """What arguments of TrainingArguments say."""
     for flag, precision in (("bf16", "bf16"), ("fp16", "fp16")):
         if given.get(flag) is True:
             yield FrameworkSetting("precision", precision, f"TrainingArguments with {flag}=True")

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from tclint.core.units import count, plural
 from tclint.graph.ops.op import Op
 from tclint.graph.ops.spec import Site, TensorSpec, itemsize_bytes, numel
 
@@ -81,6 +82,13 @@ class Graph:
     """JSON values: torch version, seconds spent building and tracing, the model's class name."""
     fx: torch.fx.Graph | None = field(default=None, compare=False, repr=False)
     """What the model was traced into, in the process that traced it; not in JSON."""
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in self.inputs[:3])
+        more = ", ..." if len(self.inputs) > 3 else ""
+        name = self.metadata.get("model") or "model"
+        size = f"{plural(len(self.ops), 'op')}, {count(self.parameter_count)} parameters"
+        return f"<Graph: {name}, {size}, inputs {inputs or 'none'}{more}>"
 
     @property
     def parameter_count(self) -> int:

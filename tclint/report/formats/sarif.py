@@ -17,7 +17,7 @@ from tclint.core.finding import Confidence, Finding, Fix, Level, Location
 from tclint.core.markup import shortened
 from tclint.core.text import printable
 from tclint.engine.provenance import git_state, tool
-from tclint.report.excerpt import SourceLines, read_source
+from tclint.report.excerpt import SourceLines
 from tclint.report.formats.json import clean
 from tclint.report.line_hash import line_hashes
 from tclint.report.paths import RepositoryPaths, file_uri, relative_uri
@@ -252,7 +252,7 @@ class _Log:
     def _line_hash(self, finding: Finding) -> str:
         path = finding.location.path
         if path not in self.hashes:
-            content = read_source(path, self.lines.not_after_s)
+            content = self.lines.source(path)
             self.hashes[path] = [] if content is None else line_hashes(content.decode("utf-8", "replace"))
         known = self.hashes[path]
         # A file that cannot be read now cannot be read by the upload either: nothing contradicts ours.

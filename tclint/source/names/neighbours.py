@@ -125,6 +125,12 @@ def _root_of(path: str) -> str:
         current = parent
 
 
+def forget() -> None:
+    """Read files anew, in a process that outlives what it read: an editor's server."""
+    _project.cache_clear()
+    _read.cache_clear()
+
+
 @lru_cache(maxsize=4)
 def _project(root: str) -> _Project | None:
     files: list[str] = []

@@ -40,6 +40,12 @@ def oldest(path: str) -> Version | None:
     return min(lower, default=None)
 
 
+def forget() -> None:
+    """Read files anew, in a process that outlives what it read: an editor's server."""
+    _pins_above.cache_clear()
+    _pins.cache_clear()
+
+
 @lru_cache(maxsize=4096)
 def _pins_above(folder: str) -> tuple[str, ...]:
     """What the nearest requirement files that name torch say of its version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,9 @@ class Skipped:
     reason: str
 
 
-def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[Skipped]]:
+def discover(
+    paths: Sequence[str], settings: Settings, given: Collection[str] = ()
+) -> tuple[list[str], list[Skipped]]:
     """Absolute paths of the Python files meant, each once, in the order of the arguments.
 
     A file is taken as it is; notebooks count as Python files. A folder gives what git would track in it,
@@ -43,6 +45,9 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
     configuration file, else to the working directory) and SKIPPED_FOLDERS are left out, and so is what has
     not changed since `settings.changed_since`.
 
+    Args:
+        given: absolute paths of files that need not exist, because the caller has their bytes.
+
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
         UsageError: git does not know the revision.
@@ -50,7 +55,7 @@ def discover(paths: Sequence[str], settings: Settings) -> tuple[list[str], list[
     files: dict[str, None] = {}
     skipped: list[Skipped] = []
     for path in paths:
-        problem = refusal(path)
+        problem = refusal(path, given)
         if problem is not None:
             raise TargetError(problem)
         absolute = os.path.abspath(path)
@@ -76,11 +81,16 @@ def named_files(folder: str, name: str) -> list[str]:
     return list(_files_of_folder(os.path.abspath(folder), [], name))
 
 
-def refusal(path: str) -> str | None:
-    """Why a path cannot be read as source, in a sentence for the user; None where it can."""
-    if os.path.isdir(path):
+def refusal(path: str, given: Collection[str] = ()) -> str | None:
+    """Why a path cannot be read as source, in a sentence for the user; None where it can.
+
+    Args:
+        given: absolute paths of files that need not exist, because the caller has their bytes.
+    """
+    is_given = os.path.abspath(path) in given
+    if os.path.isdir(path) and not is_given:
         return None
-    if not os.path.exists(path):
+    if not os.path.exists(path) and not is_given:
         if ":" in os.path.basename(path):
             return (
                 f"There is no file or folder {path!r}; a model target is written 'path/file.py:callable' "
@@ -92,7 +102,7 @@ def refusal(path: str) -> str | None:
             f"{path!r} is neither a folder nor a Python file; give a .py or .ipynb file, a folder, or "
             "a model as 'file.py:callable'."
         )
-    if not os.path.isfile(path):
+    if not is_given and not os.path.isfile(path):
         # To read a named pipe is to wait for whoever writes into it.
         return f"{path!r} is no regular file but a pipe, a socket or a device; give a file or a folder."
     return None

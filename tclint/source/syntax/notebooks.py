@@ -23,7 +23,7 @@ _MARKER = "# tclint cell {}"
 _PLACEHOLDER = "pass  # tclint line {}"
 _MARKED = re.compile(r"# tclint cell (\d+)")
 _HELD = re.compile(r"\s*pass  # tclint line (\d+)")
-_PYTHON_MAGICS = ("time", "timeit", "capture", "prun")
+_PYTHON_MAGICS = ("time", "timeit", "capture", "prun", "tclint")
 """Cell magics whose cell is Python code of the same program."""
 _SHELL = re.compile(r"\s*[%!?]|.*[^\s?]\?{1,2}\s*$")
 _CAPTURED = re.compile(r"(\s*[\w.,\s]+?=)\s*[%!]")

@@ -131,12 +131,13 @@ class Captured:
     """A model that another tool caught as it ran, with the inputs that it ran on."""
 
     model: nn.Module
-    inputs: tuple[Any, ...]
+    inputs: tuple[Any, ...] | dict[str, Any]
+    """By position, or by name."""
     name: str
     site: Site | None
     """Where the run that it is of began."""
 
-    def __call__(self) -> tuple[nn.Module, tuple[Any, ...]]:
+    def __call__(self) -> tuple[nn.Module, Any]:
         """As what builds a model returns it."""
         return self.model, self.inputs
 

@@ -1,0 +1,55 @@
+"""The command `server`: the language server on standard input and output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tclint.cli.options import config_options, debug_option, parse_flags, setting_flags
+from tclint.config.pyproject import find_config, load_config, with_flags
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+
+
+@click.command("server")
+@setting_flags(
+    "select", "extend-select", "ignore", "gpu", "precision", "mode", "batch", "min-gain", "cache", "baseline"
+)
+@config_options
+@debug_option
+def server(config: str | None, isolated: bool, **flags: Any) -> int:
+    """Speak the language server protocol on standard input and output, for editors (docs/editors.md).
+
+    Every file has the settings of its own nearest pyproject.toml, under the flags given here. Opening and
+    editing runs nothing of the user's but local rules; models are traced when the user asks for it.
+    """
+    if config is not None and isolated:
+        raise UsageError("--config and --isolated exclude each other; give one of them.")
+    try:
+        from tclint.server.language_server import make_server
+    except ImportError as error:
+        raise UsageError(
+            f"The language server needs pygls 2 ({error}): install 'tensorcore-lint[lsp]'."
+        ) from error
+    given = parse_flags(flags)
+    named = None if config is None else Path(config).absolute()
+
+    def settings_of(path: str) -> Settings:
+        file = named if named is not None or isolated else find_config(Path(path).absolute().parent)
+        return with_flags(load_config(file) if file is not None else Settings(), given)
+
+    if named is not None:
+        settings_of("")
+    # What a local rule prints must not stand between two messages.
+    messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # A trace that is cut short by the editor's end leaves nothing behind.
+    with tempfile.TemporaryDirectory(prefix="tclint-server-", ignore_cleanup_errors=True) as folder:
+        tempfile.tempdir = folder
+        make_server(settings_of).start_io(stdout=messages)
+    return 0
