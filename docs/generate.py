@@ -14,6 +14,8 @@ import pkgutil
 import sys
 from pathlib import Path
 
+from schema_page import schema_page
+
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET
 from tclint.config.settings import SETTINGS, settings_in
@@ -24,6 +26,7 @@ from tclint.engine.projects import RUN_FIELDS
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.catalogue import SOURCE_SIDE
+from tclint.report.formats.json import schema
 from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches
@@ -74,6 +77,7 @@ def pages() -> dict[Path, str]:
     made = {DOCS / "rules" / f"{code}.md": _rule_page(own) for code, own in sides.items()}
     made[DOCS / "rules" / "index.md"] = _index(rules)
     made[DOCS / "configuration.md"] = _configuration()
+    made[DOCS / "json.md"] = schema_page(schema())
     pages = {path: NOTE + text.rstrip("\n") + "\n" for path, text in made.items()}
     return {**pages, DOCS / "architecture.md": _architecture(), DOCS.parent / "rules" / FILE: build()}
 
