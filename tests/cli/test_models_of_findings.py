@@ -95,7 +95,7 @@ def test_equal_findings_are_one_that_lists_its_targets(repository: Path) -> None
         ("markdown", "net.py:build and net.py:Net"),
         ("github", " of net.py%3Abuild and net.py%3ANet"),
         ("jsonl", '"targets": ["net.py:build", "net.py:Net"]'),
-        ("html", '"net.py:build, net.py:Net"'),
+        ("html", '"net.py:build and net.py:Net"'),
     ],
 )
 def test_every_format_names_the_models(repository: Path, name: str, said: str) -> None:

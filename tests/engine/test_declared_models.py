@@ -149,9 +149,9 @@ def test_a_damaged_record_is_replaced(project: Path) -> None:
 def test_another_tool_or_torch_is_a_reason(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _declare(project, '["model.py:build"]')
     _check(project)
-    real = trace_cache._environment()
+    real = trace_cache.environment()
     for name, reason in (("tclint", "new tclint"), ("torch", "another torch"), ("packages", "packages")):
-        monkeypatch.setattr(trace_cache, "_environment", lambda name=name: {**real, name: "other"})
+        monkeypatch.setattr(trace_cache, "environment", lambda name=name: {**real, name: "other"})
         (said,) = _looked_up(project, monkeypatch)
         assert reason in said
 

@@ -14,7 +14,10 @@ import pytest
 from tclint.config.settings import Settings
 from tclint.tracing import TraceResult, trace_targets
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX processes")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX processes"),
+    pytest.mark.usefixtures("fresh_workers"),
+]
 
 HEAD = """
 import atexit, ctypes, os, re, signal, socket, subprocess, sys, threading, time
