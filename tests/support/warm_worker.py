@@ -26,20 +26,19 @@ class Template:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._path: list[str] = []
         self._socket: socket.socket | None = None
 
     def start_worker(self, arguments: list[str]) -> ForkedWorker | None:
-        """A worker for these arguments; None where a forked one would not be what a fresh one is."""
+        """A worker; None for arguments with which it would do something else than wait for requests."""
+        if arguments:
+            return None
         path = [entry for entry in sys.path if entry]
         if self._socket is None:
             self._start(path)
-        if arguments or path != self._path:
-            return None
         assert self._socket is not None
         requests, requests_write = os.pipe()
         answers, answers_write = os.pipe()
-        message = {"folder": os.getcwd(), "environment": dict(os.environ)}
+        message = {"folder": os.getcwd(), "environment": dict(os.environ), "path": path}
         socket.send_fds(self._socket, [json.dumps(message).encode()], [requests, answers_write])
         os.close(requests)
         os.close(answers_write)
@@ -59,7 +58,7 @@ class Template:
             [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL
         )
         theirs.close()
-        self._socket, self._path = ours, path
+        self._socket = ours
 
 
 class ForkedWorker:
@@ -120,6 +119,7 @@ def _become_a_worker(message: dict[str, Any], pipes: list[int], main: Callable[[
             os.dup2(pipe, number)
             os.close(pipe)
         os.chdir(message["folder"])
+        sys.path[:] = message["path"]
         os.environ.clear()
         os.environ.update(message["environment"])
         worker._prepare_for_forks = lambda: None  # that is done
