@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
+
+from tclint.cli.main import cli
 
 _NET = """
 import torch
@@ -49,9 +50,8 @@ def _save(net: nn.Module, rows: int) -> None:
 
 
 def _run(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "tclint", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.returncode, result.stdout, result.stdout + result.stderr
+    result = CliRunner().invoke(cli, arguments)
+    return result.exit_code, result.stdout, result.output
 
 
 def test_a_program_is_traced_at_its_own_lines(program: str, net: nn.Module) -> None:
