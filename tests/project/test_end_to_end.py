@@ -208,7 +208,7 @@ def test_without_torch_sources_are_linted_and_models_say_what_to_install(project
     report = json.loads(done.stdout)
     assert done.returncode == 2
     assert "tensorcore-lint[torch]" in report["errors"][0]["message"]
-    assert {finding["code"] for finding in report["findings"]} == {"AMP001", "AMP006"}
+    assert {finding["code"] for finding in report["findings"]} == {"AMP001", "AMP006", "RUN012"}
 
 
 def test_the_readme_shows_what_is_printed() -> None:
