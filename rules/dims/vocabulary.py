@@ -112,7 +112,7 @@ class VocabMisaligned(GraphRule):
         }
         related = (
             *context.related(head.op),
-            *related_sites(sites, location, "the vocabulary is written here and has to change with it"),
+            *related_sites(sites, location, "this layer has the same vocabulary, which changes with it"),
         )
         if not isinstance(outcome, Padding):
             return self.finding(

@@ -103,7 +103,11 @@ def gap_text(gap: Gap) -> str:
 
 def entry_lines(entry: Entry) -> Iterator[str]:
     """What is said of a model besides its times: fixes made together, a run, memory, launches, messages."""
-    for lines in (fixed_lines, plan_lines, run_lines, memory_lines, _host_lines, _communication_lines):
+    yield from fixed_lines(entry)
+    yield from plan_lines(entry)
+    if entry.plan and ".py:" in entry.target:
+        yield f"tclint fix {entry.target} makes the edits that it can prove"
+    for lines in (run_lines, memory_lines, _host_lines, _communication_lines):
         yield from lines(entry)
 
 
@@ -141,7 +145,7 @@ def plan_lines(entry: Entry) -> Iterator[str]:
         if round(percent) < round(before_percent):
             line += f" ({_why_less_ready(before_us, before_percent, after_us, percent)})"
         if fix.needs_others:
-            line += "; alone it gains too little, after those above it does not"
+            line += "; worth it only after those above"
         yield line
         before_us, before_percent = after_us, percent
 
