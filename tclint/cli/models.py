@@ -122,8 +122,12 @@ def check_kept(
 
 
 def mention_models(targets: Sequence[str]) -> None:
-    """Say of a single file that was only read how its model is linted, which takes running it."""
-    if len(targets) != 1 or not targets[0].endswith(".py") or not Path(targets[0]).is_file():
+    """Say of a file or folder that was only read how its models are linted, which takes running them."""
+    if len(targets) != 1 or is_model_target(targets[0]):
+        return
+    if Path(targets[0]).is_dir():
+        say(f"note: only source was read; 'tclint models {shlex.quote(targets[0])}' lists models to price.")
+    if not targets[0].endswith(".py") or not Path(targets[0]).is_file():
         return
     from tclint.engine.model_listing.candidates import list_models
 

@@ -293,10 +293,6 @@ class _Renderer:
         if report.errors:
             rest.append(f"{plural(len(report.errors), 'target')} failed")
         yield from self._wrapped("; ".join([head, *rest]) + ".", "")
-        if not (report.entries or report.errors) and any(
-            finding.code.startswith(_OF_MODELS) for finding in report.findings
-        ):
-            yield from self._wrapped("What is read has no price; `tclint models` lists models to trace.", "")
 
     # --- helpers
 
@@ -315,10 +311,6 @@ class _Renderer:
 
     def _paint(self, text: str, *, fg: str | None = None, bold: bool = False) -> str:
         return click.style(text, fg=fg, bold=bold) if self.style.colour else text
-
-
-_OF_MODELS = ("ARC", "DIM", "FMT")
-"""Rules whose findings in a traced model are priced."""
 
 
 def grouped_by_file(findings: Iterable[Finding]) -> list[Finding]:
