@@ -322,7 +322,14 @@ def test_a_file_that_is_only_read_is_told_how_to_be_traced(
     (folder / "plain.py").write_text("x = 1\n")
     assert "'tclint one.py:Net'" in notes("one.py")
     assert "'tclint models model.py' lists" in notes("model.py")
-    assert "'tclint models .' lists models" in notes(".")
+    (folder / "sub").mkdir()
+    assert "note:" not in notes("sub")
+    (folder / "sub" / "loss.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.act, self.loss = nn.Sigmoid(), nn.BCELoss()\n\n    def forward(self, x, y):\n"
+        "        return self.loss(self.act(x), y)\n"
+    )
+    assert "'tclint models sub' lists models" in notes("sub")
     for silent in (
         ("one.py", "--format", "json"),
         ("one.py", "--format", "github"),
