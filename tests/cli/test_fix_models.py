@@ -122,11 +122,11 @@ def test_edits_stand_where_sizes_are_written(planned: tuple[Path, Result, dict[s
     _, _, plan = planned
     edits = {(edit["path"], edit["old"], edit["new"]) for step in plan["steps"] for edit in step["edits"]}
     width = next(new for path, old, new in edits if (path, old) == ("config.json", "1500"))
-    tokens = next(new for path, old, new in edits if (path, old) == ("config.json", "8003"))
-    assert int(width) % 8 == int(tokens) % 8 == 0
-    assert ("parts.py", "", "[..., :8003]") in edits  # logits as the caller knows them
+    assert int(width) % 8 == 0
+    assert ("parts.py", "tokens", "(tokens + 63) // 64 * 64") in edits  # other readers of "tokens" keep it
+    assert ("parts.py", "", "[..., :self.unpadded_tokens]") in edits  # logits as the caller knows them
     assert ("parts.py", "", ", scale=125 ** -0.5") in edits  # heads grow, and their default scale would
-    assert len(edits) == 4
+    assert len(edits) == 5
     assert all(step["proved"] and not step["reason"] for step in plan["steps"])
     assert sum(step["parameters_added"] for step in plan["steps"]) > 0
 
@@ -142,7 +142,7 @@ def test_a_plan_is_made_and_nothing_is_left(
     changed = texts(tmp_path)
     assert {name for name in PACKAGE if changed[name] != PACKAGE[name]} == {"config.json", "parts.py"}
     assert changed["config.json"].startswith('{"steps": 1500, "width": 1')
-    assert "self.head(self.attention(self.tokens(ids)))[..., :8003]" in changed["parts.py"]
+    assert "self.head(self.attention(self.tokens(ids)))[..., :self.unpadded_tokens]" in changed["parts.py"]
     report = json.loads(run("model.py:build_model", "train.py", "--format", "json").stdout)
     fixed = {step["fingerprint"] for step in plan["steps"]}
     assert not fixed & {finding["fingerprint"] for finding in report["findings"]}
@@ -215,7 +215,7 @@ def test_what_is_not_proved_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "model.py").read_text() == code
     assert "not edited: the edited model would gain" in result.stdout
     assert "was planned" in result.stdout
-    assert "by hand: model.py:6: 8003 -> " in result.stdout
+    assert "by hand: model.py:5: 1500 -> 1504" in result.stdout
     assert result.stderr.endswith("nothing to write\n")
 
 

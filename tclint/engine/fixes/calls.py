@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tclint.core.finding import Edit
-from tclint.engine.check import relative_path
+from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
+from tclint.edits.sizes.syntax import calls_on, end_of, function_at, last_name, parsed
+from tclint.edits.sizes.unrun import Unrun
+from tclint.engine.fixes.bench import Bench, Made
 from tclint.engine.fixes.plan import ByHand
+from tclint.engine.fixes.search import Trial
+from tclint.engine.fixes.shown import line_at, places_text
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 
 _MOST_STEPS = 8
@@ -26,10 +31,10 @@ class _Call:
     """The last character before the closing bracket that is no white space."""
 
 
-def calls_to_adapt(
+def scaled_attention(
     before: Graph, after: Graph, texts: Mapping[str, str]
 ) -> tuple[tuple[Edit, ...], tuple[ByHand, ...]]:
-    """Edits of calls that rest on a size that grew, and what of that has to be done by hand.
+    """Edits that give attention the scale of its heads as they were, and what of that is left to do by hand.
 
     Args:
         before: the model as it is.
@@ -45,24 +50,71 @@ def calls_to_adapt(
         else:
             heads = ", ".join(f"1/sqrt({size})" for size in sorted(sizes))
             what = f"give attention here the scale of the old heads ({heads}): its own follows the new ones"
-            by_hand[_at(site, what, texts)] = None
-    for op, axis, size in _padded_heads(before, after):
-        edit = _cut(op, axis, size, texts)
-        if edit is not None:
-            edits[edit] = None
-        else:
-            site = op.call_site or op.construct_site
-            what = f"cut what {op.module_path or op.name} makes to the first {size} entries before the loss"
-            by_hand[_at(site, what, texts)] = None
+            by_hand[ByHand(what, *line_at(site.path, site.line)) if site else ByHand(what)] = None
     return tuple(edits), tuple(by_hand)
 
 
-def is_cut(edit: Edit) -> bool:
-    """Whether an edit of these cuts a padded output back."""
-    return edit.replacement.startswith("[")
+def cut_edits(
+    before: Graph, after: Graph, trial: Trial, texts: Mapping[str, str], unrun: Unrun
+) -> tuple[Edit, ...]:
+    """Edits that cut padded outputs back to the sizes that they had.
+
+    Args:
+        before: the model as it is.
+        after: the same ops at larger sizes.
+        trial: the arguments of layers that were edited for these.
+        texts: the files that may be edited, by absolute path.
+        unrun: code that the trace did not run.
+
+    Raises:
+        NoCut: one cannot be cut back.
+    """
+    edits: dict[Edit, None] = {}
+    contiguous = unrun.flattens()
+    for op, axis in padded_heads(before, after):
+        made, called, name = op.construct_site, op.call_site, head_name(op.module_path)
+        text = texts.get(called.path) if called is not None else None
+        if made is None or called is None or text is None or made.path != called.path or not name:
+            raise NoCut(f"{op.module_path or op.name} is not made and called in one file of yours")
+        spans = [(call.lineno, call.end_lineno or 0) for call in calls_on(text, made.line)]
+        own = {
+            item.written.text
+            for item in trial
+            if item.written.path == made.path
+            and any(first <= item.written.start[0] <= last for first, last in spans)
+        }
+        if len(own) != 1:
+            raise NoCut("which argument of the layer is the size is not known")
+        head = Head(name, made.path, made.line, called.line, axis, own.pop())
+        edits.update(dict.fromkeys(cut_back(head, text, contiguous=contiguous)))
+        function = function_at(text, called.line)
+        owner = function[1] if function is not None else None
+        others = unrun.uses_of(name, owner.name if owner is not None else "")
+        if others:
+            raise NoCut(f"{name} is used at {places_text(others)} too")
+    if not edits:
+        raise NoCut("where it makes them is not found")
+    return tuple(edits)
 
 
-def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
+def with_calls(bench: Bench, made: Made, edits: tuple[Edit, ...]) -> Made | str:
+    """What is made with these edits of calls as well, cuts and scales; else why not."""
+    graph = bench.traced((*made.edits, *edits))
+    if isinstance(graph, str):
+        return graph
+    problem = _other_than_cut(bench.context.graph, made.graph, graph)
+    if problem is not None:
+        return problem
+    # All other ops are as predicted: what the step takes longer is what the cuts take.
+    before, after = bench.priced_as_is(made.graph), bench.priced_as_is(graph)
+    cuts_us = {gpu: after[gpu] - before[gpu] for gpu in after}
+    planned_us = {gpu: time + cuts_us[gpu] for gpu, time in made.planned_us.items()}
+    if bench.gain_percent(bench.proof.step_time_us, after) < bench.settings.min_gain_percent:
+        return "it takes as much time as the fixes gain"
+    return bench.proof.problem(graph, made.fixed, planned_us) or replace(made, cuts=edits, cuts_us=cuts_us)
+
+
+def _other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
     """In what a model whose outputs are cut back differs from the padded one, but for that; None: in nothing.
 
     Ops behind a cut have the size that it leaves.
@@ -121,7 +173,7 @@ def _with_scale(site: Site | None, sizes: set[int], texts: Mapping[str, str]) ->
     calls = [
         call
         for call in _calls(site, texts)
-        if _name(call.node) == "scaled_dot_product_attention"
+        if last_name(call.node.func) == "scaled_dot_product_attention"
         and not any(keyword.arg in ("scale", None) for keyword in call.node.keywords)
     ]
     if len(calls) != 1:
@@ -132,8 +184,8 @@ def _with_scale(site: Site | None, sizes: set[int], texts: Mapping[str, str]) ->
     return Edit(call.path, place, place, f"{comma}scale={sizes.pop()} ** -0.5")
 
 
-def _padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int, int]]:
-    """Products that make more outputs than the model has, the axis of these, and how many it has."""
+def padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int]]:
+    """Products that make more outputs than the model has, and the axis of these."""
     starts = [(old, new) for old, new in zip(before.outputs, after.outputs, strict=True)]
     for mine, op in zip(before.ops, after.ops, strict=True):
         if mine.kind == "loss" and mine.inputs:
@@ -146,7 +198,7 @@ def _padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int, int]]:
         was, now = head.outputs[0].shape, after.ops[head.index].outputs[0].shape
         axes = [axis for axis, (a, b) in enumerate(zip(was, now, strict=True)) if a != b]
         if len(axes) == 1:
-            yield head, axes[0] - len(was) if axes[0] == len(was) - 1 else axes[0], was[axes[0]]
+            yield head, -1 if axes[0] == len(was) - 1 else axes[0]
 
 
 def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Iterator[Op]:
@@ -163,43 +215,14 @@ def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Ite
         yield from _heads(before, after, source, depth + 1)
 
 
-def _cut(op: Op, axis: int, size: int, texts: Mapping[str, str]) -> Edit | None:
-    site, name = op.call_site, op.module_path.rpartition(".")[2]
-    if site is None or not name:
-        return None
-    calls = [call for call in _calls(site, texts) if _name(call.node) == name]
-    if len(calls) != 1:
-        return None
-    [call] = calls
-    index = f"[..., :{size}]" if axis < 0 else f"[{':, ' * axis}:{size}]"
-    return Edit(call.path, call.end, call.end, index)
-
-
 def _calls(site: Site, texts: Mapping[str, str]) -> Iterator[_Call]:
     """Calls that stand on a line, or on lines around it."""
     text = texts.get(site.path)
     if text is None:
         return
     lines = text.split("\n")
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Call) and node.lineno <= site.line <= (node.end_lineno or 0):
-            assert node.end_lineno is not None
-            assert node.end_col_offset is not None
-            column = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode()) + 1
-            head = "\n".join([*lines[: node.end_lineno - 1], lines[node.end_lineno - 1][: column - 2]])
-            yield _Call(node, site.path, (node.end_lineno, column), head.rstrip()[-1:])
-
-
-def _name(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _at(site: Site | None, what: str, texts: Mapping[str, str]) -> ByHand:
-    if site is None:
-        return ByHand(what)
-    lines = texts.get(site.path, "").split("\n")
-    text = lines[site.line - 1].strip() if 0 < site.line <= len(lines) else ""
-    return ByHand(what, relative_path(site.path), site.line, text)
+            line, column = end_of(text, node)
+            head = "\n".join([*lines[: line - 1], lines[line - 1][: column - 2]])
+            yield _Call(node, site.path, (line, column), head.rstrip()[-1:])

@@ -15,11 +15,11 @@ from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
 from tclint.tracing import TraceResult
 from tclint.tracing.worker.client import Tracer
+from tclint.tracing.worker.import_roots import PROJECT_MARKS
 
 _BESIDE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt")
 """Files of a folder that a target may look for without opening them."""
 _EDITABLE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 _LARGEST_BYTES = 16 << 20
 _MOST_BESIDE = 200
 
@@ -117,7 +117,7 @@ def _with_what_is_beside(files: Sequence[str], listed: Iterable[str]) -> set[str
             above.add(upper)
             upper = os.path.dirname(upper)
     for folder in above:
-        for name in ("__init__.py", *_MARKS):
+        for name in ("__init__.py", *PROJECT_MARKS):
             path = os.path.join(folder, name)
             if os.path.isfile(path):
                 found.add(path)

@@ -6,7 +6,6 @@ shapes as the resized graph says, and nothing else.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,6 +13,7 @@ from typing import TypeAlias
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Candidate, Place, Sizes
+from tclint.edits.sizes.layers import layer_arguments, sets_of
 from tclint.edits.texts import apply_edits
 from tclint.engine.fixes.copies import Copies
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
@@ -26,6 +26,7 @@ Trial: TypeAlias = "tuple[Candidate, ...]"
 
 _MOST_SINGLE = 14
 _MOST_UNRELATED = 8
+_MOST_AT_LAYERS = 24
 _MOST_BOUND = 5
 """Candidates that break the build alone, and are tried in pairs."""
 
@@ -43,13 +44,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Edits, and the sizes that they give."""
+    """A trial, and the sizes that it gives."""
 
-    edits: tuple[Edit, ...]
+    trial: Trial
     sizes: Mapping[DimGroup, int]
     graph: Graph
     is_exact: bool
     """Whether these are the sizes that were asked for; else they are aligned too, and as large at least."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return edits_of(self.trial)
 
 
 class Search:
@@ -79,6 +84,8 @@ class Search:
         self._texts = texts_of(copies.editable)
         self._known: dict[Trial, Outcome] = {}
         self.tried = 0
+        self.way: frozenset[str] = frozenset()
+        """Names that lead to the layers, of the last run."""
 
     def run(self, places: Iterable[Place], pairs: Iterable[tuple[int, int]]) -> Found | None:
         """The fewest edits that give the wanted sizes; else those that give other ones as good.
@@ -87,8 +94,9 @@ class Search:
             places: lines where layers of the changing sizes are made.
             pairs: old and new sizes, of all that changes.
         """
-        candidates = Sizes(self._texts).candidates(set(places), set(pairs))
-        candidates = [item for item in candidates if not self._is_made(item)]
+        sizes = Sizes(self._texts)
+        self.way = sizes.way(set(places))
+        candidates = [item for item in sizes.candidates(set(places), set(pairs)) if not self._is_made(item)]
         near = [item for item in candidates if item.distance < UNRELATED][:_MOST_SINGLE]
         if self._try([*_singles(near), *_sets(near)]):
             return self._best()
@@ -97,6 +105,13 @@ class Search:
         far = [item for item in candidates if item not in near][:_MOST_UNRELATED]
         if self._best() is None and self._try([*_singles(far), *self._unions([*near, *far])]):
             return self._best()
+        return self._best()
+
+    def at_layers(self, places: Iterable[Place], pairs: Iterable[tuple[int, int]]) -> Found | None:
+        """The same with edits of the layers' own arguments only, so that every name keeps what it means."""
+        candidates = layer_arguments(self._texts, set(places), pairs)
+        trials = sets_of([item for item in candidates if not self._is_made(item)])
+        self._try(trials[:_MOST_AT_LAYERS])
         return self._best()
 
     def _is_made(self, candidate: Candidate) -> bool:
@@ -200,7 +215,7 @@ class Search:
         best = min(chosen, key=cost)
         assert best.sizes is not None
         assert best.graph is not None
-        return Found(edits_of(best.trial), best.sizes, best.graph, bool(exact))
+        return Found(best.trial, best.sizes, best.graph, bool(exact))
 
 
 def _singles(candidates: Sequence[Candidate]) -> list[Trial]:
@@ -275,8 +290,3 @@ def _edited(text: str, edits: Sequence[Edit]) -> str:
         line = lines[edit.start[0] - 1]
         lines[edit.start[0] - 1] = line[: edit.start[1] - 1] + edit.replacement + line[edit.end[1] - 1 :]
     return "\n".join(lines)
-
-
-def shown(path: str) -> str:
-    """From the working directory, POSIX."""
-    return os.path.relpath(path).replace(os.sep, "/")

@@ -1,0 +1,367 @@
+"""Code of a project that a trace of its model did not run: what it reads of sizes and layers."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from tclint.edits.sizes.candidates import Place
+from tclint.edits.sizes.syntax import constant, functions, last_name, names_in, parsed
+from tclint.edits.sizes.written import Written
+
+_SHAPED = re.compile(
+    r"Linear|Bilinear|Conv|Embedding|LSTM|GRU|RNN|Norm|Parameter|Transformer|MultiheadAttention"
+    r"|^(view|reshape|expand|repeat|zeros|ones|empty|full|rand|randn|new_zeros|new_ones|new_empty|new_full"
+    r"|normal|unflatten|split|narrow|resize_|Tensor|FloatTensor)$"
+)
+"""Calls whose numbers are sizes of tensors and layers."""
+_OF_LAYER = frozenset({"weight", "bias", "out_features", "out_channels", "num_embeddings", "in_proj_weight"})
+_INITIALISES = re.compile(r"^(init\w*|\w+_|requires_grad|grad|device|dtype)$")
+_NO_MODEL = re.compile(r"opt|sched|scaler|ema|sampler|loader|loss|crit", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A node of code that the trace did not run, with what is around it."""
+
+    path: str
+    node: ast.AST
+    around: tuple[ast.AST, ...]
+    """From the file down."""
+
+    @property
+    def place(self) -> Place:
+        return self.path, getattr(self.node, "lineno", 0)
+
+    @property
+    def parent(self) -> ast.AST:
+        return self.around[-1]
+
+    def owner(self) -> ast.ClassDef | None:
+        return next((node for node in reversed(self.around) if isinstance(node, ast.ClassDef)), None)
+
+
+class Unrun:
+    """The code that the trace did not run, of the files that speak of the model.
+
+    Args:
+        texts: of the project's Python files, by absolute path.
+        traced: those that the target read.
+        ran: lines that the trace ran; their functions are proved by it.
+        words: names of the target: its callable, its class, its module.
+    """
+
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        traced: Collection[str],
+        ran: Collection[Place],
+        words: Collection[str],
+    ) -> None:
+        speaks = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b") if words else None
+        self._texts = {
+            path: text
+            for path, text in texts.items()
+            if path in traced or (speaks is not None and speaks.search(text))
+        }
+        self._traced, self._words = frozenset(traced), frozenset(words)
+        self._reads: list[_Read] = []
+        self._parameters: dict[str, list[str]] = {}
+        for path, text in self._texts.items():
+            lines = {line for where, line in ran if where == path}
+            tree = parsed(text)
+            skipped = set()
+            for function, owner in functions(tree):
+                names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
+                name = owner.name if owner is not None and function.name == "__init__" else function.name
+                self._parameters.setdefault(name, names[1:] if owner is not None else names)
+                last = function.end_lineno or function.lineno
+                if function.name == "example_inputs" or lines.intersection(range(function.lineno, last + 1)):
+                    skipped.add(id(function))
+            self._reads.extend(_nodes(path, tree, skipped))
+        self._models = self._models_of(self._words)
+
+    # -- layers
+
+    def uses_of(self, layer: str, owner: str) -> list[Place]:
+        """Where a layer is called, replaced, or its size or weight read, other than by its class's calls.
+
+        Args:
+            layer: the attribute that it is.
+            owner: its class.
+        """
+        heirs = self._heirs(owner)
+        found = []
+        for read in self._reads:
+            node = read.node
+            if not isinstance(node, ast.Attribute) or node.attr != layer:
+                continue
+            own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            inside = read.owner()
+            name = inside.name if inside is not None else ""
+            if own and name not in heirs:
+                continue
+            if own and name == owner and isinstance(read.parent, ast.Call) and read.parent.func is node:
+                continue
+            if self._matters(read):
+                found.append(read.place)
+        return sorted(set(found))
+
+    def owners_of(self, layer: str) -> list[str]:
+        """Classes that assign an attribute of that name to themselves."""
+        return sorted(
+            {
+                owner.name
+                for text in self._texts.values()
+                for owner in ast.walk(parsed(text))
+                if isinstance(owner, ast.ClassDef)
+                and any(
+                    isinstance(item, ast.Attribute)
+                    and item.attr == layer
+                    and isinstance(item.ctx, ast.Store)
+                    and last_name(item.value) == "self"
+                    for item in ast.walk(owner)
+                )
+            }
+        )
+
+    def _matters(self, read: _Read) -> bool:
+        node, parent = read.node, read.parent
+        assert isinstance(node, ast.Attribute)
+        if isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(parent, ast.Call):
+            if parent.func is node:
+                return True
+            return last_name(parent.func) not in ("isinstance", "print", "hasattr", "id") and not (
+                _INITIALISES.match(last_name(parent.func))
+            )
+        if isinstance(parent, ast.Attribute) and parent.attr in _OF_LAYER:
+            around = read.around[-2] if len(read.around) > 1 else parent
+            if isinstance(around, ast.Assign):
+                return not all(isinstance(target, ast.Attribute) for target in around.targets)
+            if isinstance(around, ast.Call):
+                return not _INITIALISES.match(last_name(around.func))
+            while isinstance(around, ast.Attribute) and around.attr == "data":
+                around = read.around[read.around.index(around) - 1]
+            return not (isinstance(around, ast.Attribute) and _INITIALISES.match(around.attr))
+        return False
+
+    def _heirs(self, owner: str) -> set[str]:
+        bases = {
+            node.name: {last_name(base) for base in node.bases}
+            for text in self._texts.values()
+            for node in ast.walk(parsed(text))
+            if isinstance(node, ast.ClassDef)
+        }
+        found = {owner}
+        while more := {name for name, above in bases.items() if above & found} - found:
+            found |= more
+        return found
+
+    def flattens(self) -> bool:
+        """Whether something made by the model is viewed in a way that only contiguous tensors allow."""
+        for read in self._reads:
+            call = read.node
+            if not isinstance(call, ast.Call) or last_name(call.func) != "view" or not call.args:
+                continue
+            assert isinstance(call.func, ast.Attribute | ast.Name)
+            if names_in(call.func) & self._models and (
+                len(call.args) == 1 or constant_or_negative(call.args[-1]) == -1
+            ):
+                return True
+        return False
+
+    def loads(self) -> list[Place]:
+        """Where weights that were saved before are loaded into the model."""
+        return sorted(
+            {
+                read.place
+                for read in self._reads
+                if isinstance(read.node, ast.Call)
+                and isinstance(read.node.func, ast.Attribute)
+                and read.node.func.attr in ("load_state_dict", "load_from_checkpoint")
+                and not _NO_MODEL.search(last_name(read.node.func.value))
+            }
+        )
+
+    def _models_of(self, words: Collection[str]) -> frozenset[str]:
+        """Names of what the model is, or makes: everything assigned from it."""
+        known = set(words)
+        assigned = [
+            (names_in(read.node.value), _targets(read.node))
+            for read in self._reads
+            if isinstance(read.node, ast.Assign | ast.AnnAssign) and read.node.value is not None
+        ]
+        while more := {name for of, names in assigned if of & known for name in names} - known:
+            known |= more
+        return frozenset(known - {"self"})
+
+    # -- sizes
+
+    def said_again(self, sizes: Collection[int], edited: Callable[[Place], bool]) -> list[Place]:
+        """Where a script beside the model gives a tensor or a layer such a size as a number of its own."""
+        found = []
+        numbers: dict[tuple[str, str], int] = {}
+        for read in self._reads:
+            if isinstance(read.node, ast.Assign | ast.AnnAssign) and read.node.value is not None:
+                value = constant(read.node.value)
+                if value in sizes and value is not None and not edited(read.place):
+                    numbers.update({(read.path, name): value for name in _targets(read.node)})
+        for read in self._reads:
+            call = read.node
+            if not isinstance(call, ast.Call) or not _SHAPED.search(last_name(call.func)):
+                continue
+            if read.path in self._traced and not self._by_the_model(read):
+                continue
+            for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+                for item in argument.elts if isinstance(argument, ast.Tuple | ast.List) else (argument,):
+                    own = constant(item) in sizes or (read.path, last_name(item)) in numbers
+                    if own and not edited((read.path, item.lineno)):
+                        found.append((read.path, item.lineno))
+        return sorted(set(found))
+
+    def _by_the_model(self, read: _Read) -> bool:
+        """Whether the function around a node has the model in its hands."""
+        function = next(
+            (node for node in reversed(read.around) if isinstance(node, ast.FunctionDef)), read.around[0]
+        )
+        return any(
+            last_name(item.func) in self._words for item in ast.walk(function) if isinstance(item, ast.Call)
+        )
+
+    def given_again(self, written: Written) -> list[Place]:
+        """Calls that give a parameter a value of their own, so that its default does not reach them."""
+        name = written.name
+        return sorted(
+            {
+                read.place
+                for read in self._reads
+                if isinstance(read.node, ast.Call)
+                and self._parameters.get(last_name(read.node.func), []).count(name)
+                and (
+                    any(word.arg == name for word in read.node.keywords)
+                    or len(read.node.args) > self._parameters[last_name(read.node.func)].index(name)
+                )
+                and not (read.path == written.path and read.place[1] == written.start[0])
+            }
+        )
+
+    def readers(self, written: Written, way: Collection[str]) -> list[Place]:
+        """What else reads the name that a number is bound to, but for what leads to the layers.
+
+        Args:
+            written: the number.
+            way: names that lead from there to the layers.
+        """
+        kind = _kind(written, self._texts.get(written.path, ""))
+        names = {written.name}
+        if kind == "parameter":
+            names = self._attributes_of(written)
+        found = set()
+        for read in self._reads:
+            node = read.node
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                hit = kind == "constant" and node.id in names and self._is_it(node.id, read, written)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                own = last_name(node.value) == "self" and read.path == written.path
+                hit = node.attr in names and not (own and kind == "parameter")
+            elif isinstance(node, ast.Subscript):
+                hit = kind == "key" and isinstance(node.slice, ast.Constant) and node.slice.value in names
+            else:
+                continue
+            if hit and not self._is_on_the_way(read, way) and read.place != (written.path, written.start[0]):
+                found.add(read.place)
+        return sorted(found)
+
+    def _attributes_of(self, written: Written) -> set[str]:
+        """What a parameter is called where methods keep it."""
+        return {
+            target.attr
+            for node in ast.walk(parsed(self._texts.get(written.path, "")))
+            if isinstance(node, ast.Assign) and last_name(node.value) == written.name
+            for target in node.targets
+            if isinstance(target, ast.Attribute)
+        }
+
+    def _is_it(self, name: str, read: _Read, written: Written) -> bool:
+        if read.path == written.path:
+            return True
+        module = os.path.splitext(os.path.basename(written.path))[0]
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").rpartition(".")[2] == module
+            and any((item.asname or item.name) == name or item.name == "*" for item in node.names)
+            for node in ast.walk(parsed(self._texts[read.path]))
+        )
+
+    def _is_on_the_way(self, read: _Read, way: Collection[str]) -> bool:
+        child: ast.AST = read.node
+        for node in reversed(read.around):
+            if isinstance(node, ast.keyword) and node.arg in way:
+                return True
+            if isinstance(node, ast.Call) and child in node.args:
+                names = self._parameters.get(last_name(node.func), [])
+                index = node.args.index(child)
+                if index < len(names) and names[index] in way:
+                    return True
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+                return bool(_targets(node) & set(way))
+            child = node
+        return False
+
+
+def constant_or_negative(node: ast.expr) -> int | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = constant(node.operand)
+        return None if value is None else -value
+    return constant(node)
+
+
+def _nodes(path: str, tree: ast.AST, skipped: Collection[int]) -> Iterator[_Read]:
+    pending: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
+    while pending:
+        node, around = pending.pop()
+        if id(node) in skipped:
+            continue
+        if around:
+            yield _Read(path, node, around)
+        pending.extend((child, (*around, node)) for child in ast.iter_child_nodes(node))
+
+
+def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    found = set()
+    for target in targets:
+        for item in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
+            found.add(last_name(item))
+    return found - {""}
+
+
+def _kind(written: Written, text: str) -> str:
+    """How the name of a number is read: a constant, a key or field, or a parameter of a function."""
+    if not written.path.endswith(".py"):
+        return "key"
+    tree = parsed(text)
+    line = written.start[0]
+    for statement in tree.body:
+        if not statement.lineno <= line <= (statement.end_lineno or 0):
+            continue
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and written.name in _targets(statement):
+            return "constant"
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ClassDef):
+                for item in node.body:
+                    if isinstance(item, ast.Assign | ast.AnnAssign) and item.lineno == line:
+                        return "key"
+            elif isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
+                if last_name(node.func) in ("add_argument", "option", "get", "pop", "setdefault", "getattr"):
+                    return "key"
+            elif isinstance(node, ast.Dict) and node.lineno <= line <= (node.end_lineno or 0):
+                keys = [getattr(key, "value", None) for key in node.keys]
+                if written.name in keys:
+                    return "key"
+    return "parameter"
