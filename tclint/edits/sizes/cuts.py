@@ -93,21 +93,24 @@ def _kept_size(
         raise NoCut("the layer is not constructed by a method of the class that calls it")
     function = made[0]
     read = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
-    if read & _assigned(function) or function.args.args[0].arg != "self":
-        raise NoCut(f"{head.size} changes where the layer is constructed")
-    for earlier in function.body:
+    for earlier in () if read & _assigned(function) else function.body:
         known = _kept_by(earlier, node)
         if known is not None and len(_assignments(owner, known.split(".")[1])) == 1:
             return known, ()
     line = head.construct_line
     statement = next((it for it in function.body if it.lineno <= line <= (it.end_lineno or 0)), None)
-    if statement is None or any(last_name(item) == "super" for item in ast.walk(statement)):
-        raise NoCut("nothing can be put before the line that constructs the layer")
+    if (
+        statement is None
+        or function.args.args[0].arg != "self"
+        or read & set(_stored(statement))
+        or any(last_name(item) == "super" for item in ast.walk(statement))
+    ):
+        raise NoCut(f"nothing that keeps {head.size} can be put before the line that constructs the layer")
     start = start_of(text, statement)
     indent = text.split("\n")[start[0] - 1][: start[1] - 1]
     attribute = f"unpadded_{last_name(node) or f'{head.name}_outputs'}"
     if indent.strip() or attribute in text:
-        raise NoCut("nothing can be put before the line that constructs the layer")
+        raise NoCut(f"nothing that keeps {head.size} can be put before the line that constructs the layer")
     added = Edit(head.path, start, start, f"self.{attribute} = {head.size}\n{indent}")
     return f"self.{attribute}", (added,)
 

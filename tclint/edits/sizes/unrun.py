@@ -74,6 +74,10 @@ class Unrun:
             lines = {line for where, line in ran if where == path}
             tree = parsed(text)
             skipped = set()
+            for node in ast.walk(tree):
+                fields = _fields(node) if isinstance(node, ast.ClassDef) else []
+                if fields:
+                    self._parameters.setdefault(getattr(node, "name", ""), fields)
             for function, owner in functions(tree):
                 names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
                 name = owner.name if owner is not None and function.name == "__init__" else function.name
@@ -319,6 +323,15 @@ def constant_or_negative(node: ast.expr) -> int | None:
         value = constant(node.operand)
         return None if value is None else -value
     return constant(node)
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    """What a dataclass is given."""
+    return [
+        item.target.id
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    ]
 
 
 def _nodes(path: str, tree: ast.AST, skipped: Collection[int]) -> Iterator[_Read]:

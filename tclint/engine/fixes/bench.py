@@ -27,17 +27,14 @@ class Made:
     """What is edited so far."""
 
     edits: tuple[Edit, ...]
-    """All but cuts and scales: with these the model has the predicted sizes."""
     sizes: Mapping[DimGroup, int]
     graph: Graph
     """As it is traced with the edits."""
     fixed: tuple[Finding, ...] = ()
     planned_us: Mapping[str, float] = field(default_factory=dict)
     """The step that was promised with it, by GPU."""
-    cuts: tuple[Edit, ...] = ()
-    """Edits that cut padded outputs back."""
     cuts_us: Mapping[str, float] = field(default_factory=dict)
-    """What they take in the step."""
+    """What cutting padded outputs back takes of that."""
     changes: tuple[Change, ...] = ()
     """Those that change no size."""
 
@@ -59,11 +56,12 @@ class Outcome:
     after: Made
     """The same where it is not edited."""
     reason: str = ""
-    adapted: tuple[Edit, ...] = ()
-    """Edits of calls that depend on its sizes."""
-    cuts_us: Mapping[str, float] = field(default_factory=dict)
+    scales: tuple[Edit, ...] = ()
+    """Edits of attention whose heads it changes."""
     by_hand: tuple[ByHand, ...] = ()
     notes: tuple[ByHand, ...] = ()
+    is_given_elsewhere: bool = False
+    """Whether code that the trace did not run gives the size a value of its own."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,14 @@ class Bench:
     def texts(self) -> dict[str, str]:
         """The files that may be edited, by absolute path."""
         return texts_of(self.copies.editable)
+
+    def resized(self, sizes: Mapping[DimGroup, int]) -> Graph:
+        """The model at other sizes, as predicted.
+
+        Raises:
+            DimsUnresolved: they do not fit together.
+        """
+        return self.dims.resize(dict(sizes)) if sizes else self.context.graph
 
     def traced(self, edits: Sequence[Edit]) -> Graph | str:
         """The target with edits made, as reports price it; else why there is none."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
-from tclint.edits.sizes.syntax import calls_on, end_of, function_at, last_name, parsed
+from tclint.edits.sizes.syntax import calls_on, end_of, function_at, last_name, parsed, start_of
 from tclint.edits.sizes.unrun import Unrun
-from tclint.engine.fixes.bench import Bench, Made
+from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Trial
 from tclint.engine.fixes.shown import line_at, places_text
@@ -61,7 +61,7 @@ def cut_edits(
 
     Args:
         before: the model as it is.
-        after: the same ops at larger sizes.
+        after: the same ops at larger sizes, as predicted.
         trial: the arguments of layers that were edited for these.
         texts: the files that may be edited, by absolute path.
         unrun: code that the trace did not run.
@@ -76,16 +76,10 @@ def cut_edits(
         text = texts.get(called.path) if called is not None else None
         if made is None or called is None or text is None or made.path != called.path or not name:
             raise NoCut(f"{op.module_path or op.name} is not made and called in one file of yours")
-        spans = [(call.lineno, call.end_lineno or 0) for call in calls_on(text, made.line)]
-        own = {
-            item.written.text
-            for item in trial
-            if item.written.path == made.path
-            and any(first <= item.written.start[0] <= last for first, last in spans)
-        }
-        if len(own) != 1:
+        own = _output_argument(text, made.line, [it.written for it in trial if it.written.path == made.path])
+        if own is None:
             raise NoCut("which argument of the layer is the size is not known")
-        head = Head(name, made.path, made.line, called.line, axis, own.pop())
+        head = Head(name, made.path, made.line, called.line, axis, own)
         edits.update(dict.fromkeys(cut_back(head, text, contiguous=contiguous)))
         function = function_at(text, called.line)
         owner = function[1] if function is not None else None
@@ -97,24 +91,21 @@ def cut_edits(
     return tuple(edits)
 
 
-def with_calls(bench: Bench, made: Made, edits: tuple[Edit, ...]) -> Made | str:
-    """What is made with these edits of calls as well, cuts and scales; else why not."""
-    graph = bench.traced((*made.edits, *edits))
-    if isinstance(graph, str):
-        return graph
-    problem = _other_than_cut(bench.context.graph, made.graph, graph)
-    if problem is not None:
-        return problem
-    # All other ops are as predicted: what the step takes longer is what the cuts take.
-    before, after = bench.priced_as_is(made.graph), bench.priced_as_is(graph)
-    cuts_us = {gpu: after[gpu] - before[gpu] for gpu in after}
-    planned_us = {gpu: time + cuts_us[gpu] for gpu, time in made.planned_us.items()}
-    if bench.gain_percent(bench.proof.step_time_us, after) < bench.settings.min_gain_percent:
-        return "it takes as much time as the fixes gain"
-    return bench.proof.problem(graph, made.fixed, planned_us) or replace(made, cuts=edits, cuts_us=cuts_us)
+def _output_argument(text: str, line: int, edited: Sequence[Written]) -> str | None:
+    """The edited argument, at a line that constructs a layer, that says how many outputs it has."""
+    starts = {written.start: written.text for written in edited}
+    found: dict[str, None] = {}
+    for call in calls_on(text, line):
+        keywords = [word.value for word in call.keywords if (word.arg or "").startswith("out")]
+        if keywords or len(call.args) > 1:
+            argument = (keywords or call.args[1:])[0]
+            start = start_of(text, argument)
+            if start in starts:
+                found[starts[start]] = None
+    return next(iter(found)) if len(found) == 1 else None
 
 
-def _other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
+def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
     """In what a model whose outputs are cut back differs from the padded one, but for that; None: in nothing.
 
     Ops behind a cut have the size that it leaves.

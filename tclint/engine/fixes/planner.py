@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from tclint.analysis.change import Change
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import FixStep, all_fixes
 from tclint.config.settings import Settings
@@ -13,7 +14,7 @@ from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding
 from tclint.engine.check import Progress, relative_path
 from tclint.engine.fixes.bench import Bench, Made, Outcome, Refused, change_of, places_of
-from tclint.engine.fixes.calls import scaled_attention, with_calls
+from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep
 from tclint.engine.fixes.project import unrun_code
@@ -23,10 +24,14 @@ from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.shown import digests_of, line_at, text_edits
 from tclint.engine.report import Entry, Report
 from tclint.engine.rule_registry import Selection
-from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
-from tclint.graph.dims.realized import realized_sizes
+from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
+from tclint.graph.dims.realized import difference, realized_sizes
 from tclint.graph.ops import Graph
 from tclint.graph.weights.weight_plan import weight_plan
+
+_OTHER_SIZES = "other models of the project give the size a value of their own"
+
+_Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
 
 
 def plan_fixes(
@@ -136,30 +141,31 @@ class _Planner:
         else:
             problem = ""
         outcomes: list[Outcome] = []
-        for position, step in enumerate(self._steps):
-            finding = step.finding
-            self._say(
-                f"fix {position + 1} of {len(self._steps)}: {finding.code} at "
-                f"{relative_path(finding.location.path)}"
-            )
-            outcome = Outcome(step, made, made, problem or NO_EDIT)
-            outcomes.append(outcome)
-            if not problem and change_of(finding).sizes:
-                made = _resize(bench, outcome)
-        weights = _weight_plan(made, unchanged.graph)
-        for outcome in outcomes:
-            if not problem and not change_of(outcome.step.finding).sizes:
-                made = self._rewrite(bench, outcome, made)
-        made = _adapt(bench, outcomes, made)
-        loads = _loads(bench) if made.sizes else ()
-        for outcome in [outcome for outcome in outcomes if outcome.after.sizes != outcome.before.sizes][:1]:
-            outcome.notes += loads
-        unlocks = self._unlocks()
-        written = [
-            self._written(position, outcome, unlocks.get(position, ()))
-            for position, outcome in enumerate(outcomes)
-        ]
-        return {"steps": tuple(written), "weights": weights, "also_fixed": self._also(made)}
+        for step in self._steps:
+            outcomes.append(Outcome(step, made, made, problem or NO_EDIT))
+        if not problem:
+            # What cuts outputs back comes after all that only resizes: a trace with cuts has other ops.
+            for number, (outcome, make) in enumerate(self._in_order(bench, outcomes), start=1):
+                finding = outcome.step.finding
+                path = relative_path(finding.location.path)
+                self._say(f"fix {number} of {len(outcomes)}: {finding.code} at {path}")
+                outcome.before = outcome.after = made
+                made = make(bench, outcome)
+        made = _scale(bench, outcomes, made)
+        for outcome in [item for item in outcomes if item.after.sizes != item.before.sizes][:1]:
+            outcome.notes += _loads(bench)
+        return {
+            "steps": self._written(bench, outcomes),
+            "weights": _weight_plan(bench, made, unchanged.graph),
+            "also_fixed": self._also(made),
+        }
+
+    def _in_order(self, bench: Bench, outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, _Make]]:
+        resized = [outcome for outcome in outcomes if change_of(outcome.step.finding).sizes]
+        grows = {id(it): Resizing(bench, it.step, it.before).grows for it in resized}
+        yield from ((outcome, _resize) for outcome in resized if not grows[id(outcome)])
+        yield from ((outcome, _resize) for outcome in resized if grows[id(outcome)])
+        yield from ((outcome, self._rewrite) for outcome in outcomes if outcome not in resized)
 
     def _also(self, made: Made) -> tuple[str, ...]:
         """Fingerprints of listed findings that are gone with what is made, though no step is theirs."""
@@ -176,8 +182,9 @@ class _Planner:
             and finding.fingerprint not in steps
         )
 
-    def _rewrite(self, bench: Bench, outcome: Outcome, made: Made) -> Made:
+    def _rewrite(self, bench: Bench, outcome: Outcome) -> Made:
         """What is made with a fix that changes no size."""
+        made = outcome.before
         finding, graph = outcome.step.finding, self._context.graph
         places = places_of(outcome.step)
         for index in finding.effect.op_indices:
@@ -193,14 +200,14 @@ class _Planner:
             outcome.reason = traced
             return made
         changes = (*made.changes, change_of(finding))
-        planned_us = bench.priced(bench.dims.resize(made.sizes) if made.sizes else graph, changes)
+        planned_us = bench.priced(bench.resized(made.sizes), changes)
+        planned_us = {gpu: time + made.cuts_us.get(gpu, 0.0) for gpu, time in planned_us.items()}
         fixed = (*made.fixed, finding)
         outcome.reason = (
             self._proof.problem(traced, fixed, planned_us) or _other_interface(made.graph, traced) or ""
         )
         if outcome.reason:
             return made
-        outcome.before = made
         outcome.after = replace(
             made,
             edits=(*made.edits, *edits),
@@ -213,42 +220,52 @@ class _Planner:
 
     # -- what the plan says
 
-    def _written(self, position: int, outcome: Outcome, unlocks: tuple[str, ...]) -> PlanStep:
-        step, before, after = outcome.step, outcome.before, outcome.after
-        finding = relative_finding(step.finding)
-        base_us = self._proof.step_time_us
-        if outcome.reason:
-            pairs = {(group.size, size) for group, size in change_of(finding).sizes if group.size != size}
-            step_us: Mapping[str, float] = step.step_time_us
-            before_us = self._steps[position - 1].step_time_us if position else base_us
-        else:
-            pairs = {
-                (group.size, size)
-                for group, size in after.sizes.items()
-                if before.sizes.get(group) != size and group.parameters
-            }
-            step_us, before_us = after.planned_us, before.planned_us or base_us
-        edits = [edit for edit in after.edits if edit not in before.edits]
-        return PlanStep(
-            code=finding.code,
-            name=finding.name,
-            fingerprint=finding.fingerprint,
-            path=finding.location.path,
-            line=finding.location.line,
-            module_path=finding.location.module_path or "",
-            message=finding.message,
-            step_time_us=dict(step_us),
-            gain_percent={gpu: 100.0 * (before_us[gpu] - step_us[gpu]) / base_us[gpu] for gpu in base_us},
-            sizes=tuple(sorted(pairs)),
-            unlocks=unlocks,
-            edits=text_edits(sorted((*edits, *outcome.adapted), key=lambda edit: (edit.path, edit.start))),
-            by_hand=outcome.by_hand,
-            notes=outcome.notes,
-            cuts_us=dict(outcome.cuts_us),
-            proved=not outcome.reason,
-            reason=outcome.reason,
-            parameters_added=after.graph.parameter_count - before.graph.parameter_count,
-        )
+    def _written(self, bench: Bench, outcomes: Sequence[Outcome]) -> tuple[PlanStep, ...]:
+        """The steps, with times of those that are edited each after those before it."""
+        base_us, unlocks = self._proof.step_time_us, self._unlocks()
+        found, sizes, edited_us = [], dict[DimGroup, int](), base_us
+        changes: list[Change] = []
+        for position, outcome in enumerate(outcomes):
+            step, before, after = outcome.step, outcome.before, outcome.after
+            if outcome.reason:
+                pairs = {(group.size, size) for group, size in change_of(step.finding).sizes}
+                before_us = self._steps[position - 1].step_time_us if position else base_us
+                step_us: Mapping[str, float] = step.step_time_us
+            else:
+                new = {group: size for group, size in after.sizes.items() if before.sizes.get(group) != size}
+                pairs = {(group.size, size) for group, size in new.items() if group.parameters}
+                sizes |= new
+                changes += after.changes[len(before.changes) :]
+                before_us, edited_us = edited_us, bench.priced(bench.resized(sizes), changes)
+                step_us = edited_us
+            finding = relative_finding(step.finding)
+            edits = [edit for edit in after.edits if edit not in before.edits]
+            cuts_us = {gpu: us - before.cuts_us.get(gpu, 0.0) for gpu, us in after.cuts_us.items()}
+            found.append(
+                PlanStep(
+                    code=finding.code,
+                    name=finding.name,
+                    fingerprint=finding.fingerprint,
+                    path=finding.location.path,
+                    line=finding.location.line,
+                    module_path=finding.location.module_path or "",
+                    message=finding.message,
+                    step_time_us=dict(step_us),
+                    gain_percent={
+                        gpu: 100.0 * (before_us[gpu] - step_us[gpu]) / base_us[gpu] for gpu in base_us
+                    },
+                    sizes=tuple(sorted(pair for pair in pairs if pair[0] != pair[1])),
+                    unlocks=unlocks.get(position, ()),
+                    edits=text_edits(sorted((*edits, *outcome.scales), key=lambda it: (it.path, it.start))),
+                    by_hand=outcome.by_hand,
+                    notes=outcome.notes,
+                    cuts_us={} if before.cuts_us == after.cuts_us else cuts_us,
+                    proved=not outcome.reason,
+                    reason=outcome.reason,
+                    parameters_added=after.graph.parameter_count - before.graph.parameter_count,
+                )
+            )
+        return tuple(found)
 
 
 def _is_the_same(bench: Bench, graph: Graph) -> bool:
@@ -264,48 +281,46 @@ def _resize(bench: Bench, outcome: Outcome) -> Made:
         outcome.reason, outcome.by_hand = result.reason, result.by_hand
         return outcome.before
     outcome.after, outcome.reason, outcome.notes = result, "", resizing.notes
-    outcome.adapted = tuple(edit for edit in result.cuts if edit not in outcome.before.cuts)
+    outcome.is_given_elsewhere = resizing.is_given_elsewhere
     return result
 
 
-def _adapt(bench: Bench, outcomes: Sequence[Outcome], made: Made) -> Made:
-    """With calls adapted that depend on a size: logits cut back, and scales of attention."""
-    if made.cuts:
-        cut = with_calls(bench, made, made.cuts)
-        if isinstance(cut, str):
-            return _none_made(outcomes, f"with all edits, outputs cannot be cut back: {cut}")
-        made = cut
-        for outcome in outcomes:
-            outcome.cuts_us = made.cuts_us if outcome.adapted else {}
-    known: dict[Edit, None] = {}
-    scales: dict[int, tuple[Edit, ...]] = {}
-    for index, outcome in enumerate(outcomes):
+def _scale(bench: Bench, outcomes: Sequence[Outcome], made: Made) -> Made:
+    """With attention that keeps the scale of its heads."""
+    seen: set[Edit] = set()
+    told: set[ByHand] = set()
+    for outcome in sorted(outcomes, key=lambda outcome: len(outcome.after.fixed)):
         if outcome.after.sizes != outcome.before.sizes:
-            edits, by_hand = scaled_attention(bench.context.graph, outcome.after.graph, bench.texts)
-            told = {item for other in outcomes for item in other.by_hand}
+            after = bench.resized(outcome.after.sizes)
+            edits, by_hand = scaled_attention(bench.context.graph, after, bench.texts)
             outcome.by_hand += tuple(item for item in by_hand if item not in told)
-            scales[index] = tuple(edit for edit in edits if edit not in known)
-            known.update(dict.fromkeys(edits))
-    if not known:
+            edits = tuple(edit for edit in edits if edit not in seen)
+            seen.update(edits)
+            if outcome.is_given_elsewhere:
+                outcome.by_hand += tuple(_not_proved(edit, _OTHER_SIZES) for edit in edits)
+            else:
+                outcome.scales = edits
+            told.update(by_hand)
+    scales = [edit for outcome in outcomes for edit in outcome.scales]
+    if not scales:
         return made
-    scaled = with_calls(bench, made, (*made.cuts, *known))
-    for index, edits in scales.items():
-        if isinstance(scaled, str):
-            outcomes[index].by_hand += tuple(_not_proved(edit, scaled) for edit in edits)
-        else:
-            outcomes[index].adapted += edits
+    graph = bench.traced((*made.edits, *scales))
+    if isinstance(graph, str):
+        problem: str | None = graph
+    else:
+        problem = difference(made.graph, graph) or bench.proof.problem(graph, made.fixed, made.planned_us)
+    if problem is None:
+        return made
+    for outcome in outcomes:
+        outcome.by_hand += tuple(_not_proved(edit, problem) for edit in outcome.scales)
+        outcome.scales = ()
     return made
 
 
-def _none_made(outcomes: Sequence[Outcome], problem: str) -> Made:
-    for outcome in outcomes:
-        outcome.after = outcome.before = outcomes[0].before
-        outcome.reason, outcome.adapted = outcome.reason or problem, ()
-    return outcomes[0].before
-
-
 def _not_proved(edit: Edit, problem: str) -> ByHand:
-    what = f"{edit.replacement.strip(' ,')} is needed here, but could not be proved: {problem}"
+    what = (
+        f"{edit.replacement.strip(' ,')} is needed here for pretrained weights, but is not edited: {problem}"
+    )
     return ByHand(what, *line_at(edit.path, edit.start[0]))
 
 
@@ -314,17 +329,19 @@ def _loads(bench: Bench) -> tuple[ByHand, ...]:
     return tuple(ByHand(what, *line_at(*place)) for place in bench.unrun.loads())
 
 
-def _weight_plan(made: Made, traced: Graph | None) -> Any:
+def _weight_plan(bench: Bench, made: Made, traced: Graph | None) -> Any:
     """How saved weights follow the new sizes; None where none changes.
 
     Args:
-        made: with all that changes sizes.
+        bench: the target.
+        made: with all edits.
         traced: the model alone, without the loss that the settings put behind it.
     """
     if not made.sizes or traced is None:
         return None
     dims = CoupledDims(traced)
-    sizes = realized_sizes(dims, replace(made.graph, ops=made.graph.ops[: len(traced.ops)])) or {}
+    resized = bench.resized(made.sizes)
+    sizes = realized_sizes(dims, replace(resized, ops=resized.ops[: len(traced.ops)])) or {}
     grown = {group: size for group, size in sizes.items() if group.parameters and size > group.size}
     try:
         return weight_plan(dims, grown).to_json() if grown else None

@@ -8,13 +8,15 @@ from tclint.analysis.change import Change, resize
 from tclint.analysis.what_if.combined import FixStep
 from tclint.analysis.widths.alignment import efficient_multiple, padding_multiples
 from tclint.analysis.widths.padding import padded_sizes
+from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Place, Sizes
 from tclint.edits.sizes.cuts import NoCut, head_name
+from tclint.edits.sizes.layers import layer_arguments, sets_of
 from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.bench import Bench, Made, Refused, change_of, places_of
-from tclint.engine.fixes.calls import cut_edits, padded_heads, with_calls
+from tclint.engine.fixes.calls import cut_edits, other_than_cut, padded_heads
 from tclint.engine.fixes.plan import ByHand
-from tclint.engine.fixes.search import Found, Search
+from tclint.engine.fixes.search import Found, Search, Trial, edits_of
 from tclint.engine.fixes.shown import line_at, places_text
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.dims.realized import realized_sizes
@@ -22,6 +24,8 @@ from tclint.graph.ops import Graph
 
 _MOST_GROWTH = 1.5
 """Of a dim that is padded to another multiple than planned."""
+_SHARED = "what holds the size makes outputs grow as well"
+_MOST_TRIALS = 12
 _MOST_SEARCHED = 2
 """Sizes of one finding whose edits are searched for."""
 
@@ -40,42 +44,45 @@ class Resizing:
         self._fixed = (*made.fixed, step.finding)
         self.notes: tuple[ByHand, ...] = ()
         """What else of the project has to do with the edits."""
+        self.is_given_elsewhere = False
 
     def run(self) -> Made | Refused:
         """What is edited with this fix made too; else why it cannot be."""
-        dims, proof = self._bench.dims, self._bench.proof
+        bench, first, searched = self._bench, "", 0
         try:
             planned = self._sizes(change_of(self._step.finding))
         except DimsUnresolved as error:
             return Refused(str(error), self._layers())
-        planned_us = self._bench.priced(dims.resize(planned))
-        first, searched = "", 0
+        planned_us = bench.priced(bench.resized(planned))
         for sizes in (planned, *self._others()):
-            graph = dims.resize(sizes)
+            graph = bench.resized(sizes)
             # Before anything is edited: what the resized graph has as a finding, its edit would have too.
-            problem = proof.problem(graph, self._fixed, planned_us)
-            first = first or problem or ""
-            wanted = realized_sizes(dims, graph) if problem is None else None
-            if wanted is None:
-                continue
-            multiple = efficient_multiple(self._bench.settings.precision) or 1
-            search = Search(self._bench.copies, dims, self._made.edits, self._made.sizes, wanted, multiple)
-            grows = self._grows(graph)
-            look = search.at_layers if grows else search.run
-            found = look(places_of(self._step), _pairs(self._made.graph, graph))
-            if found is not None:
-                return self._judged(found, search.way, planned_us, grows=grows)
-            first = first or (
-                "its outputs grow, and no argument at the lines of the layers is their size alone"
-                if grows
-                else "no place in the files that it reads holds the size so that editing it gives the "
-                f"planned model ({search.tried} edits tried)"
-            )
-            searched += 1
+            problem = bench.proof.problem(graph, self._fixed, planned_us)
+            if problem is None:
+                result = self._in_two(sizes) if self.grows else self._searched(graph, planned_us)
+                if not isinstance(result, str):
+                    return result
+                problem, searched = result, searched + 1
+            first = first or problem
             if searched == _MOST_SEARCHED:
                 break
-        return Refused(
-            first or "the resized graph has no sizes that a trace could be compared with", self._layers()
+        return Refused(first, self._layers())
+
+    @property
+    def grows(self) -> bool:
+        """Whether the model would return more than it does, or its loss would see more."""
+        return self._grows(dict(change_of(self._step.finding).sizes))
+
+    def _grows(self, sizes: Mapping[DimGroup, int]) -> bool:
+        base = self._bench.context.graph
+        try:
+            graph = self._bench.resized({**sizes, **self._made.sizes})
+            before = self._bench.resized(self._made.sizes)
+        except DimsUnresolved:
+            return False
+        known = {op.index for op, _ in padded_heads(base, before)}
+        return [spec.shape for spec in graph.outputs] != [spec.shape for spec in before.outputs] or any(
+            op.index not in known for op, _ in padded_heads(base, graph)
         )
 
     # -- sizes
@@ -87,7 +94,7 @@ class Resizing:
             DimsUnresolved: they do not fit together.
         """
         sizes = {**dict(change.sizes), **self._made.sizes}
-        self._bench.dims.resize(sizes)
+        self._bench.resized(sizes)
         return sizes
 
     def _others(self) -> Iterator[dict[DimGroup, int]]:
@@ -105,56 +112,137 @@ class Resizing:
             except DimsUnresolved:
                 continue
 
-    def _grows(self, graph: Graph) -> bool:
-        """Whether the model would return more than it does, or its loss would see more."""
-        base, traced = self._bench.context.graph, self._made.graph
-        shapes, were = ([spec.shape for spec in one.outputs] for one in (graph, traced))
-        known = {op.index for op, _ in padded_heads(base, traced)}
-        return shapes != were or any(op.index not in known for op, _ in padded_heads(base, graph))
+    # -- edits of what holds a size
 
-    # -- judgement
-
-    def _judged(
-        self, found: Found, way: frozenset[str], planned_us: Mapping[str, float], *, grows: bool
-    ) -> Made | Refused:
+    def _found(self, graph: Graph) -> tuple[Found, frozenset[str]] | str:
+        """The edits of places that hold the sizes of a resized graph, and names that lead to its layers."""
         bench, made = self._bench, self._made
+        wanted = realized_sizes(bench.dims, graph)
+        if wanted is None:
+            return "the resized graph has no sizes that a trace could be compared with"
+        multiple = efficient_multiple(bench.settings.precision) or 1
+        search = Search(bench.copies, bench.dims, made.edits, made.sizes, wanted, multiple)
+        found = search.run(places_of(self._step), _pairs(bench.resized(made.sizes), graph))
+        return (
+            (found, search.way)
+            if found is not None
+            else (
+                "no place in the files that it reads holds the size so that editing it gives the planned "
+                f"model ({search.tried} edits tried)"
+            )
+        )
+
+    def _searched(self, graph: Graph, planned_us: Mapping[str, float]) -> Made | Refused | str:
+        """What is made with such edits; a sentence where none are found."""
+        bench, made = self._bench, self._made
+        result = self._found(graph)
+        if isinstance(result, str):
+            return result
+        found, way = result
         sizes = {group: size for group, size in found.sizes.items() if size != group.size}
         if not found.is_exact:
             # What follows from an edited size has become another one than planned: so has the step.
-            planned_us = bench.priced(bench.dims.resize(sizes))
-            before_us = bench.priced(bench.dims.resize(made.sizes) if made.sizes else bench.context.graph)
+            planned_us = bench.priced(bench.resized(sizes))
+            before_us = bench.priced(bench.resized(made.sizes))
             if bench.gain_percent(before_us, planned_us) < bench.settings.min_gain_percent:
                 return self._refused(
-                    "with all sizes that follow from the edited one, it gains too little", found
+                    "with what follows from the edited size, it gains too little", found.trial
                 )
-        following = Made(
-            (*made.edits, *found.edits), sizes, found.graph, self._fixed, planned_us, made.cuts, made.cuts_us
-        )
-        problem = bench.proof.problem(found.graph, self._fixed, planned_us)
-        problem = problem or (None if grows else self._does_not_go_along(found, way))
+        problem = _SHARED if self._grows(found.sizes) else None
+        problem = problem or bench.proof.problem(found.graph, self._fixed, planned_us)
+        problem = problem or self._does_not_go_along(found, way)
         if problem is not None:
-            return self._refused(problem, found)
-        if not grows:
-            return following
+            return self._refused(problem, found.trial)
+        return Made((*made.edits, *found.edits), sizes, found.graph, self._fixed, planned_us)
+
+    # -- edits of layers whose outputs are cut back
+
+    def _in_two(self, sizes: Mapping[DimGroup, int]) -> Made | Refused | str:
+        """What only resizes is edited where it is held, what makes outputs grow at its layers."""
+        made = self._made
+        new = {group: size for group, size in sizes.items() if group not in made.sizes}
+        # An embedding of the same vocabulary gets its size where the head gets it.
+        pairs = {(group.size, size) for group, size in new.items() if self._grows({group: size})}
+        grown = {group: size for group, size in new.items() if (group.size, size) in pairs}
+        if len(grown) == len(new):
+            return self._cut_back(made, sizes)
+        result = self._found(
+            self._bench.resized({group: size for group, size in sizes.items() if group not in grown})
+        )
+        if isinstance(result, str):
+            return result
+        found, way = result
+        problem = self._does_not_go_along(found, way)
+        if problem is not None or self._grows(found.sizes):
+            return self._refused(problem or _SHARED, found.trial)
+        found_sizes = {group: size for group, size in found.sizes.items() if size != group.size}
+        held = Made((*made.edits, *found.edits), found_sizes, found.graph)
         try:
-            self._check_layers(found)
-            new = cut_edits(bench.context.graph, found.graph, found.trial, bench.texts, bench.unrun)
-        except NoCut as error:
-            return self._refused(f"{self._growth(found.graph)}, which cannot be cut back: {error}", found)
-        cut = with_calls(bench, following, tuple(dict.fromkeys((*made.cuts, *new))))
-        if isinstance(cut, str):
-            return self._refused(f"{self._growth(found.graph)}, which cannot be cut back: {cut}", found)
-        return cut
+            return self._cut_back(held, {**found_sizes, **grown})
+        except DimsUnresolved as error:
+            return self._refused(str(error), found.trial)
+
+    def _cut_back(self, made: Made, sizes: Mapping[DimGroup, int]) -> Made | Refused | str:
+        """The edits of layers' arguments, and of their calls; a sentence where there are none.
+
+        The arguments alone are no model to trace: what its own code makes of the outputs needs the cut.
+        """
+        bench, graph = self._bench, self._bench.resized(sizes)
+        base, texts = bench.context.graph, bench.texts
+        problem = ""
+        trials: list[tuple[Trial, tuple[Edit, ...]]] = []
+        arguments = layer_arguments(texts, places_of(self._step), _pairs(bench.resized(made.sizes), graph))
+        for trial in sets_of(arguments):
+            try:
+                trials.append((trial, cut_edits(base, graph, trial, texts, bench.unrun)))
+            except NoCut as error:
+                problem = problem or str(error)
+        trials = trials[:_MOST_TRIALS]
+        uses = self._uses_of_layers(made, graph) if trials else ""
+        if uses:
+            trials, problem = [], uses
+        for trial, cuts in trials:
+            edits = tuple(dict.fromkeys((*made.edits, *edits_of(trial), *cuts)))
+            traced = bench.traced(edits)
+            if isinstance(traced, str):
+                problem = problem or traced
+                continue
+            other = other_than_cut(base, graph, traced)
+            if other is not None:
+                problem = problem or other
+                continue
+            return self._judged_cut(trial, edits, sizes, graph, traced)
+        return f"{self._growth(graph)}, which cannot be cut back: {problem or 'no argument is its size'}"
+
+    def _judged_cut(
+        self,
+        trial: Trial,
+        edits: tuple[Edit, ...],
+        sizes: Mapping[DimGroup, int],
+        graph: Graph,
+        traced: Graph,
+    ) -> Made | Refused:
+        # All other ops are as predicted: what the step takes longer is what the cuts take.
+        bench = self._bench
+        predicted_us, traced_us = bench.priced(graph), bench.priced_as_is(traced)
+        cuts_us = {gpu: time - predicted_us[gpu] for gpu, time in traced_us.items()}
+        problem = bench.proof.problem(traced, self._fixed, traced_us)
+        before_us = self._made.planned_us or bench.proof.step_time_us
+        if problem is None and bench.gain_percent(before_us, traced_us) < bench.settings.min_gain_percent:
+            problem = "cutting the outputs back takes as much time as padding them gains"
+        if problem is not None:
+            return self._refused(problem, trial)
+        return Made(edits, dict(sizes), traced, self._fixed, traced_us, cuts_us)
 
     def _growth(self, graph: Graph) -> str:
-        shapes, were = ([spec.shape for spec in one.outputs] for one in (graph, self._made.graph))
+        shapes, were = ([spec.shape for spec in one.outputs] for one in (graph, self._bench.context.graph))
         shown = ", ".join(str(list(new)) for new, old in zip(shapes, were, strict=True) if new != old)
         return f"the model would return {shown}" if shown else "its loss would see more"
 
-    def _refused(self, reason: str, found: Found) -> Refused:
+    def _refused(self, reason: str, trial: Trial) -> Refused:
         """With the places that hold the sizes."""
         items = []
-        for item in found.trial:
+        for item in trial:
             path, line = item.written.path, item.written.start[0]
             items.append(ByHand(f"{item.written.text} -> {item.new}", *line_at(path, line)))
         return Refused(reason, tuple(items))
@@ -205,6 +293,7 @@ class Resizing:
         for written, places in overridden:
             if places and len(numbers) > 1:
                 return f"{written.name} alone is given at {places_text(places)}, and others change with it"
+        self.is_given_elsewhere = any(places for _, places in overridden)
         self.notes = (
             *(note for written in numbers for note in self._also_read(written, way)),
             *(
@@ -219,23 +308,20 @@ class Resizing:
         for place in self._bench.unrun.readers(written, way):
             yield ByHand(f"also reads {written.name}", *line_at(*place))
 
-    def _check_layers(self, found: Found) -> None:
-        """That nobody reads the weight or the size of a layer that grows.
-
-        Raises:
-            NoCut: somebody does.
-        """
-        shapes = {item.name: item.shape for item in self._made.graph.parameters}
+    def _uses_of_layers(self, made: Made, graph: Graph) -> str:
+        """Who else reads the weight or the size of a layer that grows; '' where nobody does."""
+        shapes = {item.name: item.shape for item in self._bench.resized(made.sizes).parameters}
         names = {
             head_name(item.name.rpartition(".")[0])
-            for item in found.graph.parameters
+            for item in graph.parameters
             if item.shape != shapes[item.name]
         }
+        unrun = self._bench.unrun
         for name in sorted(names - {""}):
-            for owner in self._bench.unrun.owners_of(name):
-                places = self._bench.unrun.uses_of(name, owner)
-                if places:
-                    raise NoCut(f"{name} is used at {places_text(places)} too")
+            places = [place for owner in unrun.owners_of(name) for place in unrun.uses_of(name, owner)]
+            if places:
+                return f"{name} is used at {places_text(places)} too"
+        return ""
 
 
 def _pairs(before: Graph, after: Graph) -> set[tuple[int, int]]:

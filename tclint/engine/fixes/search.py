@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Candidate, Place, Sizes
-from tclint.edits.sizes.layers import layer_arguments, sets_of
 from tclint.edits.texts import apply_edits
 from tclint.engine.fixes.copies import Copies
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
@@ -26,7 +25,6 @@ Trial: TypeAlias = "tuple[Candidate, ...]"
 
 _MOST_SINGLE = 14
 _MOST_UNRELATED = 8
-_MOST_AT_LAYERS = 24
 _MOST_BOUND = 5
 """Candidates that break the build alone, and are tried in pairs."""
 
@@ -107,13 +105,6 @@ class Search:
             return self._best()
         return self._best()
 
-    def at_layers(self, places: Iterable[Place], pairs: Iterable[tuple[int, int]]) -> Found | None:
-        """The same with edits of the layers' own arguments only, so that every name keeps what it means."""
-        candidates = layer_arguments(self._texts, set(places), pairs)
-        trials = sets_of([item for item in candidates if not self._is_made(item)])
-        self._try(trials[:_MOST_AT_LAYERS])
-        return self._best()
-
     def _is_made(self, candidate: Candidate) -> bool:
         written = candidate.written
         return any(
@@ -156,21 +147,26 @@ class Search:
         )
 
     def _is_aligned(self, outcome: Outcome) -> bool:
-        """Whether all that should change has grown to a multiple, and nothing else has lost one."""
+        """Whether all that should change has become a multiple, and nothing else has lost one."""
         sizes = outcome.sizes
         if sizes is None:
             return False
+        signs = {self._sign(group, self._wanted[group]) for group in self._changing}
         for group, size in sizes.items():
             before = self._present.get(group, group.size)
             if size == before and group not in self._changing:
                 continue
-            if group in self._changing and size < before:
+            if self._sign(group, size) not in signs or (group not in self._changing and group.is_batch):
                 return False
             if size % self._multiple and (group in self._changing or before % self._multiple == 0):
                 return self._wanted.get(group) == size
-            if group not in self._changing and (size < before or group.is_batch):
-                return False
-        return all(sizes.get(group, 0) > self._present.get(group, group.size) for group in self._changing)
+        return all(
+            sizes.get(group) not in (None, self._present.get(group, group.size)) for group in self._changing
+        )
+
+    def _sign(self, group: DimGroup, size: int) -> int:
+        before = self._present.get(group, group.size)
+        return (size > before) - (size < before)
 
     def _helps(self, outcome: Outcome) -> bool:
         """Whether some of what should change does, and nothing shrinks."""
