@@ -34,9 +34,9 @@ from fixes_models import Model, missing, models
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.check import check
+from tclint.engine.fixes.files import edited_files, write_files
 from tclint.engine.fixes.plan import FixPlan
 from tclint.engine.fixes.planner import plan_fixes
-from tclint.engine.fixes.writing import edited_files, write_files
 from tclint.engine.report import Report
 
 HERE = Path(__file__).resolve().parent

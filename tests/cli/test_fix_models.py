@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from tclint.cli.main import cli
 from tclint.core.errors import UsageError
 from tclint.engine.fixes import proof
+from tclint.engine.fixes.files import edited_files, write_files
 from tclint.engine.fixes.plan import FixPlan, read_plan
-from tclint.engine.fixes.writing import edited_files, write_files
 
 pytest.importorskip("torch")
 
@@ -112,7 +112,7 @@ def test_the_plan_is_shown_and_nothing_is_written(planned: tuple[Path, Result, d
     assert texts(folder) == PACKAGE
     assert "DIM003 vocab-misaligned (head): 8003 -> " in result.stdout
     assert f"{len(plan['steps'])} of {len(plan['steps'])} edited and proved" in result.stdout
-    assert "nothing was written; --unsafe-fixes changes 2 files\n" in result.stderr
+    assert "not written: config.json, parts.py; --unsafe-fixes makes the plan's edits\n" in result.stderr
     assert plan["schema_version"] == "1"
     read = FixPlan.from_json(plan)
     assert FixPlan.from_json(json.loads(json.dumps(read.to_json()))) == read
@@ -216,7 +216,7 @@ def test_what_is_not_proved_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     assert "not edited: the edited model would gain" in result.stdout
     assert "was planned" in result.stdout
     assert "by hand: model.py:5: 1500 -> 1504" in result.stdout
-    assert result.stderr.endswith("nothing to write\n")
+    assert result.stderr == "model.py:build_model: nothing to write\n"
 
 
 def test_plans_are_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tclint.core.errors import TargetError
 from tclint.edits.sizes.candidates import Sizes
-from tclint.engine.fixes.search import Found, Search, contents_of, texts_of
+from tclint.engine.fixes.files import contents_of, texts_of
+from tclint.engine.fixes.search import Found, Search
 from tclint.graph.dims.coupled import CoupledDims
 from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph

@@ -14,9 +14,9 @@ from tclint.cost.estimate import estimate
 from tclint.edits.sizes.candidates import Place
 from tclint.edits.sizes.unrun import Unrun
 from tclint.engine.fixes.copies import Copies
+from tclint.engine.fixes.files import contents_of, texts_of
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.proof import Proof, step_times_us
-from tclint.engine.fixes.search import contents_of, texts_of
 from tclint.engine.model_pass import as_priced
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.ops import Graph

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tclint.config.settings import Settings
 from tclint.edits.sizes.unrun import Unrun
-from tclint.engine.fixes.search import texts_of
+from tclint.engine.fixes.files import texts_of
 from tclint.graph.ops import Graph
 from tclint.source.syntax.discovery import discover
 from tclint.tracing.worker.import_roots import PROJECT_MARKS

@@ -13,13 +13,11 @@ from typing import TypeAlias
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Candidate, Place, Sizes
-from tclint.edits.texts import apply_edits
 from tclint.engine.fixes.copies import Copies
+from tclint.engine.fixes.files import contents_of, texts_of
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph
-from tclint.source.syntax.encoding import encoded_like
-from tclint.source.syntax.parse import NotPython, decode
 
 Trial: TypeAlias = "tuple[Candidate, ...]"
 
@@ -243,46 +241,3 @@ def edits_of(trial: Trial) -> tuple[Edit, ...]:
         Edit(item.written.path, item.written.start, item.written.end, item.new)
         for item in sorted(trial, key=lambda item: (item.written.path, item.written.start))
     )
-
-
-def texts_of(files: Iterable[str]) -> dict[str, str]:
-    """By absolute path: the files that can be read as text."""
-    texts = {}
-    for path in files:
-        try:
-            with open(path, "rb") as file:
-                texts[path] = decode(file.read())
-        except (OSError, NotPython):
-            continue
-    return texts
-
-
-def contents_of(texts: Mapping[str, str], edits: Sequence[Edit]) -> dict[str, bytes] | None:
-    """By path: what edits make of the files; None where the edits do not fit together."""
-    contents = {}
-    for path in dict.fromkeys(edit.path for edit in edits):
-        own = tuple(dict.fromkeys(edit for edit in edits if edit.path == path))
-        if any(_overlap(one, other) for one, other in combinations(own, 2)):
-            return None
-        if path.endswith(".py"):
-            text, made = apply_edits(texts[path], [own])
-            if not made:
-                return None
-        else:
-            text = _edited(texts[path], own)
-        with open(path, "rb") as file:
-            contents[path] = encoded_like(text, file.read())
-    return contents
-
-
-def _overlap(one: Edit, other: Edit) -> bool:
-    return one.start < other.end and other.start < one.end
-
-
-def _edited(text: str, edits: Sequence[Edit]) -> str:
-    """A text that is not Python, with numbers in the place of numbers."""
-    lines = text.split("\n")
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        line = lines[edit.start[0] - 1]
-        lines[edit.start[0] - 1] = line[: edit.start[1] - 1] + edit.replacement + line[edit.end[1] - 1 :]
-    return "\n".join(lines)

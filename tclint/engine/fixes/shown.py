@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import Place
 from tclint.engine.check import relative_path
+from tclint.engine.fixes.files import texts_of
 from tclint.engine.fixes.plan import TextEdit
-from tclint.engine.fixes.search import texts_of
 
 _MOST_PLACES = 6
 
