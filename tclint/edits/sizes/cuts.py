@@ -40,7 +40,7 @@ class Head:
 
 
 class NoCut(Exception):
-    """Why outputs are not cut back, as the end of 'it cannot be cut back: ...'."""
+    """Why outputs are not cut back, as the end of 'it cannot be cut back: ...'; '': an edit is not theirs."""
 
 
 def head_name(module_path: str) -> str:
@@ -87,7 +87,11 @@ def _kept_size(
     is_own = root == "self" and made is not None and made[1] is owner
     if is_own and len(_assignments(owner, head.size.split(".")[1])) <= 1:
         return head.size, ()
-    if root and _is_global(root, text) and not any(root in _locals(one) for one in _own_functions(owner)):
+    if (
+        isinstance(node, ast.Name)
+        and _is_global(root, text)
+        and not any(root in _locals(one) for one in _own_functions(owner))
+    ):
         return head.size, ()
     if made is None or made[1] is not owner or not made[0].args.args:
         raise NoCut("the layer is not constructed by a method of the class that calls it")

@@ -18,6 +18,10 @@ _SHAPED = re.compile(
     r"|normal|unflatten|split|narrow|resize_|Tensor|FloatTensor)$"
 )
 """Calls whose numbers are sizes of tensors and layers."""
+_PARTICULAR = re.compile(
+    r"^(view|reshape|unflatten|chunk|split|load|rearrange)$|Attention|GroupNorm|Transformer|Shuffle"
+)
+"""Calls that take some sizes only."""
 _OF_LAYER = frozenset({"weight", "bias", "out_features", "out_channels", "num_embeddings", "in_proj_weight"})
 _INITIALISES = re.compile(r"^(init\w*|\w+_|requires_grad|grad|device|dtype)$")
 _NO_MODEL = re.compile(r"opt|sched|scaler|ema|sampler|loader|loss|crit", re.IGNORECASE)
@@ -90,12 +94,13 @@ class Unrun:
 
     # -- layers
 
-    def uses_of(self, layer: str, owner: str) -> list[Place]:
+    def uses_of(self, layer: str, owner: str, *, calls: bool) -> list[Place]:
         """Where a layer is called, replaced, or its size or weight read, other than by its class's calls.
 
         Args:
             layer: the attribute that it is.
             owner: its class.
+            calls: whether calling it counts.
         """
         heirs = self._heirs(owner)
         found = []
@@ -110,7 +115,8 @@ class Unrun:
                 continue
             if own and name == owner and isinstance(read.parent, ast.Call) and read.parent.func is node:
                 continue
-            if self._matters(read):
+            is_call = isinstance(read.parent, ast.Call) and read.parent.func is node
+            if calls if is_call else self._matters(read):
                 found.append(read.place)
         return sorted(set(found))
 
@@ -138,11 +144,8 @@ class Unrun:
         if isinstance(node.ctx, ast.Store):
             return True
         if isinstance(parent, ast.Call):
-            if parent.func is node:
-                return True
-            return last_name(parent.func) not in ("isinstance", "print", "hasattr", "id") and not (
-                _INITIALISES.match(last_name(parent.func))
-            )
+            function = last_name(parent.func)
+            return function not in ("isinstance", "print") and not _INITIALISES.match(function)
         if isinstance(parent, ast.Attribute) and parent.attr in _OF_LAYER:
             around = read.around[-2] if len(read.around) > 1 else parent
             if isinstance(around, ast.Assign):
@@ -166,18 +169,18 @@ class Unrun:
             found |= more
         return found
 
-    def flattens(self) -> bool:
-        """Whether something made by the model is viewed in a way that only contiguous tensors allow."""
-        for read in self._reads:
-            call = read.node
-            if not isinstance(call, ast.Call) or last_name(call.func) != "view" or not call.args:
-                continue
-            assert isinstance(call.func, ast.Attribute | ast.Name)
-            if names_in(call.func) & self._models and (
-                len(call.args) == 1 or constant_or_negative(call.args[-1]) == -1
-            ):
-                return True
-        return False
+    def flattened(self) -> list[Place]:
+        """Where something that the model makes is viewed as only contiguous tensors can be."""
+        return sorted(
+            read.place
+            for read in self._reads
+            if isinstance(read.node, ast.Call)
+            and isinstance(read.node.func, ast.Attribute)
+            and read.node.func.attr == "view"
+            and names_in(read.node.func) & self._models
+            and read.node.args
+            and (len(read.node.args) == 1 or ast.unparse(read.node.args[-1]) == "-1")
+        )
 
     def loads(self) -> list[Place]:
         """Where weights that were saved before are loaded into the model."""
@@ -239,23 +242,25 @@ class Unrun:
 
     def given_again(self, written: Written) -> list[Place]:
         """Calls that give a parameter a value of their own, so that its default does not reach them."""
-        name = written.name
-        return sorted(
-            {
-                read.place
-                for read in self._reads
-                if isinstance(read.node, ast.Call)
-                and self._parameters.get(last_name(read.node.func), []).count(name)
-                and (
-                    any(word.arg == name for word in read.node.keywords)
-                    or len(read.node.args) > self._parameters[last_name(read.node.func)].index(name)
-                )
-                and not (read.path == written.path and read.place[1] == written.start[0])
-            }
-        )
+        name, found = written.name, set()
+        for read in self._reads:
+            call = read.node
+            if not isinstance(call, ast.Call):
+                continue
+            names = self._parameters.get(last_name(call.func), [])
+            if name not in names or read.place == (written.path, written.start[0]):
+                continue
+            by_position = call.args[names.index(name) : names.index(name) + 1]
+            given = [*by_position, *(word.value for word in call.keywords if word.arg == name)]
+            if given and name not in names_in(given[0]):
+                found.add(read.place)
+        return sorted(found)
 
-    def readers(self, written: Written, way: Collection[str]) -> list[Place]:
+    def readers(self, written: Written, way: Collection[str]) -> dict[Place, bool]:
         """What else reads the name that a number is bound to, but for what leads to the layers.
+
+        Returns:
+            By place: whether another value may fail there, where it is divided, say, or split into heads.
 
         Args:
             written: the number.
@@ -265,7 +270,7 @@ class Unrun:
         names = {written.name}
         if kind == "parameter":
             names = self._attributes_of(written)
-        found = set()
+        found: dict[Place, bool] = {}
         for read in self._reads:
             node = read.node
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -278,8 +283,8 @@ class Unrun:
             else:
                 continue
             if hit and not self._is_on_the_way(read, way) and read.place != (written.path, written.start[0]):
-                found.add(read.place)
-        return sorted(found)
+                found[read.place] = found.get(read.place, False) or _is_particular(read)
+        return found
 
     def _attributes_of(self, written: Written) -> set[str]:
         """What a parameter is called where methods keep it."""
@@ -318,11 +323,22 @@ class Unrun:
         return False
 
 
-def constant_or_negative(node: ast.expr) -> int | None:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = constant(node.operand)
-        return None if value is None else -value
-    return constant(node)
+def _is_particular(read: _Read) -> bool:
+    """Whether an expression does something with a size that not every size allows."""
+    for node in reversed(read.around):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Div):
+            return True
+        if isinstance(node, ast.JoinedStr):
+            return True
+        if isinstance(node, ast.Compare) and any(
+            constant(item) is not None for item in (node.left, *node.comparators)
+        ):
+            return True
+        if isinstance(node, ast.Call) and _PARTICULAR.search(last_name(node.func)):
+            return True
+        if isinstance(node, ast.stmt):
+            return False
+    return False
 
 
 def _fields(node: ast.ClassDef) -> list[str]:

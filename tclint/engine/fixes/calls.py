@@ -70,7 +70,7 @@ def cut_edits(
         NoCut: one cannot be cut back.
     """
     edits: dict[Edit, None] = {}
-    contiguous = unrun.flattens()
+    contiguous = bool(unrun.flattened())
     for op, axis in padded_heads(before, after):
         made, called, name = op.construct_site, op.call_site, head_name(op.module_path)
         text = texts.get(called.path) if called is not None else None
@@ -78,12 +78,12 @@ def cut_edits(
             raise NoCut(f"{op.module_path or op.name} is not made and called in one file of yours")
         own = _output_argument(text, made.line, [it.written for it in trial if it.written.path == made.path])
         if own is None:
-            raise NoCut("which argument of the layer is the size is not known")
+            raise NoCut
         head = Head(name, made.path, made.line, called.line, axis, own)
         edits.update(dict.fromkeys(cut_back(head, text, contiguous=contiguous)))
         function = function_at(text, called.line)
         owner = function[1] if function is not None else None
-        others = unrun.uses_of(name, owner.name if owner is not None else "")
+        others = unrun.uses_of(name, owner.name if owner is not None else "", calls=True)
         if others:
             raise NoCut(f"{name} is used at {places_text(others)} too")
     if not edits:

@@ -21,7 +21,7 @@ from tclint.engine.fixes.project import unrun_code
 from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding, step_times_us
 from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
-from tclint.engine.fixes.shown import digests_of, line_at, text_edits
+from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edits
 from tclint.engine.report import Entry, Report
 from tclint.engine.rule_registry import Selection
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
@@ -29,6 +29,7 @@ from tclint.graph.dims.realized import difference, realized_sizes
 from tclint.graph.ops import Graph
 from tclint.graph.weights.weight_plan import weight_plan
 
+_CHANNELS_LAST = "FMT001"
 _OTHER_SIZES = "other models of the project give the size a value of their own"
 
 _Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
@@ -152,7 +153,7 @@ class _Planner:
                 outcome.before = outcome.after = made
                 made = make(bench, outcome)
         made = _scale(bench, outcomes, made)
-        for outcome in [item for item in outcomes if item.after.sizes != item.before.sizes][:1]:
+        for outcome in [item for item in outcomes if _parameters(item.after) != _parameters(item.before)][:1]:
             outcome.notes += _loads(bench)
         return {
             "steps": self._written(bench, outcomes),
@@ -191,6 +192,10 @@ class _Planner:
             op = graph.ops[index]
             sites = (op.construct_site, op.call_site)
             places |= {(site.path, site.line) for site in sites if site is not None}
+        viewed = bench.unrun.flattened()
+        if finding.code == _CHANNELS_LAST and viewed:
+            outcome.reason = f"views at {places_text(viewed)} need contiguous outputs: reshape allows both"
+            return made
         edits = rewrites(finding, places, graph.root_site, bench.texts, self._report.settings)
         if isinstance(edits, str):
             outcome.reason = edits
@@ -324,8 +329,14 @@ def _not_proved(edit: Edit, problem: str) -> ByHand:
     return ByHand(what, *line_at(edit.path, edit.start[0]))
 
 
+def _parameters(made: Made) -> set[tuple[str, tuple[int, ...]]]:
+    return {(parameter.name, parameter.shape) for parameter in made.graph.parameters}
+
+
 def _loads(bench: Bench) -> tuple[ByHand, ...]:
-    what = "loads weights: those saved before have the old sizes, tclint pad carries them over"
+    what = (
+        "loads weights: those saved before have the old names and sizes; tclint pad makes them the new sizes"
+    )
     return tuple(ByHand(what, *line_at(*place)) for place in bench.unrun.loads())
 
 

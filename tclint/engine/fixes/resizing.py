@@ -24,6 +24,7 @@ from tclint.graph.ops import Graph
 
 _MOST_GROWTH = 1.5
 """Of a dim that is padded to another multiple than planned."""
+_NO_ARGUMENT = "no argument at the lines that construct the layers is their size alone"
 _SHARED = "what holds the size makes outputs grow as well"
 _MOST_TRIALS = 12
 _MOST_SEARCHED = 2
@@ -212,7 +213,7 @@ class Resizing:
                 problem = problem or other
                 continue
             return self._judged_cut(trial, edits, sizes, graph, traced)
-        return f"{self._growth(graph)}, which cannot be cut back: {problem or 'no argument is its size'}"
+        return f"{self._growth(graph)}, which cannot be cut back: {problem or _NO_ARGUMENT}"
 
     def _judged_cut(
         self,
@@ -294,19 +295,19 @@ class Resizing:
             if places and len(numbers) > 1:
                 return f"{written.name} alone is given at {places_text(places)}, and others change with it"
         self.is_given_elsewhere = any(places for _, places in overridden)
-        self.notes = (
-            *(note for written in numbers for note in self._also_read(written, way)),
-            *(
+        notes: list[ByHand] = []
+        for written, places in overridden:
+            readers = unrun.readers(written, way)
+            particular = [place for place, is_particular in readers.items() if is_particular]
+            if particular:
+                return f"{written.name} is read at {places_text(particular)}, where another size may not do"
+            notes += [ByHand(f"also reads {written.name}", *line_at(*place)) for place in sorted(readers)]
+            notes += [
                 ByHand(f"gives {written.name} itself, which stays as it is", *line_at(*place))
-                for written, places in overridden
                 for place in places
-            ),
-        )
+            ]
+        self.notes = tuple(notes)
         return None
-
-    def _also_read(self, written: Written, way: frozenset[str]) -> Iterator[ByHand]:
-        for place in self._bench.unrun.readers(written, way):
-            yield ByHand(f"also reads {written.name}", *line_at(*place))
 
     def _uses_of_layers(self, made: Made, graph: Graph) -> str:
         """Who else reads the weight or the size of a layer that grows; '' where nobody does."""
@@ -318,7 +319,9 @@ class Resizing:
         }
         unrun = self._bench.unrun
         for name in sorted(names - {""}):
-            places = [place for owner in unrun.owners_of(name) for place in unrun.uses_of(name, owner)]
+            places = [
+                place for owner in unrun.owners_of(name) for place in unrun.uses_of(name, owner, calls=False)
+            ]
             if places:
                 return f"{name} is used at {places_text(places)} too"
         return ""
