@@ -23,7 +23,7 @@ _PARTICULAR = re.compile(
 )
 """Calls that take some sizes only."""
 _OF_LAYER = frozenset({"weight", "bias", "out_features", "out_channels", "num_embeddings", "in_proj_weight"})
-_INITIALISES = re.compile(r"^(init\w*|\w+_|requires_grad|grad|device|dtype)$")
+_INITIALISES = re.compile(r"^(init\w*|(?!copy_|set_)\w+_|requires_grad|grad|device|dtype)$")
 _NO_MODEL = re.compile(r"opt|sched|scaler|ema|sampler|loader|loss|crit", re.IGNORECASE)
 
 
@@ -119,6 +119,22 @@ class Unrun:
             if calls if is_call else self._matters(read):
                 found.append(read.place)
         return sorted(set(found))
+
+    def overwritten(self, layers: Collection[str]) -> list[Place]:
+        """Where weights of layers get values that are made elsewhere: pretrained vectors, say."""
+        found = set()
+        for read in self._reads:
+            node = read.node
+            if not isinstance(node, ast.Attribute) or node.attr not in layers:
+                continue
+            chain = [it for it in reversed(read.around) if isinstance(it, ast.Attribute)]
+            names = [item.attr for item in chain[:3]]
+            stored = any(isinstance(item.ctx, ast.Store) for item in chain[:3])
+            statement = next((it for it in reversed(read.around) if isinstance(it, ast.stmt)), None)
+            is_tied = isinstance(statement, ast.Assign) and last_name(statement.value) == "weight"
+            if names[:1] == ["weight"] and ("copy_" in names or (stored and not is_tied)):
+                found.add(read.place)
+        return sorted(found)
 
     def owners_of(self, layer: str) -> list[str]:
         """Classes that assign an attribute of that name to themselves."""

@@ -12,7 +12,6 @@ from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Place, Sizes
 from tclint.edits.sizes.cuts import NoCut, head_name
 from tclint.edits.sizes.layers import layer_arguments, sets_of
-from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.bench import Bench, Made, Refused, change_of, places_of
 from tclint.engine.fixes.calls import cut_edits, other_than_cut, padded_heads
 from tclint.engine.fixes.plan import ByHand
@@ -309,19 +308,18 @@ class Resizing:
         self.notes = tuple(notes)
         return None
 
+    def _layers_that_change(self, made: Made, graph: Graph) -> set[str]:
+        """The attributes by which classes have layers whose parameters get other shapes."""
+        shapes = {item.name: item.shape for item in self._bench.resized(made.sizes).parameters}
+        changed = (item.name for item in graph.parameters if item.shape != shapes[item.name])
+        return {head_name(name.rpartition(".")[0]) for name in changed} - {""}
+
     def _uses_of_layers(self, made: Made, graph: Graph) -> str:
         """Who else reads the weight or the size of a layer that grows; '' where nobody does."""
-        shapes = {item.name: item.shape for item in self._bench.resized(made.sizes).parameters}
-        names = {
-            head_name(item.name.rpartition(".")[0])
-            for item in graph.parameters
-            if item.shape != shapes[item.name]
-        }
         unrun = self._bench.unrun
-        for name in sorted(names - {""}):
-            places = [
-                place for owner in unrun.owners_of(name) for place in unrun.uses_of(name, owner, calls=False)
-            ]
+        for name in sorted(self._layers_that_change(made, graph)):
+            owners = unrun.owners_of(name)
+            places = [place for owner in owners for place in unrun.uses_of(name, owner, calls=False)]
             if places:
                 return f"{name} is used at {places_text(places)} too"
         return ""
