@@ -14,6 +14,7 @@ from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Trial
 from tclint.engine.fixes.shown import line_at, places_text
+from tclint.graph.dims.realized import other_setting
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 
 _MOST_STEPS = 8
@@ -127,6 +128,9 @@ def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
             for own, new in zip(shape, other, strict=True)
         ):
             return f"{op.name} in {op.module_path or 'the model'} has other shapes"
+        setting = other_setting(known, op)
+        if setting is not None:
+            return f"{op.name} in {op.module_path or 'the model'} has another {setting}"
         position += 1
     if position != len(padded.ops):
         return f"{padded.ops[position].name} is missing"
