@@ -65,6 +65,16 @@ def row_of(model: Model, finding: Finding) -> dict[str, Any]:
     }
 
 
+def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two rows are of one finding."""
+    return all(one[field] == other[field] for field in FIELDS if field != "gain_percent")
+
+
+def ordered(rows: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results in the order of the findings, whichever were made last."""
+    return [row for item in wanted for row in rows if is_same(row, item)]
+
+
 def _kind(finding: Finding) -> str:
     """'width'; 'input' and 'tokens', which are the data's, and are padded with zeros there."""
     if finding.code == "DIM009":
@@ -135,7 +145,9 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
             finding.fingerprint: row_of(model, finding) for finding in report.findings if is_padding(finding)
         }
         for row in own:
-            same = [key for key, other in keys.items() if other == row]
+            same = [key for key, other in keys.items() if is_same(other, row)]
+            # The gain is today's: the list keeps the one that it was made with.
+            gain = keys[same[0]]["gain_percent"] if same else row["gain_percent"]
             steps = [step for step in plan.steps if step.fingerprint in same] if plan is not None else []
             outcome, why = (
                 "refused",
@@ -152,7 +164,13 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
             elif steps:
                 why = steps[0].reason
             print(f"{model.name:40} {row['code']} {row['padding']:44.44} {outcome:8} {why[:150]}", flush=True)
-            yield {**row, "outcome": outcome, "why": why, "seconds": f"{seconds:.0f}"}
+            yield {
+                **row,
+                "gain_percent": gain,
+                "outcome": outcome,
+                "why": why,
+                "seconds": f"{seconds:.0f}",
+            }
 
 
 def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
@@ -252,8 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write(file, rows, fields)
         else:
             done = {row["model"] for row in rows}
-            for row in fixed((model for model in found if model.name not in done), read(FINDINGS)):
-                rows.append(row)
+            wanted = read(FINDINGS)
+            for row in fixed((model for model in found if model.name not in done), wanted):
+                rows = ordered([*rows, row], wanted)
                 write(file, rows, fields)
     if options.command == "fix":
         print(summary(rows))

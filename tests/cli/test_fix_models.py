@@ -233,3 +233,52 @@ def test_plans_are_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(UsageError, match="is no plan that"):
         read_plan("plan.json")
+
+
+CONVOLUTIONS = """\
+import torch
+from torch import nn
+
+
+def build_model():
+    return nn.Sequential(*(nn.Conv2d(64, 64, 3) for _ in range(6)))
+
+
+def example_inputs():
+    return torch.empty(16, 64, 64, 64)
+"""
+SCRIPT = """\
+import torch
+
+from model import build_model
+
+model = build_model()
+optimizer = torch.optim.Adam(model.parameters())
+for images, labels in loader:
+    images = images.cuda()
+    out = model(images)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(out.{flat}, labels.view(-1))
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("flat", ["view(-1)", "flatten()"])
+def test_outputs_that_a_script_views_stay_contiguous_and_the_diff_shows_all(
+    flat: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(CONVOLUTIONS)
+    (tmp_path / "train.py").write_text(SCRIPT.format(flat=flat))
+    monkeypatch.chdir(tmp_path)
+    flags = ("--precision", "fp16", "--select", "FMT001,RUN")
+    if flat == "view(-1)":
+        result = run("fix", "model.py:build_model", "train.py", *flags)
+        assert "not edited: views at train.py:10 need contiguous outputs" in result.stdout
+        return
+    result = run("fix", "model.py:build_model", "train.py", "--diff", "--unsafe-fixes", *flags)
+    assert result.exit_code == 1
+    assert "+    return nn.Sequential(" in result.stdout
+    assert "+++ model.py" in result.stdout
+    assert result.stdout.endswith("\n")
+    assert "would write model.py\n" in result.stderr
+    assert (tmp_path / "model.py").read_text() == CONVOLUTIONS

@@ -202,3 +202,80 @@ opt.load_state_dict(s)
 def test_views_of_outputs_and_loaded_weights_are_found() -> None:
     assert unrun(OUTPUTS).flattened() == [("/p/train.py", 4), ("/p/train.py", 6)]
     assert unrun(OUTPUTS).loads() == [("/p/train.py", 8)]
+
+
+CALLEES = """\
+from functools import partial
+import torch
+from other import Net as Foreign
+from model import Net as Mine, build
+
+
+class Deep(Mine):
+    def __init__(self):
+        super().__init__(1)
+        self.fc = Mine.__init__(self, 2)
+
+
+class Head:
+    def __init__(self, width):
+        self.Net(width=3)
+
+
+def build_net(Net):
+    Net(4)
+    torch.Net(5)
+    Foreign(6)
+    return partial(Mine, width=7)
+"""
+
+
+def test_only_calls_of_what_has_the_default_override_it() -> None:
+    texts = {
+        "/p/model.py": MODEL,
+        "/p/other.py": "from model import build\nclass Net:\n    pass\nNet(8)\n",
+        "/p/train.py": CALLEES,
+        "/p/again.py": "from model import Heir\nHeir(9)\nfrom .unknown import Net\nNet(10)\n",
+    }
+    found = Unrun(texts, {"/p/model.py"}, {("/p/model.py", 9)}, {"model"}).given_again(DEFAULT)
+    lines = [(path.removeprefix("/p/"), line) for path, line in found]
+    # By super(), the class, a parameter that may be it, through partial; an heir, one of nobody knows where.
+    assert [line for path, line in lines if path == "train.py"] == [9, 10, 19, 22]
+    assert [line for path, line in lines if path == "again.py"] == [2, 4]
+    assert not [path for path, _ in lines if path == "other.py"]
+
+
+def test_numbers_that_are_no_default_are_overridden_by_no_call() -> None:
+    literal = "def make():\n    return Net(width=500)\n"
+    written = Written("/p/model.py", (29, 22), (29, 25), "500", "number", "width", 500)
+    assert unrun("from model import Net\nNet(width=3)\n", MODEL + literal).given_again(written) == []
+    keyword_only = MODEL.replace("self, width=500", "self, *, width=500")
+    written = Written("/p/model.py", (7, 33), (7, 36), "500", "number", "width", 500)
+    assert unrun("from model import Net\nNet(width=3)\n", keyword_only).given_again(written) == [
+        ("/p/train.py", 2)
+    ]
+
+
+SAME_NAMES = """\
+
+
+class Stranger:
+    def __init__(self, width):
+        self.width, self.fc = 3, nn.Linear(width // 2, 4)
+        self.fc.weight.data.copy_(width)
+
+    def forward(self, x, WIDTH):
+        return x.view(-1, self.width // 4, WIDTH // 2), self.fc.weight.t()
+"""
+
+
+def test_names_of_another_class_are_other_names() -> None:
+    found = unrun("from model import build\n", MODEL + SAME_NAMES)
+    assert found.owners_of("fc") == ["Net"]
+    assert [path for path, _ in found.uses_of("fc", "Net", calls=False)] == []
+    assert found.overwritten({"fc"}) == []
+    assert found.readers(CONSTANT, {"width"}) == {}
+    assert found.readers(DEFAULT, set()) == {}
+    base = "class Base:\n    def tie(self):\n        return self.fc.weight.t()\n\n\n"
+    above = unrun("", base + MODEL.replace("class Net(nn.Module)", "class Net(Base)"))
+    assert ("/p/model.py", 3) in above.uses_of("fc", "Net", calls=False)

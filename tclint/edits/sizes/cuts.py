@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from tclint.core.finding import Edit
 from tclint.edits.sizes.syntax import (
     Function,
+    assigned_in,
     constant,
     end_of,
     function_at,
     functions,
     last_name,
+    locals_of,
     parsed,
     start_of,
+    stored_in,
 )
 
 
@@ -90,14 +93,14 @@ def _kept_size(
     if (
         isinstance(node, ast.Name)
         and _is_global(root, text)
-        and not any(root in _locals(one) for one in _own_functions(owner))
+        and not any(root in locals_of(one) for one in _own_functions(owner))
     ):
         return head.size, ()
     if made is None or made[1] is not owner or not made[0].args.args:
         raise NoCut("the layer is not constructed by a method of the class that calls it")
     function = made[0]
     read = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
-    for earlier in () if read & _assigned(function) else function.body:
+    for earlier in () if read & assigned_in(function) else function.body:
         known = _kept_by(earlier, node)
         if known is not None and len(_assignments(owner, known.split(".")[1])) == 1:
             return known, ()
@@ -106,7 +109,7 @@ def _kept_size(
     if (
         statement is None
         or function.args.args[0].arg != "self"
-        or read & set(_stored(statement))
+        or read & set(stored_in(statement))
         or any(last_name(item) == "super" for item in ast.walk(statement))
     ):
         raise NoCut(f"nothing that keeps {head.size} can be put before the line that constructs the layer")
@@ -187,26 +190,8 @@ def _bound_by(statement: ast.stmt) -> Iterator[str]:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         yield from (item.id for part in targets for item in ast.walk(part) if isinstance(item, ast.Name))
     else:
-        yield from _stored(statement)
+        yield from stored_in(statement)
 
 
 def _own_functions(owner: ast.ClassDef) -> Iterator[Function]:
     return (function for function, _ in functions(owner))
-
-
-def _locals(function: Function) -> set[str]:
-    given = function.args
-    parameters = (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
-    return {item.arg for item in parameters if item is not None} | _assigned(function)
-
-
-def _assigned(function: Function) -> set[str]:
-    return {name for statement in function.body for name in _stored(statement)}
-
-
-def _stored(node: ast.AST) -> Iterator[str]:
-    return (
-        item.id
-        for item in ast.walk(node)
-        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store | ast.Del)
-    )

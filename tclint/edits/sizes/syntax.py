@@ -112,3 +112,22 @@ def function_at(text: str, line: int) -> tuple[Function, ast.ClassDef | None] | 
         if function.lineno <= line <= (function.end_lineno or 0)
     ]
     return max(around, key=lambda item: item[0].lineno, default=None)
+
+
+def locals_of(function: Function) -> set[str]:
+    """Names that a function binds: its parameters, and what it assigns."""
+    given = function.args
+    parameters = (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
+    return {item.arg for item in parameters if item is not None} | assigned_in(function)
+
+
+def assigned_in(function: Function) -> set[str]:
+    return {name for statement in function.body for name in stored_in(statement)}
+
+
+def stored_in(node: ast.AST) -> Iterator[str]:
+    return (
+        item.id
+        for item in ast.walk(node)
+        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store | ast.Del)
+    )

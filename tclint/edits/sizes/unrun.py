@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from tclint.edits.sizes.callees import Callees, Default, default_of, fields_of
 from tclint.edits.sizes.candidates import Place
-from tclint.edits.sizes.syntax import constant, functions, last_name, names_in, parsed
+from tclint.edits.sizes.syntax import constant, functions, last_name, locals_of, names_in, parsed
 from tclint.edits.sizes.written import Written
 
 _SHAPED = re.compile(
@@ -44,8 +45,16 @@ class _Read:
     def parent(self) -> ast.AST:
         return self.around[-1]
 
-    def owner(self) -> ast.ClassDef | None:
-        return next((node for node in reversed(self.around) if isinstance(node, ast.ClassDef)), None)
+    @property
+    def owner(self) -> str:
+        """The class around it; '' for none."""
+        return next((node.name for node in reversed(self.around) if isinstance(node, ast.ClassDef)), "")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is an attribute of self."""
+        base = getattr(self.node, "value", None)
+        return isinstance(base, ast.Name) and base.id == "self"
 
 
 class Unrun:
@@ -74,21 +83,26 @@ class Unrun:
         self._traced, self._words = frozenset(traced), frozenset(words)
         self._reads: list[_Read] = []
         self._parameters: dict[str, list[str]] = {}
+        self._callees = Callees(self._texts)
+        self._run_classes: set[str] = set()
         for path, text in self._texts.items():
             lines = {line for where, line in ran if where == path}
             tree = parsed(text)
             skipped = set()
             for node in ast.walk(tree):
-                fields = _fields(node) if isinstance(node, ast.ClassDef) else []
-                if fields:
-                    self._parameters.setdefault(getattr(node, "name", ""), fields)
+                if isinstance(node, ast.ClassDef) and fields_of(node):
+                    names = [last_name(item.target) for item in fields_of(node)]
+                    self._parameters.setdefault(node.name, names)
             for function, owner in functions(tree):
                 names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
                 name = owner.name if owner is not None and function.name == "__init__" else function.name
                 self._parameters.setdefault(name, names[1:] if owner is not None else names)
                 last = function.end_lineno or function.lineno
-                if function.name == "example_inputs" or lines.intersection(range(function.lineno, last + 1)):
+                has_run = lines.intersection(range(function.lineno, last + 1))
+                if has_run or function.name == "example_inputs":
                     skipped.add(id(function))
+                if has_run and owner is not None:
+                    self._run_classes.add(owner.name)
             self._reads.extend(_nodes(path, tree, skipped))
         self._models = self._models_of(self._words)
 
@@ -102,20 +116,17 @@ class Unrun:
             owner: its class.
             calls: whether calling it counts.
         """
-        heirs = self._heirs(owner)
+        family = self._callees.family(owner)
         found = []
         for read in self._reads:
             node = read.node
             if not isinstance(node, ast.Attribute) or node.attr != layer:
                 continue
-            own = isinstance(node.value, ast.Name) and node.value.id == "self"
-            inside = read.owner()
-            name = inside.name if inside is not None else ""
-            if own and name not in heirs:
-                continue
-            if own and name == owner and isinstance(read.parent, ast.Call) and read.parent.func is node:
+            if read.is_own and read.owner not in family:
                 continue
             is_call = isinstance(read.parent, ast.Call) and read.parent.func is node
+            if read.is_own and read.owner == owner and is_call:
+                continue
             if calls if is_call else self._matters(read):
                 found.append(read.place)
         return sorted(set(found))
@@ -127,6 +138,10 @@ class Unrun:
             node = read.node
             if not isinstance(node, ast.Attribute) or node.attr not in layers:
                 continue
+            if read.is_own and not any(
+                read.owner in self._callees.family(owner) for owner in self.owners_of(node.attr)
+            ):
+                continue
             chain = [it for it in reversed(read.around) if isinstance(it, ast.Attribute)]
             names = [item.attr for item in chain[:3]]
             stored = any(isinstance(item.ctx, ast.Store) for item in chain[:3])
@@ -137,22 +152,14 @@ class Unrun:
         return sorted(found)
 
     def owners_of(self, layer: str) -> list[str]:
-        """Classes that assign an attribute of that name to themselves."""
-        return sorted(
-            {
-                owner.name
-                for text in self._texts.values()
-                for owner in ast.walk(parsed(text))
-                if isinstance(owner, ast.ClassDef)
-                and any(
-                    isinstance(item, ast.Attribute)
-                    and item.attr == layer
-                    and isinstance(item.ctx, ast.Store)
-                    and last_name(item.value) == "self"
-                    for item in ast.walk(owner)
-                )
-            }
-        )
+        """Classes that assign an attribute of that name to themselves; where the trace ran some, those."""
+        found = {
+            owner.name
+            for text in self._texts.values()
+            for owner in ast.walk(parsed(text))
+            if isinstance(owner, ast.ClassDef) and any(_assigned_to_self(owner, layer))
+        }
+        return sorted(found & self._run_classes or found)
 
     def _matters(self, read: _Read) -> bool:
         node, parent = read.node, read.parent
@@ -172,18 +179,6 @@ class Unrun:
                 around = read.around[read.around.index(around) - 1]
             return not (isinstance(around, ast.Attribute) and _INITIALISES.match(around.attr))
         return False
-
-    def _heirs(self, owner: str) -> set[str]:
-        bases = {
-            node.name: {last_name(base) for base in node.bases}
-            for text in self._texts.values()
-            for node in ast.walk(parsed(text))
-            if isinstance(node, ast.ClassDef)
-        }
-        found = {owner}
-        while more := {name for name, above in bases.items() if above & found} - found:
-            found |= more
-        return found
 
     def flattened(self) -> list[Place]:
         """Where something that the model makes is viewed as only contiguous tensors can be."""
@@ -258,19 +253,21 @@ class Unrun:
 
     def given_again(self, written: Written) -> list[Place]:
         """Calls that give a parameter a value of their own, so that its default does not reach them."""
-        name, found = written.name, set()
-        for read in self._reads:
-            call = read.node
-            if not isinstance(call, ast.Call):
-                continue
-            names = self._parameters.get(last_name(call.func), [])
-            if name not in names or read.place == (written.path, written.start[0]):
-                continue
-            by_position = call.args[names.index(name) : names.index(name) + 1]
-            given = [*by_position, *(word.value for word in call.keywords if word.arg == name)]
-            if given and name not in names_in(given[0]):
-                found.add(read.place)
-        return sorted(found)
+        default = self._default(written)
+        if default is None:
+            return []
+        return sorted(
+            {
+                read.place
+                for read in self._reads
+                if isinstance(read.node, ast.Call)
+                and self._callees.given(read.node, read.path, read.around, default)
+            }
+        )
+
+    def _default(self, written: Written) -> Default | None:
+        text = self._texts.get(written.path, "")
+        return default_of(written.path, text, written.start, written.end) if text else None
 
     def readers(self, written: Written, way: Collection[str]) -> dict[Place, bool]:
         """What else reads the name that a number is bound to, but for what leads to the layers.
@@ -292,8 +289,8 @@ class Unrun:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 hit = kind == "constant" and node.id in names and self._is_it(node.id, read, written)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                own = last_name(node.value) == "self" and read.path == written.path
-                hit = node.attr in names and not (own and kind == "parameter")
+                goes_along = read.is_own and read.path == written.path and kind == "parameter"
+                hit = node.attr in names and not goes_along and self._may_carry(read, names)
             elif isinstance(node, ast.Subscript):
                 hit = kind == "key" and isinstance(node.slice, ast.Constant) and node.slice.value in names
             else:
@@ -302,17 +299,31 @@ class Unrun:
                 found[read.place] = found.get(read.place, False) or _is_particular(read)
         return found
 
+    def _may_carry(self, read: _Read, names: Collection[str]) -> bool:
+        """Whether an attribute of self may be the size: not where its class assigns something else to it."""
+        assert isinstance(read.node, ast.Attribute)
+        if not read.is_own:
+            return True
+        owner = next(node for node in reversed(read.around) if isinstance(node, ast.ClassDef))
+        values = list(_assigned_to_self(owner, read.node.attr))
+        return not values or any(value is None or names_in(value) & set(names) for value in values)
+
     def _attributes_of(self, written: Written) -> set[str]:
         """What a parameter is called where methods keep it."""
+        default = self._default(written)
+        scope = default.scope if default is not None else parsed(self._texts.get(written.path, ""))
         return {
             target.attr
-            for node in ast.walk(parsed(self._texts.get(written.path, "")))
+            for node in ast.walk(scope)
             if isinstance(node, ast.Assign) and last_name(node.value) == written.name
             for target in node.targets
             if isinstance(target, ast.Attribute)
         }
 
     def _is_it(self, name: str, read: _Read, written: Written) -> bool:
+        functions = [it for it in read.around if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef)]
+        if any(name in locals_of(function) for function in functions):
+            return False
         if read.path == written.path:
             return True
         module = os.path.splitext(os.path.basename(written.path))[0]
@@ -357,13 +368,22 @@ def _is_particular(read: _Read) -> bool:
     return False
 
 
-def _fields(node: ast.ClassDef) -> list[str]:
-    """What a dataclass is given."""
-    return [
-        item.target.id
-        for item in node.body
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-    ]
+def _assigned_to_self(owner: ast.ClassDef, attribute: str) -> Iterator[ast.expr | None]:
+    """What a class assigns to an attribute of itself; None where that is part of something else."""
+    values = {
+        id(target): node.value
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+    for node in ast.walk(owner):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == attribute
+            and isinstance(node.ctx, ast.Store)
+            and last_name(node.value) == "self"
+        ):
+            yield values.get(id(node))
 
 
 def _nodes(path: str, tree: ast.AST, skipped: Collection[int]) -> Iterator[_Read]:

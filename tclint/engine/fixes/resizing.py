@@ -18,7 +18,7 @@ from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Found, Search, Trial, edits_of
 from tclint.engine.fixes.shown import line_at, places_text
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.dims.realized import realized_sizes
+from tclint.graph.dims.realized import changed_factors, realized_sizes
 from tclint.graph.ops import Graph
 
 _MOST_GROWTH = 1.5
@@ -153,6 +153,7 @@ class Resizing:
         problem = problem or self._does_not_go_along(found, way)
         if problem is not None:
             return self._refused(problem, found.trial)
+        self.notes += tuple(_follow(bench.resized(sizes), found.graph))
         return Made((*made.edits, *found.edits), sizes, found.graph, self._fixed, planned_us)
 
     # -- edits of layers whose outputs are cut back
@@ -177,6 +178,7 @@ class Resizing:
             return self._refused(problem or _SHARED, found.trial)
         found_sizes = {group: size for group, size in found.sizes.items() if size != group.size}
         held = Made((*made.edits, *found.edits), found_sizes, found.graph)
+        self.notes += tuple(_follow(self._bench.resized(found_sizes), found.graph))
         try:
             return self._cut_back(held, {**found_sizes, **grown})
         except DimsUnresolved as error:
@@ -286,13 +288,18 @@ class Resizing:
         again = unrun.said_again(old, edited.__contains__)
         if again:
             return f"the size is also written at {places_text(again)}, which no trace reaches"
+        overwritten = unrun.overwritten(self._layers_that_change(self._made, found.graph))
+        if overwritten:
+            return f"weights of the old size are put into the layers at {places_text(overwritten)}"
         numbers = [
             item.written for item in found.trial if item.written.kind == "number" and item.distance > 0.0
         ]
         overridden = [(written, unrun.given_again(written)) for written in numbers]
         for written, places in overridden:
-            if places and len(numbers) > 1:
-                return f"{written.name} alone is given at {places_text(places)}, and others change with it"
+            # A call that gives all of them is left as it is.
+            alone = [place for place in places if any(place not in others for _, others in overridden)]
+            if alone:
+                return f"{written.name} alone is given at {places_text(alone)}, and others change with it"
         self.is_given_elsewhere = any(places for _, places in overridden)
         notes: list[ByHand] = []
         for written, places in overridden:
@@ -323,6 +330,18 @@ class Resizing:
             if places:
                 return f"{name} is used at {places_text(places)} too"
         return ""
+
+
+def _follow(predicted: Graph, traced: Graph) -> dict[ByHand, None]:
+    """Numbers that the model computes with and that were made of an edited size."""
+    return dict.fromkeys(
+        ByHand(
+            f"{op.name} takes {new:.4g} here, {old:.4g} before: it is made of the size",
+            *line_at(op.call_site.path, op.call_site.line),
+        )
+        for op, old, new in changed_factors(predicted, traced)
+        if op.call_site is not None
+    )
 
 
 def _pairs(before: Graph, after: Graph) -> set[tuple[int, int]]:
