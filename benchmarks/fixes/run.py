@@ -144,8 +144,18 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
         keys = {
             finding.fingerprint: row_of(model, finding) for finding in report.findings if is_padding(finding)
         }
+        taken: set[str] = set()
         for row in own:
             same = [key for key, other in keys.items() if is_same(other, row)]
+            if not same:
+                # One that is told at another of its layers by now.
+                others = (key for key, other in keys.items() if not any(is_same(other, it) for it in own))
+                same = [
+                    key
+                    for key in others
+                    if key not in taken and is_same({**keys[key], "place": row["place"]}, row)
+                ][:1]
+            taken.update(same)
             # The gain is today's: the list keeps the one that it was made with.
             gain = keys[same[0]]["gain_percent"] if same else row["gain_percent"]
             steps = [step for step in plan.steps if step.fingerprint in same] if plan is not None else []

@@ -77,6 +77,7 @@ class _Planner:
             self._settings,
             step_times_us(self._context),
             fingerprints(self._found),
+            self._context,
         )
         self._steps = self._ordered()
 

@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import apply_rule
+from tclint.cost.estimate import estimate
 from tclint.engine.check import relative_path
 from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
@@ -30,6 +32,8 @@ class Proof:
     """By GPU, as it is."""
     fingerprints: frozenset[str]
     """Of all its findings, those included that gain too little to be listed."""
+    context: GraphContext
+    """Of its trace, as it is."""
     _known: list[Any] = field(default_factory=list, repr=False)
     """The graph that was looked at last, with its findings and its step."""
 
@@ -45,7 +49,11 @@ class Proof:
         left = [finding for finding in fixed if finding.fingerprint in pays]
         if left:
             return f"{left[0].code} {left[0].name} would still be reported"
-        new = [finding for key, finding in pays.items() if key not in self.fingerprints]
+        new = [
+            finding
+            for key, finding in pays.items()
+            if key not in self.fingerprints and not self._gained_before(finding, graph)
+        ]
         if new:
             place = new[0].location
             return f"{new[0].code} {new[0].name} would be new at {place.path}:{place.line}: {new[0].message}"
@@ -57,6 +65,22 @@ class Proof:
                     "was planned"
                 )
         return None
+
+    def _gained_before(self, finding: Finding, graph: Graph) -> bool:
+        """Whether a fix gained as much time before, and only its share of a shorter step is larger."""
+        change = finding.change
+        if not isinstance(change, Change) or change.scenario is None or change.sizes or change.edit:
+            return False
+        for scenario in self.context.scenarios:
+            gains = []
+            for one in (self.context.graph, graph):
+                as_is, changed = (estimate(one, item) for item in (scenario, change.scenario(scenario)))
+                gains.append(as_is.step_time_us - changed.step_time_us)
+            before_us, after_us = gains
+            step_us = self.step_time_us[self.context.estimate(scenario).gpu.id]
+            if 100.0 * (after_us - before_us) / step_us > TOLERANCE_PERCENT:
+                return False
+        return True
 
     def paying(self, graph: Graph) -> frozenset[str]:
         """Fingerprints of a graph's findings that gain enough to be listed."""
