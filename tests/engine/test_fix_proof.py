@@ -34,9 +34,7 @@ def problem(graph: Graph, change: Change | None) -> str | None:
     times = step_times_us(GraphContext(graph, SETTINGS, "t"))
     context = GraphContext(traced(2052), SETTINGS, "t")
     known = [graph, {"key": finding}, times]
-    return Proof("t", (), SETTINGS, step_times_us(context), frozenset(), context, known).problem(
-        graph, (), times
-    )
+    return Proof("t", (), SETTINGS, context, frozenset(), known).problem(graph, (), times)
 
 
 def test_a_fix_that_gained_as_much_before_is_not_new() -> None:

@@ -6,10 +6,10 @@ import ast
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 from tclint.edits.sizes.callees import Callees, Default, default_of, fields_of
 from tclint.edits.sizes.candidates import Place
+from tclint.edits.sizes.reads import Read, is_particular, kind_of, nodes, targets
 from tclint.edits.sizes.syntax import constant, functions, last_name, locals_of, names_in, parsed
 from tclint.edits.sizes.written import Written
 
@@ -19,42 +19,9 @@ _SHAPED = re.compile(
     r"|normal|unflatten|split|narrow|resize_|Tensor|FloatTensor)$"
 )
 """Calls whose numbers are sizes of tensors and layers."""
-_PARTICULAR = re.compile(
-    r"^(view|reshape|unflatten|chunk|split|load|rearrange)$|Attention|GroupNorm|Transformer|Shuffle"
-)
-"""Calls that take some sizes only."""
 _OF_LAYER = frozenset({"weight", "bias", "out_features", "out_channels", "num_embeddings", "in_proj_weight"})
 _INITIALISES = re.compile(r"^(init\w*|(?!copy_|set_)\w+_|requires_grad|grad|device|dtype)$")
 _NO_MODEL = re.compile(r"opt|sched|scaler|ema|sampler|loader|loss|crit", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A node of code that the trace did not run, with what is around it."""
-
-    path: str
-    node: ast.AST
-    around: tuple[ast.AST, ...]
-    """From the file down."""
-
-    @property
-    def place(self) -> Place:
-        return self.path, getattr(self.node, "lineno", 0)
-
-    @property
-    def parent(self) -> ast.AST:
-        return self.around[-1]
-
-    @property
-    def owner(self) -> str:
-        """The class around it; '' for none."""
-        return next((node.name for node in reversed(self.around) if isinstance(node, ast.ClassDef)), "")
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is an attribute of self."""
-        base = getattr(self.node, "value", None)
-        return isinstance(base, ast.Name) and base.id == "self"
 
 
 class Unrun:
@@ -81,7 +48,7 @@ class Unrun:
             if path in traced or (speaks is not None and speaks.search(text))
         }
         self._traced, self._words = frozenset(traced), frozenset(words)
-        self._reads: list[_Read] = []
+        self._reads: list[Read] = []
         self._parameters: dict[str, list[str]] = {}
         self._callees = Callees(self._texts)
         self._run_classes: set[str] = set()
@@ -103,7 +70,7 @@ class Unrun:
                     skipped.add(id(function))
                 if has_run and owner is not None:
                     self._run_classes.add(owner.name)
-            self._reads.extend(_nodes(path, tree, skipped))
+            self._reads.extend(nodes(path, tree, skipped))
         self._models = self._models_of(self._words)
 
     # -- layers
@@ -161,7 +128,7 @@ class Unrun:
         }
         return sorted(found & self._run_classes or found)
 
-    def _matters(self, read: _Read) -> bool:
+    def _matters(self, read: Read) -> bool:
         node, parent = read.node, read.parent
         assert isinstance(node, ast.Attribute)
         if isinstance(node.ctx, ast.Store):
@@ -210,7 +177,7 @@ class Unrun:
         """Names of what the model is, or makes: everything assigned from it."""
         known = set(words)
         assigned = [
-            (names_in(read.node.value), _targets(read.node))
+            (names_in(read.node.value), targets(read.node))
             for read in self._reads
             if isinstance(read.node, ast.Assign | ast.AnnAssign) and read.node.value is not None
         ]
@@ -228,7 +195,7 @@ class Unrun:
             if isinstance(read.node, ast.Assign | ast.AnnAssign) and read.node.value is not None:
                 value = constant(read.node.value)
                 if value in sizes and value is not None and not edited(read.place):
-                    numbers.update({(read.path, name): value for name in _targets(read.node)})
+                    numbers.update({(read.path, name): value for name in targets(read.node)})
         for read in self._reads:
             call = read.node
             if not isinstance(call, ast.Call) or not _SHAPED.search(last_name(call.func)):
@@ -242,7 +209,7 @@ class Unrun:
                         found.append((read.path, item.lineno))
         return sorted(set(found))
 
-    def _by_the_model(self, read: _Read) -> bool:
+    def _by_the_model(self, read: Read) -> bool:
         """Whether the function around a node has the model in its hands."""
         function = next(
             (node for node in reversed(read.around) if isinstance(node, ast.FunctionDef)), read.around[0]
@@ -279,7 +246,7 @@ class Unrun:
             written: the number.
             way: names that lead from there to the layers.
         """
-        kind = _kind(written, self._texts.get(written.path, ""))
+        kind = kind_of(written, self._texts.get(written.path, ""))
         names = {written.name}
         if kind == "parameter":
             names = self._attributes_of(written)
@@ -296,10 +263,10 @@ class Unrun:
             else:
                 continue
             if hit and not self._is_on_the_way(read, way) and read.place != (written.path, written.start[0]):
-                found[read.place] = found.get(read.place, False) or _is_particular(read)
+                found[read.place] = found.get(read.place, False) or is_particular(read)
         return found
 
-    def _may_carry(self, read: _Read, names: Collection[str]) -> bool:
+    def _may_carry(self, read: Read, names: Collection[str]) -> bool:
         """Whether an attribute of self may be the size: not where its class assigns something else to it."""
         assert isinstance(read.node, ast.Attribute)
         if not read.is_own:
@@ -320,7 +287,7 @@ class Unrun:
             if isinstance(target, ast.Attribute)
         }
 
-    def _is_it(self, name: str, read: _Read, written: Written) -> bool:
+    def _is_it(self, name: str, read: Read, written: Written) -> bool:
         functions = [it for it in read.around if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef)]
         if any(name in locals_of(function) for function in functions):
             return False
@@ -334,7 +301,7 @@ class Unrun:
             for node in ast.walk(parsed(self._texts[read.path]))
         )
 
-    def _is_on_the_way(self, read: _Read, way: Collection[str]) -> bool:
+    def _is_on_the_way(self, read: Read, way: Collection[str]) -> bool:
         child: ast.AST = read.node
         for node in reversed(read.around):
             if isinstance(node, ast.keyword) and node.arg in way:
@@ -345,27 +312,9 @@ class Unrun:
                 if index < len(names) and names[index] in way:
                     return True
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-                return bool(_targets(node) & set(way))
+                return bool(targets(node) & set(way))
             child = node
         return False
-
-
-def _is_particular(read: _Read) -> bool:
-    """Whether an expression does something with a size that not every size allows."""
-    for node in reversed(read.around):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Div):
-            return True
-        if isinstance(node, ast.JoinedStr):
-            return True
-        if isinstance(node, ast.Compare) and any(
-            constant(item) is not None for item in (node.left, *node.comparators)
-        ):
-            return True
-        if isinstance(node, ast.Call) and _PARTICULAR.search(last_name(node.func)):
-            return True
-        if isinstance(node, ast.stmt):
-            return False
-    return False
 
 
 def _assigned_to_self(owner: ast.ClassDef, attribute: str) -> Iterator[ast.expr | None]:
@@ -384,49 +333,3 @@ def _assigned_to_self(owner: ast.ClassDef, attribute: str) -> Iterator[ast.expr 
             and last_name(node.value) == "self"
         ):
             yield values.get(id(node))
-
-
-def _nodes(path: str, tree: ast.AST, skipped: Collection[int]) -> Iterator[_Read]:
-    pending: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
-    while pending:
-        node, around = pending.pop()
-        if id(node) in skipped:
-            continue
-        if around:
-            yield _Read(path, node, around)
-        pending.extend((child, (*around, node)) for child in ast.iter_child_nodes(node))
-
-
-def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    found = set()
-    for target in targets:
-        for item in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
-            found.add(last_name(item))
-    return found - {""}
-
-
-def _kind(written: Written, text: str) -> str:
-    """How the name of a number is read: a constant, a key or field, or a parameter of a function."""
-    if not written.path.endswith(".py"):
-        return "key"
-    tree = parsed(text)
-    line = written.start[0]
-    for statement in tree.body:
-        if not statement.lineno <= line <= (statement.end_lineno or 0):
-            continue
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and written.name in _targets(statement):
-            return "constant"
-        for node in ast.walk(statement):
-            if isinstance(node, ast.ClassDef):
-                for item in node.body:
-                    if isinstance(item, ast.Assign | ast.AnnAssign) and item.lineno == line:
-                        return "key"
-            elif isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
-                if last_name(node.func) in ("add_argument", "option", "get", "pop", "setdefault", "getattr"):
-                    return "key"
-            elif isinstance(node, ast.Dict) and node.lineno <= line <= (node.end_lineno or 0):
-                keys = [getattr(key, "value", None) for key in node.keys]
-                if written.name in keys:
-                    return "key"
-    return "parameter"

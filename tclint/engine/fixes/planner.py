@@ -18,7 +18,7 @@ from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep
 from tclint.engine.fixes.project import unrun_code
-from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding, step_times_us
+from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding
 from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edits
@@ -75,9 +75,8 @@ class _Planner:
             entry.target,
             tuple(rules),
             self._settings,
-            step_times_us(self._context),
-            fingerprints(self._found),
             self._context,
+            fingerprints(self._found),
         )
         self._steps = self._ordered()
 

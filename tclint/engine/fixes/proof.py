@@ -28,14 +28,17 @@ class Proof:
     target: str
     rules: tuple[GraphRule, ...]
     settings: Settings
-    step_time_us: Mapping[str, float]
-    """By GPU, as it is."""
-    fingerprints: frozenset[str]
-    """Of all its findings, those included that gain too little to be listed."""
     context: GraphContext
     """Of its trace, as it is."""
+    fingerprints: frozenset[str]
+    """Of all its findings, those included that gain too little to be listed."""
     _known: list[Any] = field(default_factory=list, repr=False)
     """The graph that was looked at last, with its findings and its step."""
+
+    @property
+    def step_time_us(self) -> dict[str, float]:
+        """By GPU, as it is."""
+        return step_times_us(self.context)
 
     def problem(self, graph: Graph, fixed: Sequence[Finding], planned_us: Mapping[str, float]) -> str | None:
         """Why an edited model is not what was planned; None where it is.
