@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
@@ -19,17 +18,6 @@ from tclint.graph.ops import Graph, Op, Site, TensorSpec
 
 _MOST_STEPS = 8
 _PRODUCTS = frozenset({"linear", "matmul", "conv"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call in a file, in lines and characters."""
-
-    node: ast.Call
-    path: str
-    end: tuple[int, int]
-    last: str
-    """The last character before the closing bracket that is no white space."""
 
 
 def scaled_attention(
@@ -163,20 +151,25 @@ def _attention_heads(before: Graph, after: Graph) -> dict[Site | None, set[int]]
 
 
 def _with_scale(site: Site | None, sizes: set[int], texts: Mapping[str, str]) -> Edit | None:
-    if site is None or len(sizes) != 1:
+    text = texts.get(site.path) if site is not None else None
+    if site is None or text is None or len(sizes) != 1:
         return None
     calls = [
-        call
-        for call in _calls(site, texts)
-        if last_name(call.node.func) == "scaled_dot_product_attention"
-        and not any(keyword.arg in ("scale", None) for keyword in call.node.keywords)
+        node
+        for node in ast.walk(parsed(text))
+        if isinstance(node, ast.Call)
+        and node.lineno <= site.line <= (node.end_lineno or 0)
+        and last_name(node.func) == "scaled_dot_product_attention"
+        and not any(keyword.arg in ("scale", None) for keyword in node.keywords)
     ]
     if len(calls) != 1:
         return None
-    [call] = calls
-    place = (call.end[0], call.end[1] - 1)
-    comma = " " if call.last == "," else ", "
-    return Edit(call.path, place, place, f"{comma}scale={sizes.pop()} ** -0.5")
+    line, column = end_of(text, calls[0])
+    lines = text.split("\n")[:line]
+    lines[-1] = lines[-1][: column - 2]
+    has_comma = "\n".join(lines).rstrip().endswith(",")
+    place = (line, column - 1)
+    return Edit(site.path, place, place, f"{' ' if has_comma else ', '}scale={sizes.pop()} ** -0.5")
 
 
 def padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int]]:
@@ -208,16 +201,3 @@ def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Ite
         return
     for source in op.inputs:
         yield from _heads(before, after, source, depth + 1)
-
-
-def _calls(site: Site, texts: Mapping[str, str]) -> Iterator[_Call]:
-    """Calls that stand on a line, or on lines around it."""
-    text = texts.get(site.path)
-    if text is None:
-        return
-    lines = text.split("\n")
-    for node in ast.walk(parsed(text)):
-        if isinstance(node, ast.Call) and node.lineno <= site.line <= (node.end_lineno or 0):
-            line, column = end_of(text, node)
-            head = "\n".join([*lines[: line - 1], lines[line - 1][: column - 2]])
-            yield _Call(node, site.path, (line, column), head.rstrip()[-1:])

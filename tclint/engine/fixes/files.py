@@ -47,6 +47,14 @@ def texts_of(files: Iterable[str]) -> dict[str, str]:
     return texts
 
 
+def is_small(path: str, most_bytes: int) -> bool:
+    """Whether there is such a file, and it is not too large."""
+    try:
+        return os.path.getsize(path) <= most_bytes
+    except OSError:
+        return False
+
+
 def contents_of(texts: Mapping[str, str], edits: Sequence[Edit]) -> dict[str, bytes] | None:
     """By path: what edits make of the files; None where the edits do not fit together."""
     contents = {}

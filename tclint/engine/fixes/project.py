@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tclint.config.settings import Settings
 from tclint.edits.sizes.unrun import Unrun
-from tclint.engine.fixes.files import texts_of
+from tclint.engine.fixes.files import is_small, texts_of
 from tclint.graph.ops import Graph
 from tclint.source.syntax.discovery import discover
 from tclint.tracing.worker.import_roots import PROJECT_MARKS
@@ -29,7 +29,9 @@ def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequen
     place, _, name = target.rpartition(":")
     path = graph.root_site.path if graph.root_site is not None else os.path.abspath(place)
     files = [*read, *_python_files(path), *map(os.path.abspath, scripts)]
-    python = [file for file in dict.fromkeys(files) if file.endswith(".py") and _is_small(file)]
+    python = [
+        file for file in dict.fromkeys(files) if file.endswith(".py") and is_small(file, _LARGEST_BYTES)
+    ]
     sites = {site for op in graph.ops for site in (op.call_site, op.construct_site)} | {graph.root_site}
     ran = {(site.path, site.line) for site in sites if site is not None}
     module = os.path.splitext(os.path.basename(path))[0]
@@ -54,10 +56,3 @@ def _upwards(folder: str) -> list[str]:
     while len(found) < _MOST_LEVELS and os.path.dirname(found[-1]) != found[-1]:
         found.append(os.path.dirname(found[-1]))
     return found
-
-
-def _is_small(path: str) -> bool:
-    try:
-        return os.path.getsize(path) <= _LARGEST_BYTES
-    except OSError:
-        return False
