@@ -282,3 +282,50 @@ def test_outputs_that_a_script_views_stay_contiguous_and_the_diff_shows_all(
     assert result.stdout.endswith("\n")
     assert "would write model.py\n" in result.stderr
     assert (tmp_path / "model.py").read_text() == CONVOLUTIONS
+
+
+CAUSAL = """\
+import torch
+from torch import nn
+
+
+class Config:
+    width: int = 1020
+    heads: int = 12
+
+
+class Attention(nn.Module):
+    def __init__(self, config=Config):
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in (q, k, v))
+        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
+        mask = torch.tril(torch.ones(t, t, device=x.device)).bool()
+        scores = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+        y = scores @ v
+        return x + self.out(y.transpose(1, 2).reshape(b, t, c))
+
+
+def example_inputs():
+    return torch.empty(8, 1024, 1020)
+"""
+
+
+def test_causal_attention_is_fused_and_copies_of_the_file_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(CAUSAL)
+    (tmp_path / "model_of_last_year.py").write_text(CAUSAL)
+    monkeypatch.chdir(tmp_path)
+    result = run("fix", "model.py:Attention", "--select", "DIM001,ARC005", "--unsafe-fixes")
+    assert result.exit_code == 0, result.output
+    assert "model_of_last_year" not in result.output
+    text = (tmp_path / "model.py").read_text()
+    assert "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=" in text
+    assert "tril" not in text

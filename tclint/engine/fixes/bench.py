@@ -35,6 +35,8 @@ class Made:
     """The step that was promised with it, by GPU."""
     cuts_us: Mapping[str, float] = field(default_factory=dict)
     """What cutting padded outputs back takes of that."""
+    saved_us: Mapping[str, float] = field(default_factory=dict)
+    """What edits save beyond what was planned, where it is felt: work that nothing reads any more."""
     changes: tuple[Change, ...] = ()
     """Those that change no size."""
 

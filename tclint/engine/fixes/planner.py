@@ -18,7 +18,7 @@ from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep
 from tclint.engine.fixes.project import unrun_code
-from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding
+from tclint.engine.fixes.proof import Proof, checked, key_of, other_interface, relative_finding
 from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edits
@@ -76,7 +76,7 @@ class _Planner:
             tuple(rules),
             self._settings,
             self._context,
-            fingerprints(self._found),
+            frozenset(map(key_of, self._found)),
         )
         self._steps = self._ordered()
 
@@ -173,14 +173,14 @@ class _Planner:
         if not made.edits:
             return ()
         left = self._proof.paying(made.graph)
-        steps = {relative_finding(step.finding).fingerprint for step in self._steps}
+        steps = {key_of(step.finding) for step in self._steps}
         return tuple(
             finding.fingerprint
             for finding in self._report.findings
             if self._entry.target in finding.targets
             and finding.effect.best_gain_percent is not None
-            and finding.fingerprint not in left
-            and finding.fingerprint not in steps
+            and key_of(finding) not in left
+            and key_of(finding) not in steps
         )
 
     def _rewrite(self, bench: Bench, outcome: Outcome) -> Made:
@@ -206,19 +206,29 @@ class _Planner:
             return made
         changes = (*made.changes, change_of(finding))
         planned_us = bench.priced(bench.resized(made.sizes), changes)
-        planned_us = {gpu: time + made.cuts_us.get(gpu, 0.0) for gpu, time in planned_us.items()}
+        planned_us = {
+            gpu: time + made.cuts_us.get(gpu, 0.0) - made.saved_us.get(gpu, 0.0)
+            for gpu, time in planned_us.items()
+        }
         fixed = (*made.fixed, finding)
         outcome.reason = (
-            self._proof.problem(traced, fixed, planned_us) or _other_interface(made.graph, traced) or ""
+            other_interface(made.graph, traced)
+            or self._proof.problem(traced, fixed, planned_us, may_gain_more=True)
+            or ""
         )
         if outcome.reason:
             return made
+        saved_us = dict(made.saved_us)
+        for gpu, time_us in self._proof.unplanned_us(traced, planned_us).items():
+            saved_us[gpu] = saved_us.get(gpu, 0.0) - time_us
+            planned_us[gpu] += time_us
         outcome.after = replace(
             made,
             edits=(*made.edits, *edits),
             graph=traced,
             fixed=fixed,
             planned_us=planned_us,
+            saved_us=saved_us,
             changes=changes,
         )
         return outcome.after
@@ -241,7 +251,11 @@ class _Planner:
                 pairs = {(group.size, size) for group, size in new.items() if group.parameters}
                 sizes |= new
                 changes += after.changes[len(before.changes) :]
-                before_us, edited_us = edited_us, bench.priced(bench.resized(sizes), changes)
+                priced_us = bench.priced(bench.resized(sizes), changes)
+                before_us, edited_us = (
+                    edited_us,
+                    {gpu: time - after.saved_us.get(gpu, 0.0) for gpu, time in priced_us.items()},
+                )
                 step_us = edited_us
             finding = relative_finding(step.finding)
             edits = [edit for edit in after.edits if edit not in before.edits]
@@ -358,13 +372,3 @@ def _weight_plan(bench: Bench, made: Made, traced: Graph | None) -> Any:
         return weight_plan(dims, grown).to_json() if grown else None
     except DimsUnresolved:
         return None
-
-
-def _other_interface(before: Graph, after: Graph) -> str | None:
-    """How a rewritten model differs from the one before it for its callers; None: in nothing."""
-    if [spec.shape for spec in before.outputs] != [spec.shape for spec in after.outputs]:
-        return "the edited model returns other shapes"
-    theirs = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in after.parameters}
-    ours = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in before.parameters}
-    added = [name for name, shape in theirs.items() if ours.get(name) != shape]
-    return f"the edited model has another {added[0]}" if added else None

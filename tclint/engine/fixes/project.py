@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from tclint.config.settings import Settings
 from tclint.edits.sizes.unrun import Unrun
 from tclint.engine.fixes.files import is_small, texts_of
+from tclint.engine.imports import connected
 from tclint.graph.ops import Graph
 from tclint.source.syntax.discovery import discover
 from tclint.tracing.worker.import_roots import PROJECT_MARKS
@@ -36,7 +37,9 @@ def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequen
     ran = {(site.path, site.line) for site in sites if site is not None}
     module = os.path.splitext(os.path.basename(path))[0]
     words = {word for word in (name.rpartition(".")[2], module) if word.isidentifier()}
-    return Unrun(texts_of(python), frozenset(read), ran, words)
+    texts = texts_of(python)
+    speaking = connected(texts, [path, *(place for place, _ in ran), *map(os.path.abspath, scripts)])
+    return Unrun({file: texts[file] for file in texts if file in speaking}, frozenset(read), ran, words)
 
 
 def _python_files(path: str) -> list[str]:
