@@ -92,8 +92,9 @@ def _names(state: dict[str, Any], plan: WeightPlan) -> dict[Any, str]:
     if len(fitting) == 1:
         return dict(zip(numbers, fitting.pop(), strict=True))
     raise UsageError(
-        "The optimizer's state does not tell whose it is: its parameters are in none of the usual orders, "
-        "or fit several; make it with model.named_parameters() (torch 2.6) or leave out --optimizer."
+        "The optimizer's state does not say which parameters it belongs to: they are in none of the "
+        "usual orders, or fit several; make it with model.named_parameters() (torch 2.6) or leave "
+        "out --optimizer."
     )
 
 

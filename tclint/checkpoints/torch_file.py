@@ -61,7 +61,7 @@ def _load(path: str) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UsageError(
-            f"{printable(path)} holds more than tensors, which only running its code would load; save the "
+            f"{printable(path)} holds more than tensors, and loading it would run code; save the "
             "state dict alone, as torch.save(model.state_dict(), ...)."
         ) from None
     except (RuntimeError, EOFError, ValueError, KeyError) as error:

@@ -246,7 +246,7 @@ def test_the_page_has_its_row(setting: Setting) -> None:
         assert setting.default in (None, "", ())
     for place, sentence in (
         ("report", "The `settings` of a JSON report"),
-        ("baseline", "A baseline remembers"),
+        ("baseline", "A baseline records"),
     ):
         (said,) = (line for line in text.splitlines() if line.startswith(sentence))
         assert (f"`{setting.field}`" in said) is (place in setting.places)

@@ -49,7 +49,7 @@ def test_every_python_block_is_a_file() -> None:
             (0, 0, 1, 0),
             (
                 "2 passed",
-                "The cache of the GPU's allocator is emptied in a loop.",
+                "The CUDA memory cache emptied in a loop.",
                 "invalid_every_batch.py:7:5: warning OUR002",
                 "see examples/OUR001/invalid_width_of_1001.py:14:16: the layer runs here",
             ),
@@ -64,7 +64,7 @@ def test_its_commands(project: Path, command: str, exit_code: int, says: str) ->
 
 
 def test_what_it_names_is_there() -> None:
-    graph, _, source = DOC.partition("## What a source rule can ask")
+    graph, _, source = DOC.partition("## What a source rule can use")
     for context, text, count in ((GraphContext, graph, 8), (SourceContext, source, 10)):
         rows = re.findall(r"^\| `context\..*$", text, re.MULTILINE)
         names = {name for row in rows for name in re.findall(r"`context\.(\w+)", row)}
