@@ -1,4 +1,4 @@
-"""docs/accuracy.md from the lines of cost_accuracy.py: every figure is computed, no word depends on one."""
+"""docs/explanation/accuracy.md from the lines of cost_accuracy.py: every figure is computed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ How to read it:
   says so. Rows marked with a star are priced with constants of another GPU or precision.
 - Two measurement campaigns on the same GPU disagree by a median of 7-8 %. An error below 5 % is luck, or
   fitted to the habits of one campaign.
-- [profile.md](profile.md) compares whole profiler traces, operator by operator.
+- [profile.md](../how-to/profile.md) compares whole profiler traces, operator by operator.
 - Only kernel times are compared, not the time that a host waits. Campaigns timed from the host see kernels
   through their own clock; a correction for that is applied to all predictions alike
   (`benchmarks/harnesses.toml`).

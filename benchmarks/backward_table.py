@@ -1,6 +1,6 @@
-"""docs/backward.md from the rows of backward_truth.py: every figure is computed from them.
+"""docs/explanation/backward.md from the rows of backward_truth.py: every figure is computed from them.
 
-python benchmarks/backward_table.py benchmarks/backward.csv docs/backward.md
+python benchmarks/backward_table.py benchmarks/backward.csv docs/explanation/backward.md
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/peers.md from the rows of peers.py: every figure is computed from them."""
+"""docs/explanation/peers.md from the rows of peers.py: every figure is computed from them."""
 
 from __future__ import annotations
 

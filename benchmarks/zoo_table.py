@@ -1,4 +1,4 @@
-"""docs/coverage.md from the CSV files of the zoo: every figure is computed from the rows."""
+"""docs/explanation/coverage.md from the CSV files of the zoo: every figure is computed from the rows."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tclint.core.errors import UsageError
 @config_options
 @debug_option
 def server(config: str | None, isolated: bool, **flags: Any) -> int:
-    """Speak the language server protocol on standard input and output, for editors (docs/editors.md).
+    """Speak the language server protocol on standard input and output, for editors (docs/how-to/editors.md).
 
     Every file gets the settings of its nearest pyproject.toml, overridden by the flags given here.
     Opening and editing run no code of yours except local rules; models are traced on request.

@@ -106,7 +106,7 @@ class Settings:
 
     A field made by `setting` is all there is to declare: its flag, its key in `[tool.tclint]` and what is
     wrong with a value there, completion, the JSON report and its schema, the scenario of a baseline and
-    docs/configuration.md follow from it, in this order.
+    docs/reference/configuration.md follow from it, in this order.
     """
 
     select: tuple[str, ...] = setting(

@@ -1,4 +1,4 @@
-"""docs/writing-rules.md, followed to the letter: its files are written, its commands run."""
+"""docs/how-to/writing-rules.md, followed to the letter: its files are written, its commands run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import tclint.plugin
 from tclint.plugin import GraphContext, SourceContext
 
-DOC = (Path(__file__).parents[2] / "docs" / "writing-rules.md").read_text(encoding="utf-8")
+DOC = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-rules.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))
 [COMMANDS] = re.findall(r"^```sh\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL)
 
