@@ -42,7 +42,7 @@ def main() -> int:
     """Print misses, findings beyond the points, and the figures; exit 1 where a rule crashed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--repositories", type=Path, required=True)
-    parser.add_argument("--draw", choices=("1", "2"), required=True)
+    parser.add_argument("--draw", choices=("1", "2", "3"), required=True)
     arguments = parser.parse_args()
     selected = [rule() for rule in all_rules() if issubclass(rule, SourceRule) and rule.enabled_by_default]
     scripts = [row for row in rows("scripts.csv") if row["draw"] == arguments.draw]
