@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
+from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import scales_itself
 from tclint.source.training.training_casts import MASTER_WEIGHTS, trained_casts
@@ -67,7 +68,7 @@ class HalfTrainNoScaler(SourceRule):
             for view in context.scaling.views
             for op in view.of("backward", "other_backward", "scaled_backward")
         ]
-        if not backwards or any(op.kind != "backward" for _, op in backwards):
+        if not backwards:
             return
         if any(
             scales_itself(context, view.function, step.optimizer)
@@ -78,11 +79,20 @@ class HalfTrainNoScaler(SourceRule):
         for cast, optimizer in trained_casts(context):
             if cast.dtype != "float16":
                 continue
-            same = [op for _, op in backwards if op.places[0].function == cast.function]
+            where = context.tables.functions[cast.function]
+            together = [
+                op
+                for _, op in backwards
+                if op.places[0].function != cast.function
+                or not mutually_exclusive(where, cast.block, op.places[0].block)
+            ]
+            if not together or any(op.kind != "backward" for op in together):
+                continue  # a framework, or a scaler, goes backward where the model is cast
+            same = [op for op in together if op.places[0].function == cast.function]
             # Where its own call stands counts: the call may be followed into a helper further up.
             if same and all(op.places[0].node_id < cast.node_id for op in same):
                 continue
-            backward = same[-1] if same else backwards[0][1]
+            backward = same[-1] if same else together[0]
             yield self.finding(
                 context.location(cast.written),
                 f"`{cast.name}` is trained in float16 (its parameters go to the optimizer on line "

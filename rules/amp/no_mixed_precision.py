@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, is_test_path, words
+from tclint.source.names.queries import is_test_path, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+from tclint.source.training.steps import is_repeated
 from tclint.source.training.trained_layers import trained_layers
 
 _OTHER = words(
@@ -26,6 +27,8 @@ _ELSEWHERE = (
     "mixed_precision",
     "apex",
     "gym",
+    "atari",
+    "env.step(",
 )
 
 
@@ -71,7 +74,6 @@ class NoMixedPrecision(SourceRule):
     )
     triggers = (".backward(",)
     requires = (".step",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
@@ -84,7 +86,7 @@ class NoMixedPrecision(SourceRule):
         layers = trained_layers(context)
         if not layers or not context.neighbours.known or context.neighbours.mention(_ELSEWHERE):
             return
-        training = next((training for training in program.trainings if training.block), None)
+        training = next((training for training in program.trainings if is_repeated(context, training)), None)
         if training is None:
             return
         yield self.finding(

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
-from tclint.source.names.queries import has_star, is_test_path, keyword
+from tclint.source.names.conditions import conditions_of
+from tclint.source.names.queries import Called, has_star, is_test_path, keyword
 from tclint.source.names.resolve import dtype_of
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted
+from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted, method_of
 
 if TYPE_CHECKING:
     from tclint.source.context import SourceContext
@@ -83,6 +84,8 @@ class SequencePad(SourceRule):
                 continue
             if keyword(called.call, "padding") == Literal("max_length"):
                 continue
+            if "packing" in context.tables.identifiers and not _where_none_is_packed(called):
+                continue
             last = called.qualified.rpartition(".")[2]
             fix = Fix("Pass pad_to_multiple_of=8 (64 for A100 and newer).")
             if called.qualified in _PADS:
@@ -101,6 +104,12 @@ class SequencePad(SourceRule):
 
 
 RULES: tuple[type[Rule], ...] = (SequencePad,)
+
+
+def _where_none_is_packed(called: Called) -> bool:
+    """In the other branch of `if args.packing`."""
+    conditions = conditions_of(called.function, called.block)
+    return any("packing" in condition.text and not condition.holds for condition in conditions)
 
 
 def _half_training(context: SourceContext) -> str:
@@ -137,12 +146,18 @@ def _fixed_length(context: SourceContext) -> bool:
     if identifiers & {
         "max_length_padding",
         "group_texts",
-        "packing",
         "flash_attention_2",
-        "pad_to_multiple_of",
         "pack_padded_sequence",
         "pad_packed_sequence",
     }:
+        return True
+    multiples = [
+        method_of(event.call)[1]
+        for _, event in context.tables.calls
+        if "pad_to_multiple_of" in identifiers and keyword(event.call, "pad_to_multiple_of") is not None
+    ]
+    # Of the vocabulary, that says nothing of sequences.
+    if multiples and set(multiples) != {"resize_token_embeddings"}:
         return True
     for function, event, _ in context.program.methods(
         "tokenizer", "__call__", "encode_plus", "batch_encode_plus"

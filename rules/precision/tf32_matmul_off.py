@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, is_test_path, words
+from tclint.source.names.queries import is_test_path, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 from tclint.source.training.trained_layers import matmul_layers
@@ -67,7 +67,6 @@ class Tf32MatmulOff(SourceRule):
     )
     triggers = (".backward(",)
     requires = (".step(",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program

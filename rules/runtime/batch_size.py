@@ -13,7 +13,7 @@ from tclint.source.names.queries import Called, is_test_path, keyword, unpacks_p
 from tclint.source.names.resolve import Possible, Symbol
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, Name
-from tclint.source.training.loaders import LOADERS, feedings, feeds_evaluation, targets_of
+from tclint.source.training.loaders import feedings, feeds_evaluation, loaders_of, targets_of
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
 """In names of what can only scale losses; a `scaler` may scale data."""
@@ -67,7 +67,7 @@ class BatchMultipleOf8(SourceRule):
             return
         if not (program.trainings or "backward" in context.tables.identifiers):
             return
-        for loader in program.calls(*LOADERS):
+        for loader in loaders_of(context):
             if feeds_evaluation(context, loader) or not _trains(context, loader):
                 continue
             # What `**options` may hold besides, a batch sampler, excludes a batch size.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword, positional
+from tclint.source.names.queries import has_star, is_test_path, keyword, positional
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Literal, method_of, render
-from tclint.source.training.loaders import LOADERS, copies_in_training, to_gpu
+from tclint.source.training.batch_copies import copies_in_training, to_gpu
+from tclint.source.training.loaders import loaders_of
 
 
 class BlockingCopy(SourceRule):
@@ -17,7 +19,8 @@ class BlockingCopy(SourceRule):
 
     What it does
     Finds `.cuda()` and `.to(device)` without `non_blocking=True` on batches of a loader that pins its memory,
-    in a training loop of the same file; and `x.pin_memory().to(device)` without it.
+    in a training loop of the same file or of one that gets the loader; and `x.pin_memory().to(device)`
+    without it.
 
     Why it costs
     The copy could run while the CPU goes on launching kernels; without `non_blocking` the CPU waits until
@@ -48,28 +51,38 @@ class BlockingCopy(SourceRule):
         "memory for asynchronous copies",
     )
     triggers = ("pin_memory",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
         if is_test_path(context.path) or not context.on_gpu:
             return
         yield from self._pinned_by_hand(context)
-        for loader in program.calls(*LOADERS):
+        for loader in loaders_of(context):
             pinned = keyword(loader.call, "pin_memory", 7)
             if pinned != Literal(True) or has_star(loader.call):
                 continue
             where, found = copies_in_training(context, loader)
             copies = [copy for copy in found if not _non_blocking(copy)]
-            if not copies or where is not context:
+            if not copies:
                 continue
+            shown, line = where.excerpt(copies[0].node_id), where.location(copies[0].node_id).line
+            pinned_on = context.location(loader.call.node_id).line
+            message = (
+                f"`{shown}` waits for the copy, although the loader on line {pinned_on} pins its batches."
+                if where is context
+                else f"This loader pins its batches, and `{shown}` on line {line} of "
+                f"{os.path.basename(where.path)} waits for the copy all the same."
+            )
+            first = copies[0].node_id if where is context else loader.call.node_id
+            related = [context.related(loader.call.node_id, "pin_memory=True")] if where is context else []
             yield self.finding(
-                context.location(copies[0].node_id),
-                f"`{context.excerpt(copies[0].node_id)}` waits for the copy, although the loader on line "
-                f"{context.location(loader.call.node_id).line} pins its batches.",
+                context.location(first),
+                message,
                 related=(
-                    context.related(loader.call.node_id, "pin_memory=True"),
-                    *(context.related(copy.node_id, "this copy waits as well") for copy in copies[1:]),
+                    *related,
+                    *(
+                        where.related(copy.node_id, "this copy waits as well")
+                        for copy in (copies[1:] if where is context else copies)
+                    ),
                 ),
                 evidence={"pin_memory": True, "copies": len(copies)},
                 fix=Fix("Pass non_blocking=True to the copies."),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, is_test_path, keyword
+from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
@@ -44,6 +44,7 @@ _FIXED_ELSEWHERE = (
 """Calls that give images one size, looked for in the files that the training script imports."""
 _RESIZES = ("Resize((", "Resize(height=", "Resize(width=")
 """There as well: to a height and a width, where one number keeps the aspect."""
+_SWITCHES = ("cudnn.benchmark", "cudnn.deterministic", "cudnn.flags", "use_deterministic_algorithms")
 _LEAVES_CUDNN_ALONE = ("Accelerate", "DeepSpeed")
 """Frameworks that never set cudnn.benchmark."""
 _VARYING = ("bbox", "boxes", "pad_sequence", "collate_fn", "waveform", "spectrogram", "multiscale")
@@ -86,7 +87,6 @@ class CudnnBenchmarkMissing(SourceRule):
     )
     triggers = (".backward(",)
     requires = (".step(",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
@@ -105,7 +105,7 @@ class CudnnBenchmarkMissing(SourceRule):
         layers = convolutions(context)
         if sized is None or not layers:
             return
-        if context.neighbours.mention(("cudnn", "use_deterministic_algorithms")):
+        if context.neighbours.mention(_SWITCHES):
             return
         training = program.trainings[0]
         yield self.finding(

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import any_word, is_test_path
+from tclint.source.names.queries import Called, any_word, is_test_path
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Function, render
+from tclint.source.syntax.tables import Function, dotted, method_of, render
+
+_CLASSES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
 
 
 class DataParallel(SourceRule):
     """Training with nn.DataParallel.
 
     What it does
-    Finds `nn.DataParallel(model)` in files that train and have no DistributedDataParallel.
+    Finds `nn.DataParallel(model)`, or a class of the project derived from it, in files that train and have no
+    DistributedDataParallel.
 
     Why it costs
     One process drives all GPUs: in every step it copies the model to each, splits the batch and gathers
@@ -53,7 +56,7 @@ class DataParallel(SourceRule):
             return
         if not program.trainings or context.amp.framework or "DDP" in context.tables.identifiers:
             return
-        for called in program.calls("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
+        for called in (*program.calls(*_CLASSES), *_subclassed(context)):
             if not called.call.arguments or _evaluating(called.function):
                 continue
             yield self.finding(
@@ -72,3 +75,19 @@ RULES = (DataParallel,)
 
 def _evaluating(function: Function) -> bool:
     return any_word(function.name, ("eval", "test", "infer", "predict", "load", "valid"))
+
+
+def _subclassed(context: SourceContext) -> Iterator[Called]:
+    """Calls of the project's classes that derive from nn.DataParallel and say so in their names."""
+    for function, event in context.tables.calls:
+        if "DataParallel" not in method_of(event.call)[1]:
+            continue
+        for where, made in context.definitions_of(function, event.call.function, (b"DataParallel",)):
+            bases = [
+                name
+                for base in made.bases
+                if dotted(base)
+                for name in where.resolver.qualified(where.tables.module, dotted(base))
+            ]
+            if any(name in _CLASSES or name.endswith(".DataParallel") for name in bases):
+                yield Called(bases[0], event.call, function, event.block, 0)

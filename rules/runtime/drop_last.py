@@ -9,7 +9,7 @@ from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal
-from tclint.source.training.loaders import LOADERS, feeds_evaluation
+from tclint.source.training.loaders import feeds_evaluation, loaders_of
 
 
 class DropLast(SourceRule):
@@ -59,7 +59,7 @@ class DropLast(SourceRule):
         ]
         if not static:
             return
-        for loader in program.calls(*LOADERS):
+        for loader in loaders_of(context):
             if has_star(loader.call) or feeds_evaluation(context, loader):
                 continue
             given = {argument.keyword for argument in loader.call.arguments}

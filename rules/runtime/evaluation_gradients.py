@@ -17,12 +17,13 @@ from tclint.source.syntax.tables import (
     CallEvent,
     Expression,
     Function,
+    Name,
     Return,
     dotted,
     method_of,
+    parts_within,
     render,
 )
-from tclint.source.training.device_values import parts_within
 
 _GRADIENT_CALLS = ("backward", "grad", "requires_grad_", "step", "train_step", "register_hook", "train")
 
@@ -68,7 +69,7 @@ class EvalWithoutNoGrad(SourceRule):
     triggers = (".eval()", ".parameters()")
     # A loop whose header speaks of data, or a result that is detached at once.
     pattern = re.compile(
-        rb"\bfor\b.{0,200}?\bin\b.{0,200}?(?:loader|dataset|batches|data)|\)\.(?:detach\(\)|data\b)",
+        rb"\bfor\b.{0,200}?\bin\b.{0,200}?(?:loader|dataset|batches|data)|\.(?:detach\(\)|data\b)",
         re.DOTALL | re.IGNORECASE,
     )
 
@@ -104,20 +105,23 @@ class EvalWithoutNoGrad(SourceRule):
 
     def _thrown_away(self, context: SourceContext) -> Iterator[Finding]:
         """`self.actor(state).cpu().data.numpy()` of a model that is trained."""
-        if context.program.words & {"freeze", "frozen", "toggle", "requires"}:
+        if context.program.words & {"freeze", "frozen", "toggle"} or _freezes(context):
             return  # what is frozen records nothing
         trained = trained_here(context)
         seen: set[tuple[int, str]] = set()
         for function, event in context.tables.calls:
             call = event.call
             name = dotted(call.function)
+            if name.rpartition(".")[0] in trained:
+                name = name.rpartition(".")[0]  # `self.policy.sample(state)`
             if name not in trained or not call.arguments or (function.index, name) in seen:
                 continue
             if call.node_id not in _dropped(function) or not context.amp.gradients_on(function, event.block):
                 continue
+            here = [(context, *call) for call in context.resolver.callers.get(function.index, ())]
             if any(
-                not context.amp.gradients_on(caller, outer.block)
-                for caller, outer in context.resolver.callers.get(function.index, ())
+                not where.amp.gradients_on(caller, outer.block)
+                for where, caller, outer in here or context.callers_elsewhere(function)
             ):
                 continue
             seen.add((function.index, name))
@@ -151,6 +155,17 @@ def trained_here(context: SourceContext) -> set[str]:
     return found - {""}
 
 
+def _freezes(context: SourceContext) -> bool:
+    """`p.requires_grad = False`, `model.requires_grad_(False)`, and the same to undo it."""
+    if any(True for _ in context.program.methods("requires_grad_")):
+        return True
+    return any(
+        target.endswith(".requires_grad")
+        for _, event in context.tables.assignments
+        for target in event.targets
+    )
+
+
 def _dropped(function: Function) -> set[int]:
     """Node ids of calls whose result is detached before anything else reads it."""
     found = set()
@@ -168,7 +183,25 @@ def _dropped(function: Function) -> set[int]:
                 inner = method_of(inner)[0] or NOTHING
             if isinstance(inner, Call):
                 found.add(inner.node_id)
-    return found
+    return found | set(_dropped_by_name(function))
+
+
+def _dropped_by_name(function: Function) -> Iterator[int]:
+    """`action = self.actor(state)` of which nothing but `action.detach()` and `action.data` is read."""
+    values = [
+        event.call if isinstance(event, CallEvent) else event.value
+        for event in function.events
+        if isinstance(event, CallEvent | Assignment | Return)
+    ]
+    read = [part.dotted for value in values for part in parts_within(value) if isinstance(part, Name)]
+    for event in function.assignments:
+        value: Expression = event.value
+        while isinstance(value, Call) and method_of(value)[1] in _MOVES:
+            value = method_of(value)[0] or NOTHING
+        used = [name for name in read if name.partition(".")[0] in event.targets]
+        detached = all(name.split(".")[1:2] in (["detach"], ["data"]) for name in used)
+        if isinstance(value, Call) and used and detached and not event.operator:
+            yield value.node_id
 
 
 def _takes_gradients(function: Function, loop: int) -> bool:

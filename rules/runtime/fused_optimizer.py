@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword
+from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Collection, Expression, Name
+from tclint.source.syntax.tables import Collection, Expression, Literal, Name
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
 
@@ -21,7 +21,8 @@ class OptimizerNotFused(SourceRule):
     """Adam, AdamW or SGD without its fused kernel.
 
     What it does
-    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU.
+    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach`, or with `foreach=False`, in
+    files that train on a GPU.
 
     Why it costs
     The default launches several kernels per group of parameters, each reading and writing all of them;
@@ -36,7 +37,8 @@ class OptimizerNotFused(SourceRule):
     When it does not apply
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
     CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError.
-    Lightning refuses to clip gradients of a fused optimizer in float16; DeepSpeed and apex bring their own.
+    Lightning refuses to clip gradients of a fused optimizer in float16 (not Fabric in bfloat16 or float32);
+    DeepSpeed and apex bring their own.
     """
 
     code = "RUN012"
@@ -50,31 +52,54 @@ class OptimizerNotFused(SourceRule):
     )
     triggers = ("Adam(", "AdamW(", "SGD(")
     requires = (".backward(",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
         if is_test_path(context.path) or not context.on_gpu or not program.trainings:
             return
-        if context.amp.framework in _OWN_STEP or not context.torch_may_be((2, 0)):
+        own_step = context.amp.framework in _OWN_STEP and not _fabric_without_scaler(context)
+        if own_step or not context.torch_may_be((2, 0)):
             return
         for called in program.calls(*_FUSED):
             given = {argument.keyword for argument in called.call.arguments}
             first = keyword(called.call, "params", 0)
-            if given & _CHOSEN or has_star(called.call) or _tensors(first):
+            one_by_one = keyword(called.call, "foreach") == Literal(False)
+            if given & _CHOSEN - ({"foreach"} if one_by_one else set()) or _tensors(first):
+                continue
+            if has_star(called.call):
                 continue
             name = _FUSED[called.qualified]
+            shown = "runs several kernels over all parameters"
+            if one_by_one:
+                shown = "with foreach=False runs several kernels per parameter"
             yield self.finding(
                 context.location(called.call.node_id),
-                f"This {name} runs several kernels over all parameters per step; fused=True makes it one.",
+                f"This {name} {shown} per step; fused=True makes it one.",
                 evidence={"optimizer": name, "fused": False},
                 effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-                fix=Fix("Pass fused=True."),
+                fix=Fix(
+                    "Pass fused=True instead: it takes no more memory than foreach=False."
+                    if one_by_one
+                    else "Pass fused=True."
+                ),
                 identity=f"{called.function.qualified_name}:{name}",
             )
 
 
 RULES = (OptimizerNotFused,)
+
+
+def _fabric_without_scaler(context: SourceContext) -> bool:
+    """`Fabric(precision="bf16-mixed")`: no scaler, which would refuse a fused optimizer's gradients."""
+    precisions = [
+        context.resolver.evaluate(function, keyword(event.call, "precision", 4) or Literal(None)).values
+        for function, event, _ in context.program.methods("Fabric")
+    ]
+    if "xla" in context.program.words:
+        return False
+    return bool(precisions) and all(
+        values and all(str(value).startswith(("bf16", "32")) for value in values) for values in precisions
+    )
 
 
 def _tensors(given: Expression | None) -> bool:

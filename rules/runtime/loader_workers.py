@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword, words
+from tclint.source.names.queries import Called, has_star, is_test_path, keyword, words
+from tclint.source.names.readers import NOTHING
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
-from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evaluation
+from tclint.source.syntax.tables import Call, CallEvent, Collection, Literal, Other, dotted, method_of, render
+from tclint.source.training.batch_copies import copies_to_gpu
+from tclint.source.training.loaders import dataset_made_by, feeds_evaluation, loaders_of
 
 _FILE_DATASETS = words(
     "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "
@@ -22,8 +24,9 @@ class NumWorkersZero(SourceRule):
     """A training loader that reads files in the main process.
 
     What it does
-    Finds `DataLoader(...)` without `num_workers`, or with 0, in a file that trains on CUDA, where the
-    dataset decodes files: a torchvision dataset of images, or a Dataset of the project that opens files.
+    Finds `DataLoader(...)` without `num_workers`, or with 0, in a file that trains on CUDA, where there is
+    work to do for a batch: a torchvision dataset of images, a Dataset of the project that opens files, or a
+    `collate_fn` that tokenizes or, of a library, pads.
 
     Why it costs
     With `num_workers=0`, the default, the training loop itself reads and decodes every batch while the
@@ -50,19 +53,18 @@ class NumWorkersZero(SourceRule):
     )
     triggers = ("DataLoader",)
     requires = (".backward(",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
         if is_test_path(context.path) or not program.trainings or not context.on_gpu:
             return
-        for loader in program.calls(*LOADERS):
+        for loader in loaders_of(context):
             if has_star(loader.call) or feeds_evaluation(context, loader):
                 continue
             workers = keyword(loader.call, "num_workers", 5)
             if workers is not None and workers != Literal(0):
                 continue
-            source = _reads_files(context, loader)
+            source = _reads_files(context, loader) or _collates(context, loader)
             if not source:
                 continue
             shown = "has no num_workers" if workers is None else "has num_workers=0"
@@ -77,6 +79,23 @@ class NumWorkersZero(SourceRule):
 
 
 RULES = (NumWorkersZero,)
+
+
+def _collates(context: SourceContext, loader: Called) -> str:
+    """The `collate_fn` that tokenizes, or a library's collator that pads; '' where none is seen to."""
+    given = keyword(loader.call, "collate_fn", 6)
+    dataset = dotted(keyword(loader.call, "dataset", 0) or NOTHING)
+    made = [value for _, value in context.resolver.origins_of(loader.function, dataset)] if dataset else []
+    if given is None or any(isinstance(value, Collection | Other) for value in made):
+        return ""  # a list in memory, perhaps of tensors on the GPU
+    for _, value in context.resolver.origins_of(loader.function, dotted(given)) if dotted(given) else ():
+        if isinstance(value, Call) and "collator" in render(value.function).lower():
+            return render(value.function).rpartition(".")[2]
+    for where, function in context.definitions_of(loader.function, given):
+        calls = [event.call for event in function.calls]
+        if any("tokenizer" in render(call.function).lower() for call in calls):
+            return "" if any(copies_to_gpu(where, function, call) for call in calls) else function.name
+    return ""
 
 
 def _reads_files(context: SourceContext, loader: Called) -> str:

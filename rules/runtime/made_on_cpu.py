@@ -11,6 +11,7 @@ from tclint.source.names.queries import has_star, is_test_path, keyword, names_i
 from tclint.source.names.resolve import Symbol
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Function, Name, dotted, method_of, render
+from tclint.source.training.steps import is_repeated
 
 _CREATORS = tuple(
     f"torch.{name}"
@@ -116,13 +117,17 @@ RULES = (CpuCreateThenCuda,)
 
 
 def _often(context: SourceContext, function: Function, block: int) -> bool:
-    """Inside a loop, in the forward method of a module, or in a function that a training loop calls."""
+    """Inside a loop, in the forward method of a module, or in a function that is a training loop's step or
+    that one calls."""
     if not _whenever_called(context, function, block):
         return False
     program = context.program
     if program.loop_around(function, block):
         return True
     if function.name == "forward" and context.tables.class_of(function) is not None:
+        return True
+    own = [item for item in program.trainings if item.function is function]
+    if any(not item.block and is_repeated(context, item) for item in own):
         return True
     training = {(item.function.index, item.block) for item in program.trainings if item.block}
     return any(

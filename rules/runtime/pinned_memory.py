@@ -7,24 +7,19 @@ from collections.abc import Iterator
 
 from tclint.core.finding import Finding, Fix
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword
+from tclint.source.names.queries import Called, has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import method_of, render
-from tclint.source.training.loaders import (
-    LOADERS,
-    copies_in_training,
-    dataset_made_by,
-    placed_by,
-    targets_of,
-)
+from tclint.source.syntax.tables import Literal, method_of, render
+from tclint.source.training.batch_copies import copies_in_training
+from tclint.source.training.loaders import dataset_made_by, loaders_of, placed_by, targets_of
 
 
 class PinMemoryMissing(SourceRule):
     """Batches copied to the GPU from memory that is not pinned.
 
     What it does
-    Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
-    function, or in another function of the project that gets the loader, wrapped or not.
+    Finds a `DataLoader` without `pin_memory`, or with False, the default, whose batches a training loop
+    copies to the GPU: in the same function, or in one of the project that gets the loader, wrapped or not.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -42,7 +37,7 @@ class PinMemoryMissing(SourceRule):
 
     When it does not apply
     Programs on the CPU, data that lies on the GPU already, loaders that a framework makes, options through
-    `**kwargs`, and `pin_memory=False` written on purpose.
+    `**kwargs` that other code chooses, and `pin_memory=False` beside a comment on pinning.
     """
 
     code = "RUN007"
@@ -55,30 +50,29 @@ class PinMemoryMissing(SourceRule):
         "PyTorch CUDA semantics, Use pinned memory buffers: faster and asynchronous copies",
     )
     triggers = ("DataLoader",)
-    pattern = ON_GPU
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
         if is_test_path(context.path) or not context.on_gpu:
             return
-        if context.amp.framework not in (None, "Accelerate", "Lightning"):
-            return
-        for loader in program.calls(*LOADERS):
-            if has_star(loader.call) or keyword(loader.call, "pin_memory", 7) is not None:
+        for loader in loaders_of(context):
+            given = keyword(loader.call, "pin_memory", 7)
+            if has_star(loader.call) or given not in (None, Literal(False)):
                 continue
-            if _in_memory(context, loader):
+            if _in_memory(context, loader) or _reason_given(context, loader):
                 continue
             placed = [placed_by(loader.function, name) for name in targets_of(loader)]
             where, copies = context, [call for call in placed if call is not None and program.trainings]
-            if not copies and context.amp.framework is None:
+            if not copies and context.amp.framework in (None, "apex"):
                 where, copies = copies_in_training(context, loader)
             if not copies:
                 continue
             copy = copies[0]
+            shown = "no pin_memory" if given is None else "pin_memory=False"
             file = f" of {os.path.basename(where.path)}" if where is not context else ""
             yield self.finding(
                 context.location(loader.call.node_id),
-                f"This DataLoader has no pin_memory: `{where.excerpt(copy.node_id)}` on line "
+                f"This DataLoader has {shown}: `{where.excerpt(copy.node_id)}` on line "
                 f"{where.location(copy.node_id).line}{file} copies through a staging buffer.",
                 related=(where.related(copy.node_id, "its batches are copied to the GPU here"),),
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
@@ -88,6 +82,13 @@ class PinMemoryMissing(SourceRule):
 
 
 RULES = (PinMemoryMissing,)
+
+
+def _reason_given(context: SourceContext, loader: Called) -> bool:
+    """A comment at the call speaks of pinning."""
+    place = context.location(loader.call.node_id)
+    lines = context.lines()[max(place.line - 2, 0) : place.end_line]
+    return any("pin" in line.partition("#")[2] for line in lines)
 
 
 def _in_memory(context: SourceContext, loader: Called) -> bool:

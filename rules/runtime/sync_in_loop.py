@@ -8,7 +8,8 @@ from tclint.core.finding import Effect, Finding, Fix, Location, Related
 from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
-from tclint.source.training.step_waits import Step, Wait, steps_of, waits_of
+from tclint.source.training.step_waits import Wait, waits_of
+from tclint.source.training.steps import Step, steps_of
 
 
 class SyncInLoop(SourceRule):

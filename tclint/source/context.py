@@ -18,12 +18,12 @@ from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
 from tclint.source.names.project import Project
-from tclint.source.names.queries import bound
+from tclint.source.names.queries import bound, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
-from tclint.source.syntax.tables import Expression, Function, Tables, dotted
+from tclint.source.syntax.tables import CallEvent, Expression, Function, Name, Tables, dotted, method_of
 
 _Found = TypeVar("_Found")
 _LIBRARIES = ("torch.", "torchvision.", "timm.")
@@ -145,24 +145,69 @@ class SourceContext:
         Args:
             word: only in files that hold it.
         """
-        called = self.resolver.called_as(function)
-        if called.parent != 0:
-            return
         parameters = self.resolver.parameters(function)
+        for other, caller, call in self.callers_elsewhere(function, word):
+            value = bound(call.call, parameters).get(parameter)
+            if value is not None:
+                yield other, caller, value
+
+    def values_across(self, function: Function, expression: Expression, depth: int = 4) -> tuple[object, ...]:
+        """Values that an expression can have, where those of parameters are what this file or others pass,
+        `args.width` of a parameter `args` included; nothing where none is seen."""
+        found = self.resolver.evaluate(function, expression).values
+        name = dotted(expression)
+        if found or not name or depth <= 0:
+            return found
+        root, _, rest = name.partition(".")
+        owner = self.resolver.owner(function, root)
+        given: list[tuple[SourceContext, Function, Expression]] = []
+        if root == "self":
+            given = [(self, *origin) for origin in self.resolver.origins_of(function, name)]
+            rest = ""
+        elif owner is not None and any(parameter.name == root for parameter in owner.parameters):
+            given = [(self, *passed) for passed in self.resolver.passed(owner, root)]
+            given = given or list(self.passed_elsewhere(owner, root))
+        values = (
+            where.values_across(scope, Name(f"{dotted(value)}.{rest}") if rest else value, depth - 1)
+            for where, scope, value in given
+            if value != expression and (dotted(value) or not rest)
+        )
+        return tuple(dict.fromkeys(item for several in values for item in several))
+
+    def callers_elsewhere(
+        self, function: Function, word: str = ""
+    ) -> Iterator[tuple[SourceContext, Function, CallEvent]]:
+        """(file, caller, call) of the calls in other files of the project that import this one: of a
+        function, of the class that it constructs, or of a method of an object whose class they make.
+
+        Args:
+            word: only in files that hold it.
+        """
+        called = self.resolver.called_as(function)
+        owner = self.tables.functions[called.parent] if called.parent > 0 else None
+        wanted = owner or called
+        if wanted.parent != 0 or (owner is not None and owner.kind != "class"):
+            return
         for path in self.neighbours.importing(word or called.name):
             other = self.project.context_of(path)
-            if other is None:
-                continue
-            for caller, event, _ in other.program.methods(called.name):
-                value = bound(event.call, parameters).get(parameter)
-                for qualified in other.resolver.called(caller, event.call):
-                    found = other.project.definition(qualified)
-                    is_called = found is not None and (found[0].path, found[1].index) == (
-                        self.path,
-                        called.index,
-                    )
-                    if is_called and value is not None:
-                        yield other, caller, value
+            for caller, event, _ in other.program.methods(called.name) if other is not None else ():
+                assert other is not None
+                receiver = method_of(event.call)[0]
+                made = [(caller, event.call)] if owner is None else []
+                if owner is not None and isinstance(receiver, Name):
+                    made = [
+                        (scope, call)
+                        for scope, value in other.resolver.origins_of(caller, receiver.dotted)
+                        for call in makers(value)
+                    ]
+                for scope, call in made:
+                    if any(
+                        found is not None and (found[0].path, found[1].index) == (self.path, wanted.index)
+                        for qualified in other.resolver.called(scope, call)
+                        for found in (other.project.definition(qualified),)
+                    ):
+                        yield other, caller, event
+                        break
 
     @cached_property
     def project(self) -> Project[SourceContext]:

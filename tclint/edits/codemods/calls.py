@@ -59,7 +59,10 @@ class FusedOptimizer(_WithArgument):
 
     def plan(self) -> None:
         call = self.find(cst.Call)
-        if call is not None and keyword(call, "foreach") is None:
+        foreach = keyword(call, "foreach") if call is not None else None
+        if call is not None and foreach is not None:  # False; the two exclude each other
+            self.change(call, lambda call: append_argument(remove_argument(call, foreach), "fused=True"))
+        else:
             super().plan()
 
 
@@ -90,11 +93,14 @@ class CopyAsynchronously(_WithArgument):
     def plan(self) -> None:
         if any("pin" in str(key).lower() and value for key, value in self.finding.evidence.items()):
             self.safety = "safe"
+        call = self.find(cst.Call)
+        if call is None or not m.matches(call.func, m.Attribute(attr=m.Name("cuda") | m.Name("to"))):
+            return  # the loader, where the copies are in another file
         super().plan()
         for related in self.finding.related:
             # The loader's call is related too; what it is given is another matter.
-            if "copy" in related.message and (call := self.program.find(related.location, cst.Call)):
-                self.pass_to(call)
+            if "copy" in related.message and (copy := self.program.find(related.location, cst.Call)):
+                self.pass_to(copy)
 
 
 @fixes("RUN011")

@@ -195,6 +195,8 @@ class Casts:
             receiver, method = method_of(expression)
             if method in ("parameters", "named_parameters") and receiver is not None and dotted(receiver):
                 yield dotted(receiver)
+            elif "param" in method and expression.arguments and dotted(expression.arguments[0].value):
+                yield dotted(expression.arguments[0].value)  # `trainable_params(model)`
         if isinstance(expression, Name):
             definitions, _ = self.resolver.definitions(function, expression.dotted)
             for scope, item in definitions:

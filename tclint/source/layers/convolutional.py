@@ -33,9 +33,17 @@ _DEPTH = 8
 class Models:
     """Answers for one file."""
 
-    def __init__(self, context: SourceContext) -> None:
+    def __init__(
+        self, context: SourceContext, classes: list[tuple[SourceContext, Function]] | None = None
+    ) -> None:
         self.context = context
         self.counts = LayerCounts()
+        self.classes = [] if classes is None else classes
+        """Classes of the project that the models followed so far are objects of, with their files."""
+
+    def _in(self, context: SourceContext) -> Models:
+        """The same question in another file."""
+        return self if context is self.context else Models(context, self.classes)
 
     def made(self, function: Function, name: str) -> Iterator[Built | str | None]:
         """What the model of that name is made by, once for each way; None for one that is not known."""
@@ -81,7 +89,7 @@ class Models:
             yield from self._value(caller, value, depth - 1, seen)
         if not found and depth > 2:
             for context, caller, value in self.context.passed_elsewhere(owner, name):
-                yield from Models(context)._value(caller, value, _DEPTH - 2, set())
+                yield from self._in(context)._value(caller, value, _DEPTH - 2, set())
 
     def _inherited(self, function: Function, name: str, depth: int) -> Iterator[Built | str | None]:
         """What the nearest base class that assigns `self.model` makes of it."""
@@ -95,7 +103,7 @@ class Models:
                 members = [member for member in context.values.members(found) if member.kind == "function"]
                 if not members:
                     continue
-                models = self if context is self.context else Models(context)
+                models = self._in(context)
                 made = [
                     *self._handed_up(owner, context, members, name, depth),
                     *models._name(members[0], name, depth, set()),
@@ -131,7 +139,7 @@ class Models:
         if depth <= 0:
             return
         for context, function in self.context.definitions_of(scope, call.function):
-            models = self if context is self.context else Models(context)
+            models = self._in(context)
             for event in function.events if function.kind == "function" else ():
                 if not isinstance(event, Return) or event.is_yield or not isinstance(event.value, Collection):
                     continue
@@ -236,6 +244,7 @@ class Models:
         """What a class is, or what a function returns; `call` is where the trained file calls it."""
         node_id = call.node_id
         if function.kind == "class":
+            self.classes.append((context, function))
             layers = self.counts.of_class(context, function)
             for argument in call.arguments:
                 # `ResNet(BasicBlock, [2, 2, 2, 2])`
@@ -244,7 +253,7 @@ class Models:
                     layers = layers + self.counts.of_callee(self.context, scope, block, CLASS_DEPTH)
             yield layers.verdict(function.name, self.context, node_id)
             return
-        models = self if context is self.context else Models(context)
+        models = self._in(context)
         for event in function.events:
             if not isinstance(event, Return) or event.is_yield:
                 continue

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tclint.source.names.bindings import Bindings
 from tclint.source.names.queries import bound, has_star, keyword
 from tclint.source.syntax.tables import (
+    Argument,
     Call,
     Choice,
     Collection,
@@ -382,6 +383,30 @@ class Resolver(Bindings):
         if len(keys) < len(table.keys):
             return function, None
         return function, dict(zip(keys, table.items, strict=True))
+
+    def spread(self, function: Function, call: Call) -> Call:
+        """The call with `**options` written out, where that is a dict which the file writes out itself and
+        changes nowhere."""
+        arguments: list[Argument] = []
+        for argument in call.arguments:
+            is_fixed = argument.star == "**" and dotted(argument.value) not in self._changed
+            entries = self._table(function, argument.value)[1] if is_fixed else None
+            if entries is None or not all(isinstance(key, str) for key in entries):
+                arguments.append(argument)
+            else:
+                arguments += [Argument(value, str(key)) for key, value in entries.items()]
+        return call._replace(arguments=tuple(arguments))
+
+    @cached_property
+    def _changed(self) -> frozenset[str]:
+        """Names of dicts on which a method that changes them is called, or that another call gets whole."""
+        found = set()
+        for _, event in self.tables.calls:
+            receiver, method = method_of(event.call)
+            if method in ("update", "setdefault", "pop", "popitem", "clear") and receiver is not None:
+                found.add(dotted(receiver))
+            found.update(dotted(argument.value) for argument in event.call.arguments if not argument.star)
+        return frozenset(found)
 
     def _evaluate_call(self, function: Function, call: Call, depth: int) -> Possible:
         called = self.called(function, call)

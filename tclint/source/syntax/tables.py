@@ -314,6 +314,15 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
             return ()
 
 
+def parts_within(expression: Expression) -> Iterator[Expression]:
+    """An expression and all its parts, outermost first."""
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending.extend(parts_of(part))
+
+
 def render(expression: Expression) -> str:
     """Source-like text in one spelling, to compare conditions and to quote in messages."""
     match expression:

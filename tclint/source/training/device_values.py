@@ -23,7 +23,6 @@ from tclint.source.syntax.tables import (
     Subscript,
     dotted,
     method_of,
-    parts_of,
     render,
 )
 
@@ -216,12 +215,3 @@ class DeviceValues:
         if "cpu" in text:
             return Place.HOST
         return max(on, Place.DERIVED) if text.endswith(("device", "rank", "gpu")) else on
-
-
-def parts_within(expression: Expression) -> Iterable[Expression]:
-    """An expression and all its parts, outermost first."""
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        yield part
-        pending.extend(parts_of(part))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import Called, bound, keyword, root_name, words
-from tclint.source.names.resolve import UNKNOWN, Symbol
+from tclint.source.names.queries import Called, bound, keyword, words
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -20,10 +19,11 @@ from tclint.source.syntax.tables import (
     Return,
     dotted,
     method_of,
+    parts_of,
     render,
 )
 
-LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+_LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 _STEPS_FOLLOWED = 200
 """Names and functions that a loader is followed to."""
 _NO_LOADER = words("len print range int float str isinstance max min ceil floor next")
@@ -33,13 +33,20 @@ _PLACES_BATCHES = words("prepare prepare_data_loader setup_dataloaders")
 _EVALUATION = words("val valid validation test eval evaluation dev query gallery infer inference predict")
 
 
+def loaders_of(context: SourceContext) -> list[Called]:
+    """Every `DataLoader(...)` of the file, with the options that a dict of the file hands over."""
+    return [
+        loader._replace(call=context.resolver.spread(loader.function, loader.call))
+        for loader in context.program.calls(*_LOADERS)
+    ]
+
+
 def targets_of(loader: Called) -> list[str]:
     """Names that the loader is assigned to."""
     found: list[str] = []
     for event in loader.function.events:
-        value = getattr(event, "value", None)
-        if isinstance(value, Call) and value.node_id == loader.call.node_id:
-            found.extend(getattr(event, "targets", ()))
+        if isinstance(event, Assignment) and _is_call(event.value, loader.call):
+            found.extend(event.targets)
     return found
 
 
@@ -95,14 +102,14 @@ def feedings(context: SourceContext, loader: Called) -> Iterator[Feeding]:
             around = function.enclosing(training.backward.block)
             for loop, _, header in program.loops_of(function):
                 iterated = getattr(header.value, "parts", (None,))[0]
-                if loop in around and iterated is not None and names & set(_names_read(iterated)):
+                if loop in around and iterated is not None and names & set(names_read(iterated)):
                     bound_names = frozenset(program.loop_names(function, loop))
                     yield Feeding(where, function, loop, bound_names, names)
             if training.block:
                 taken = [
                     target
                     for event in function.assignments
-                    if training.block in function.enclosing(event.block) and _takes_next(event.value, names)
+                    if training.block in function.enclosing(event.block) and takes_next(event.value, names)
                     for target in event.targets
                 ]
                 if taken:
@@ -116,6 +123,7 @@ def _carriers(
     found: dict[tuple[str, int], set[str]] = {}
     contexts = {context.path: context}
     pending = [(context, loader.function, name) for name in targets_of(loader)]
+    pending += _given_back(context, loader.function, lambda item: _is_call(item, loader.call))
     for _ in range(_STEPS_FOLLOWED):
         if not pending:
             break
@@ -163,12 +171,6 @@ def _handed_on(
                 same = (name,) if name in event.targets else ()
                 targets = same if event.unpacked else event.targets
                 yield from ((context, function, target) for target in targets)
-        elif isinstance(event, Return):
-            items = event.value.items if isinstance(event.value, Collection) else (event.value,)
-            for position, item in enumerate(items):
-                if item == Name(name):
-                    alone = items if isinstance(event.value, Collection) else None
-                    yield from _received(context, function, None if alone is None else position)
         elif isinstance(event, CallEvent) and any(
             argument.value == Name(name) for argument in event.call.arguments
         ):
@@ -181,22 +183,41 @@ def _handed_on(
                         if value == Name(name)
                     )
 
+    yield from _given_back(context, function, lambda item: item == Name(name))
+
+
+def _is_call(expression: Expression, call: Call) -> bool:
+    return isinstance(expression, Call) and expression.node_id == call.node_id
+
+
+def _given_back(
+    context: SourceContext, function: Function, is_wanted: Callable[[Expression], bool]
+) -> Iterator[tuple[SourceContext, Function, str]]:
+    """Names that callers give to what a function returns, alone or as one of several."""
+    for event in function.events:
+        if isinstance(event, Return):
+            several = event.value.items if isinstance(event.value, Collection) else None
+            for position, item in enumerate(several or (event.value,)):
+                if is_wanted(item):
+                    yield from _received(context, function, None if several is None else position)
+
 
 def _received(
     context: SourceContext, function: Function, position: int | None
 ) -> Iterator[tuple[SourceContext, Function, str]]:
-    """Names that callers in this file give to what a function returns."""
-    for caller, call in context.resolver.callers.get(function.index, ()):
+    """Names that callers, in this file or in others, give to what a function returns."""
+    here = ((context, *call) for call in context.resolver.callers.get(function.index, ()))
+    for where, caller, call in (*here, *context.callers_elsewhere(function)):
         for event in caller.assignments:
-            if not isinstance(event.value, Call) or event.value.node_id != call.call.node_id:
+            if not _is_call(event.value, call.call):
                 continue
             if position is None and not event.unpacked:
-                yield from ((context, caller, target) for target in event.targets)
+                yield from ((where, caller, target) for target in event.targets)
             elif position is not None and event.unpacked and position < len(event.targets):
-                yield context, caller, event.targets[position]
+                yield where, caller, event.targets[position]
 
 
-def _takes_next(value: Expression, names: frozenset[str]) -> bool:
+def takes_next(value: Expression, names: frozenset[str]) -> bool:
     """`next(iterator)`, `next(iterator).to(device)`, `iterator.next()`."""
     while isinstance(value, Call):
         receiver, method = method_of(value)
@@ -211,8 +232,8 @@ def _takes_next(value: Expression, names: frozenset[str]) -> bool:
     return False
 
 
-def _names_read(expression: Expression) -> Iterator[str]:
-    """Names of an expression, and of the arguments of its calls."""
+def names_read(expression: Expression) -> Iterator[str]:
+    """Names of an expression, with the arguments of its calls and what its comprehensions go over."""
     pending = [expression]
     while pending:
         part = pending.pop()
@@ -220,63 +241,11 @@ def _names_read(expression: Expression) -> Iterator[str]:
             yield part.dotted
         elif isinstance(part, Call):
             pending.extend(argument.value for argument in part.arguments)
-
-
-def copies_in_training(context: SourceContext, loader: Called) -> tuple[SourceContext, list[Call]]:
-    """Copies of the loader's batches to the GPU in training loops, and their file: this one's, or else those
-    of the first other file that has some."""
-    found: dict[str, tuple[SourceContext, list[Call]]] = {}
-    for feeding in feedings(context, loader):
-        copies = copies_of(feeding)
-        if copies:
-            found.setdefault(feeding.context.path, (feeding.context, []))[1].extend(copies)
-    return found.get(context.path) or next(iter(found.values()), (context, []))
-
-
-def copies_of(feeding: Feeding) -> list[Call]:
-    """Copies of batches to the GPU, but for loops inside that bind the names anew, to evaluate."""
-    context, function, loop, names, loaders = feeding
-    found = []
-    for event in function.calls:
-        receiver, method = method_of(event.call)
-        around = function.enclosing(event.block)
-        if receiver is None or loop not in around:
-            continue
-        name = root_name(receiver)
-        if name not in names and not _takes_next(receiver, loaders):
-            continue
-        inside = [index for index in around[: around.index(loop)] if function.blocks[index].kind == "loop"]
-        if any(name in context.program.loop_names(function, index) for index in inside):
-            continue
-        if (
-            method == "cuda"
-            or (method == "to" and to_gpu(context, function, event.call))
-            or (method == "type" and _to_cuda_type(context, function, event.call))
-        ):
-            found.append(event.call)
-    return found
-
-
-def _to_cuda_type(context: SourceContext, function: Function, call: Call) -> bool:
-    """`x.type(Tensor)` for `Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor`."""
-    given = keyword(call, "dtype", 0)
-    possible = context.resolver.evaluate(function, given) if given is not None else UNKNOWN
-    return any(
-        isinstance(value, Symbol) and value.qualified.startswith("torch.cuda.") for value in possible.values
-    )
-
-
-def to_gpu(context: SourceContext, function: Function, call: Call) -> bool:
-    """`.to(device)` for a device that is or may be a GPU."""
-    given = keyword(call, "device", 0)
-    if given is None or (isinstance(given, Literal) and not isinstance(given.value, str | int)):
-        return False
-    possible = context.resolver.evaluate(function, given)
-    devices = [value.split(":", 1)[0] for value in possible.values if isinstance(value, str)]
-    if devices:
-        return "cuda" in devices
-    text = render(given).lower()
-    return "device" in text or "gpu" in text or text.endswith("rank") or isinstance(given, Literal)
+            receiver = method_of(part)[0]
+            if receiver is not None and method_of(part)[1] in ("items", "values"):
+                pending.append(receiver)
+        else:
+            pending.extend(parts_of(part))
 
 
 def dataset_made_by(context: SourceContext, loader: Called) -> list[tuple[Function, Call]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 from tclint.source.context import SourceContext
-from tclint.source.facts.program import Training, loss_of
 from tclint.source.names.queries import names_in, words
 from tclint.source.syntax.tables import (
     Assignment,
@@ -25,9 +24,12 @@ from tclint.source.syntax.tables import (
     dotted,
     method_of,
     parts_of,
+    parts_within,
     render,
 )
-from tclint.source.training.device_values import TO_HOST, DeviceValues, Place, parts_within
+from tclint.source.training.call_graph import functions_run_by
+from tclint.source.training.device_values import TO_HOST, DeviceValues, Place
+from tclint.source.training.steps import Step, loss_names, returned_losses
 
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _NAN_CHECKS = words("isfinite isnan isinf")
@@ -38,15 +40,9 @@ _MAIN_PROCESS = words(
     "is_world_process_zero"
 )
 """Tests that one process passes in every step, or that every optimizer step passes."""
-_STEP_METHODS = words(
-    "training_step train_step train_one_iter train_iter train_batch train_one_batch train_on_batch "
-    "optimize_parameters optimise_parameters run_step train_one_step one_step step_batch"
-)
-_STEP_HOOKS = words(
-    "training_step on_after_backward on_before_optimizer_step on_train_batch_end on_before_zero_grad"
-)
-"""Methods of Lightning modules and callbacks that run in every step."""
 _HELPERS_FOLLOWED = 2
+_EVERYWHERE = 1 << 40
+"""A node id after all others."""
 _HOLDING = (b".item()", b".cpu()", b".tolist()", b".numpy()")
 
 
@@ -59,46 +55,12 @@ class Wait(NamedTuple):
     line: int = 0
 
 
-class Step(NamedTuple):
-    """What runs in every training step."""
-
-    function: Function
-    block: int
-    """The loop; 0 where the whole function is one step."""
-    backwards: tuple[CallEvent, ...]
-    losses: tuple[Expression, ...]
-
-
-def steps_of(context: SourceContext) -> Iterator[Step]:
-    """The training steps of a file: bodies of loops, and functions that are one step."""
-    program = context.program
-    trained = set()
-    for training in program.trainings:
-        function = training.function
-        trained.add(function.index)
-        loops: dict[int, list[CallEvent]] = {}
-        for event in function.calls:
-            if program.goes_backward(function, event.call):
-                loops.setdefault(_loop_of_step(training, event), []).append(event)
-        for loop, events in loops.items():
-            is_step = not _over_epochs(context, function, loop) if loop else _is_step(context, function)
-            if is_step:
-                losses = (loss_of(event.call) for event in events)
-                yield Step(function, loop, tuple(events), tuple(loss for loss in losses if loss is not None))
-    if context.amp.framework == "Lightning":
-        for function in context.tables.functions:
-            is_hook = function.name in _STEP_HOOKS and context.tables.class_of(function) is not None
-            if is_hook and function.index not in trained:
-                yield Step(function, 0, (), _returned_loss(function))
-
-
 def waits_of(context: SourceContext, step: Step) -> list[Wait]:
     """What waits in every round of a step, in order; nothing where the step has to wait anyway: for an
     environment, or to look for NaN."""
     function = step.function
     until = max((event.call.node_id for event in step.backwards), default=0)
-    names = {name for loss in step.losses for name in _loss_names(loss)}
-    known = dict.fromkeys(names, (until, Place.TENSOR))
+    known = _known_of_losses(function, step.losses, until)
     reader = _Reader(context, step, DeviceValues(context, function, known))
     return [] if reader.has_to_wait() else reader.waits()
 
@@ -237,35 +199,59 @@ class _Reader:
         return not any(isinstance(event, Jump) and event.block == index for event in self.function.events)
 
     def _of_helper(self, call: Call) -> Iterator[Wait]:
-        """A function of another file, or of this one, that waits whenever it is called."""
-        if self.depth >= _HELPERS_FOLLOWED or not call.arguments:
+        """A function of another file, or of this one, that waits whenever it is called: what gets values of
+        the GPU, what makes the loss, and the file's own functions."""
+        if self.depth >= _HELPERS_FOLLOWED:
             return
-        places = [self.values.place(argument.value, call.node_id) for argument in call.arguments]
+        passed = [self.values.place(argument.value, call.node_id) for argument in call.arguments]
         gradients = any("parameters()" in render(argument.value) for argument in call.arguments)
-        if not gradients and max(places, default=Place.UNKNOWN) < Place.DERIVED:
+        made = self._loss_made_by(call)
+        reads = gradients or made is not None or max(passed, default=Place.UNKNOWN) >= Place.DERIVED
+        if not reads and not self.context.resolver.local_functions(self.function, call.function):
             return
-        for where, helper in self.context.definitions_of(self.function, call.function, _HOLDING):
+        for where, helper in functions_run_by(self.context, self.function, call, _HOLDING):
             if helper.kind != "function" or (where is self.context and helper.index == self.function.index):
                 continue
-            names = where.resolver.parameters(helper)
-            known = {
-                name: (0, min(place, Place.DERIVED))
-                for name, place in zip(names, places, strict=False)
-                if place >= Place.DERIVED
-            }
-            inner = Step(helper, 0, (), ())
-            reader = _Reader(where, inner, DeviceValues(where, helper, known), self.depth + 1)
             if any(_needs_the_value(event.call) for event in helper.calls):
                 continue
-            for wait in reader.waits():
+            known = self._known_inside(where, helper, call)
+            losses = returned_losses(helper, made) if made is not None else ()
+            known |= _known_of_losses(helper, losses, _EVERYWHERE)
+            inner = Step(helper, 0, (), losses)
+            waits = _Reader(where, inner, DeviceValues(where, helper, known), self.depth + 1).waits()
+            for wait in waits:
                 if wait.path:
                     continue
-                line = where.location(wait.node_id).line
-                if where is self.context:
-                    yield Wait(wait.node_id)
-                else:
-                    yield Wait(call.node_id, where.path, line)
+                if where is not self.context:
+                    yield Wait(call.node_id, where.path, where.location(wait.node_id).line)
+                    break
+                yield Wait(wait.node_id)
+            if waits:
                 return
+
+    def _known_inside(
+        self, where: SourceContext, helper: Function, call: Call
+    ) -> dict[str, tuple[int, Place]]:
+        """The parameters of a function that get values of the GPU."""
+        names = where.resolver.parameters(helper)
+        rest = {item.star: item.name for item in helper.parameters if item.star}
+        known = {}
+        for position, argument in enumerate(call.arguments):
+            place = min(self.values.place(argument.value, call.node_id), Place.DERIVED)
+            name = argument.keyword or (names[position] if position < len(names) else rest.get("*", ""))
+            if argument.keyword and argument.keyword not in names:
+                name = rest.get("**", "")
+            if name and place >= Place.DERIVED:
+                known[name] = (0, place)
+        return known
+
+    def _loss_made_by(self, call: Call) -> int | None:
+        """Which of the values that a call returns goes backward; None where none is seen to."""
+        names = {name for loss in self.step.losses for name in loss_names(loss)}
+        for event in self.function.assignments:
+            if isinstance(event.value, Call) and event.value.node_id == call.node_id:
+                return next((at for at, target in enumerate(event.targets) if target in names), None)
+        return None
 
     # -- how often
 
@@ -323,7 +309,7 @@ class _Reader:
         return False
 
     def _always(self, condition: Expression) -> bool:
-        """A test for the main process, for a writer, or `step % 1 == 0`."""
+        """A test for the main process, for a writer, for a tensor, or `step % 1 == 0`."""
         if isinstance(condition, Operation) and condition.operator in ("and", "or"):
             return all(self._always(part) for part in condition.operands)
         modulo = [
@@ -335,6 +321,8 @@ class _Reader:
             )
         called = {render(part.function) for part in parts_within(condition) if isinstance(part, Call)}
         lasts = {name.rpartition(".")[2].lower() for name in names_in(condition) | called}
+        if lasts & {"isinstance", "is_tensor"} and "tensor" in render(condition).lower():
+            return True
         if lasts & _MAIN_PROCESS:
             return True
         if isinstance(condition, Operation) and condition.operator == "is not":
@@ -369,58 +357,18 @@ def _needs_the_value(call: Call) -> bool:
     return (method == "step" and "env" in text) or "priorit" in method
 
 
-def _loss_names(loss: Expression) -> set[str]:
-    """`loss` of `loss / steps` and of `loss.mean()`."""
-    if isinstance(loss, Name):
-        return {loss.dotted}
-    if isinstance(loss, Operation):
-        return {name for name in names_in(loss) if "loss" in name.lower()}
-    if isinstance(loss, Call):
-        receiver, _ = method_of(loss)
-        return _loss_names(receiver) if receiver is not None else set()
-    return set()
-
-
-def _returned_loss(function: Function) -> tuple[Expression, ...]:
-    """What a Lightning module's training_step returns."""
-    return tuple(
-        event.value
-        for event in function.events
-        if isinstance(event, Return) and isinstance(event.value, Name)
-    )
-
-
-def _loop_of_step(training: Training, backward: CallEvent) -> int:
-    """The innermost loop around a backward call that holds the optimizer's step as well."""
-    function = training.function
-    steps = {
-        index
-        for event in function.calls
-        if method_of(event.call)[1] == "step"
-        for index in function.enclosing(event.block)
+def _known_of_losses(
+    function: Function, losses: Iterable[Expression], until: int
+) -> dict[str, tuple[int, Place]]:
+    """What goes backward, a tensor up to a node id, and what that is the sum of."""
+    names = {name for loss in losses for name in loss_names(loss)}
+    parts = {
+        part
+        for event in function.assignments
+        if names & set(event.targets)
+        for part in loss_names(event.value)
     }
-    loops = [index for index in function.enclosing(backward.block) if function.blocks[index].kind == "loop"]
-    return next((index for index in loops if index in steps), loops[0] if loops else 0)
-
-
-def _over_epochs(context: SourceContext, function: Function, loop: int) -> bool:
-    """`for epoch in range(n)`: one step per epoch, where a number per epoch is what is wanted."""
-    return any(
-        index == loop and any("epoch" in name.lower() for name in header.targets)
-        for index, _, header in context.program.loops_of(function)
-    )
-
-
-def _is_step(context: SourceContext, function: Function) -> bool:
-    """A function without a loop that goes backward once: called in a loop, or by its name."""
-    if function.kind != "function" or any("epoch" in item.name.lower() for item in function.parameters):
-        return False
-    callers = context.resolver.callers.get(function.index, [])
-    loops = [
-        (caller, loop)
-        for caller, event in callers
-        if (loop := context.program.loop_around(caller, event.block))
-    ]
-    if loops:
-        return not any(_over_epochs(context, caller, loop) for caller, loop in loops)
-    return not callers and function.name in _STEP_METHODS
+    return {
+        **dict.fromkeys(parts - names, (until, Place.DERIVED)),
+        **dict.fromkeys(names, (until, Place.TENSOR)),
+    }

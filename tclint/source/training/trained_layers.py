@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 
 from tclint.source.context import SourceContext
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import Called, has_star, keyword
-from tclint.source.syntax.tables import CallEvent, dotted
+from tclint.source.syntax.tables import CallEvent, Function, dotted, method_of
 
 _ATTENTION = (
     "torch.nn.MultiheadAttention",
@@ -27,6 +28,8 @@ _FEWEST_ELSEWHERE = 2
 """Calls that make convolutions in other files, below which none of them is asked for a model."""
 _ELSEWHERE = {"Conv2d": 1, "conv2d": 1, "Conv1d": 1, "Conv3d": 1, "MultiheadAttention": 1, "Linear": 3}
 """Layer -> calls in the files that run with this one, from which on it is taken to be trained."""
+_CLASSES_FOLLOWED = 60
+"""Classes of a model that is made of others."""
 _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d")
 
 
@@ -36,18 +39,11 @@ def trained_layers(context: SourceContext) -> str:
     found = matmul_layers(context)
     if found:
         return found
-    own = [layer for layer in _layers(context) if "Conv" in layer.qualified]
+    own = [(where, layer) for where, layer in _layers(context) if "Conv" in layer.qualified]
     if own:
-        sizes = [
-            value
-            for layer in own
-            for size in (keyword(layer.call, "in_channels", 0), keyword(layer.call, "out_channels", 1))
-            if size is not None and not has_star(layer.call)
-            for value in context.resolver.evaluate(layer.function, size).values
-            if isinstance(value, int)
-        ]
+        sizes = _sizes(own, "in_channels", "out_channels")
         large = not sizes or max(sizes) >= _SMALL_CHANNELS
-        return own[0].qualified.rpartition(".")[2] if large else ""
+        return own[0][1].qualified.rpartition(".")[2] if large else ""
     if _layers(context):
         return ""
     name = convolutions(context)
@@ -59,12 +55,61 @@ def trained_layers(context: SourceContext) -> str:
     return ""
 
 
-def _layers(context: SourceContext) -> list[Called]:
+def _layers(context: SourceContext) -> list[tuple[SourceContext, Called]]:
     """Layers of torch.nn that the file makes, without losses and what wraps whole models."""
+    return _trainable((context, layer) for layer in context.values.all_layers())
+
+
+def _trainable(layers: Iterable[tuple[SourceContext, Called]]) -> list[tuple[SourceContext, Called]]:
     return [
-        layer
-        for layer in context.values.all_layers()
+        (where, layer)
+        for where, layer in layers
         if not layer.qualified.endswith(("Loss", "DataParallel")) and ".utils." not in layer.qualified
+    ]
+
+
+def _layers_elsewhere(context: SourceContext) -> list[tuple[SourceContext, Called]]:
+    """The same of the project's classes whose objects the file trains, with their files."""
+    models = Models(context)
+    for training in context.program.trainings:
+        for event in training.function.calls:
+            name = dotted(event.call.function)
+            if name and not context.resolver.qualified(training.function, name):
+                deque(models.made(training.function, name), maxlen=0)
+    pending = [item for item in models.classes if item[0].values.is_module_class(item[1])]
+    classes: dict[tuple[str, int], tuple[SourceContext, Function]] = {}
+    while pending and len(classes) < _CLASSES_FOLLOWED:
+        where, made = pending.pop()
+        if made.kind != "class" or (where.path, made.index) in classes:
+            continue
+        classes[where.path, made.index] = where, made
+        for member in where.values.members(made):
+            for event in member.calls:
+                if method_of(event.call)[1][:1].isupper():
+                    pending += where.definitions_of(member, event.call.function)
+    return _trainable(
+        (where, layer) for where, made in classes.values() for layer in where.values.layers(made, 1)
+    )
+
+
+def _mostly_linear(
+    layers: list[tuple[SourceContext, Called]],
+) -> list[tuple[SourceContext, Called]]:
+    """The linear layers, where there are two and more than twice as many as convolutions; else none."""
+    linears = [(where, layer) for where, layer in layers if layer.qualified == "torch.nn.Linear"]
+    convolutions = sum("Conv" in layer.qualified for _, layer in layers)
+    return linears if len(linears) >= max(2, 2 * convolutions) else []
+
+
+def _sizes(layers: Iterable[tuple[SourceContext, Called]], *names: str) -> list[int]:
+    """The sizes of layers that are known, by the names of their first two parameters."""
+    return [
+        value
+        for where, layer in layers
+        for position, name in enumerate(names)
+        if (size := keyword(layer.call, name, position)) is not None and not has_star(layer.call)
+        for value in where.values_across(layer.function, size)
+        if isinstance(value, int)
     ]
 
 
@@ -77,22 +122,15 @@ def matmul_layers(context: SourceContext) -> str:
     if attention:
         return f"`{attention[0].qualified.rpartition('.')[2]}`"
     layers = _layers(context)
-    if any("Conv" in layer.qualified for layer in layers):
-        return ""
-    linears = [layer for layer in layers if layer.qualified == "torch.nn.Linear"]
-    if len(linears) >= 2:
-        sizes = [
-            program.resolver.evaluate(layer.function, size)
-            for layer in linears
-            for size in (keyword(layer.call, "in_features", 0), keyword(layer.call, "out_features", 1))
-            if size is not None and not has_star(layer.call)
-        ]
-        known = [value for size in sizes for value in size.values if isinstance(value, int)]
-        if not known or max(known) >= _SMALL_FEATURES:
-            return f"{len(linears)} linear layers"
-        return ""
+    linears = _mostly_linear(layers)
+    if linears and not any("Conv" in layer.qualified for _, layer in layers):
+        sizes = _sizes(linears, "in_features", "out_features")
+        return f"{len(linears)} linear layers" if not sizes or max(sizes) >= _SMALL_FEATURES else ""
     if layers:
         return ""
+    linears = _mostly_linear(context.once(_layers_elsewhere))
+    if linears and max(_sizes(linears, "in_features", "out_features"), default=0) >= _SMALL_FEATURES:
+        return f"{len(linears)} linear layers"
     for word in ("MultiheadAttention(", "scaled_dot_product_attention(", "TransformerEncoder("):
         if context.neighbours.count((word,), around=True):
             return f"`{word[:-1]}`"

@@ -1,0 +1,162 @@
+"""Training that several files share: loader, model, step and loop each in one of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.source_pass import lint
+from tclint.source.source_rule import SourceRule
+from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
+from tclint_rules.runtime.blocking_copy import BlockingCopy
+from tclint_rules.runtime.data_parallel import DataParallel
+from tclint_rules.runtime.evaluation_gradients import EvalWithoutNoGrad
+from tclint_rules.runtime.fused_optimizer import OptimizerNotFused
+from tclint_rules.runtime.pinned_memory import PinMemoryMissing
+from tclint_rules.runtime.sync_in_loop import SyncInLoop
+
+AGENT = """\
+import torch
+from model import Network
+
+class Agent:
+    def __init__(self, args):
+        self.network = Network(8, args.width).cuda()
+        self.optimizer = torch.optim.Adam(self.network.parameters())
+
+    def act(self, state):
+        action = self.network(state)
+        return action.detach().cpu().numpy()
+
+    def learn(self, batch):
+        loss = self.network(batch).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+"""
+MODEL = """\
+from torch import nn
+
+class Network(nn.Module):
+    def __init__(self, inputs, width):
+        super().__init__()
+        self.first = nn.Linear(inputs, width)
+        self.second = nn.Linear(width, 1)
+"""
+MAIN = """\
+import argparse
+from agent import Agent
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default={width})
+args = parser.parse_args()
+agent = Agent(args)
+{loop}
+"""
+LOOP = "for batch in memory:\n    agent.learn(batch)"
+DATA = """\
+from torch.utils.data import DataLoader
+
+def loaders(dataset):
+    return DataLoader(dataset, batch_size=64, num_workers=8{pinned})
+"""
+TRAIN = """\
+from data import loaders
+
+loader = loaders(dataset)
+
+def train():
+    for images, labels in loader:
+        loss = criterion(model(images.float().cuda()), labels.cuda())
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def found(folder: Path, name: str, rule: SourceRule, **files: str) -> list[Finding]:
+    (folder / ".git").mkdir()
+    for stem, text in files.items():
+        (folder / f"{stem}.py").write_text(text)
+    return lint([str(folder / name)], [rule], Settings()).findings
+
+
+@pytest.mark.parametrize(("width", "lines"), [(256, [16]), (64, [])])
+def test_the_width_of_a_model_comes_from_the_command_line_of_another_file(
+    tmp_path: Path, width: int, lines: list[int]
+) -> None:
+    main = MAIN.format(width=width, loop=LOOP)
+    findings = found(tmp_path, "agent.py", Tf32MatmulOff(), agent=AGENT, model=MODEL, main=main)
+    assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(
+    ("loop", "lines"), [(LOOP, [18]), ("agent.learn(batch)", []), (LOOP.replace("learn", "act"), [])]
+)
+def test_a_function_is_a_step_where_a_loop_of_another_file_calls_it(
+    tmp_path: Path, loop: str, lines: list[int]
+) -> None:
+    main = MAIN.format(width=64, loop=loop)
+    findings = found(tmp_path, "agent.py", SyncInLoop(), agent=AGENT, model=MODEL, main=main)
+    assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(
+    ("loop", "lines"),
+    [("agent.act(state)", [10]), ("import torch\nwith torch.no_grad():\n    agent.act(state)", [])],
+)
+def test_a_caller_in_another_file_may_switch_gradients_off(
+    tmp_path: Path, loop: str, lines: list[int]
+) -> None:
+    main = MAIN.format(width=64, loop=loop)
+    findings = found(tmp_path, "agent.py", EvalWithoutNoGrad(), agent=AGENT, model=MODEL, main=main)
+    assert [finding.location.line for finding in findings] == lines
+
+
+def test_an_agent_that_says_nothing_of_a_device_is_moved_by_another_file(tmp_path: Path) -> None:
+    agent = AGENT.replace(".cuda()", "")
+    main = MAIN.format(width=64, loop=f"agent.network.cuda()\n{LOOP}")
+    [finding] = found(tmp_path, "agent.py", OptimizerNotFused(), agent=agent, model=MODEL, main=main)
+    assert finding.location.line == 7
+
+
+def test_the_batches_of_a_loader_are_followed_to_the_file_that_trains(tmp_path: Path) -> None:
+    files = {"data": DATA.format(pinned=""), "train": TRAIN}
+    [finding] = found(tmp_path, "data.py", PinMemoryMissing(), **files)
+    assert (finding.location.line, finding.related[0].location.line) == (4, 7)
+    assert "on line 7 of train.py" in finding.message
+
+
+def test_copies_that_wait_are_reported_at_the_loader_of_another_file(tmp_path: Path) -> None:
+    files = {"data": DATA.format(pinned=", pin_memory=True"), "train": TRAIN}
+    [finding] = found(tmp_path, "data.py", BlockingCopy(), **files)
+    assert finding.location.line == 4
+    assert [place.location.line for place in finding.related] == [7, 7]
+    assert finding.fix is not None
+    assert not finding.fix.edits, "non_blocking is no argument of the loader"
+
+
+def test_copies_that_do_not_wait_are_no_finding(tmp_path: Path) -> None:
+    train = TRAIN.replace(".cuda()", ".cuda(non_blocking=True)")
+    files = {"data": DATA.format(pinned=", pin_memory=True"), "train": train}
+    assert not found(tmp_path, "data.py", BlockingCopy(), **files)
+
+
+def test_a_subclass_of_data_parallel_counts_wherever_it_is_defined(tmp_path: Path) -> None:
+    parallel = "from torch import nn\n\nclass BatchDataParallel(nn.DataParallel):\n    pass\n"
+    train = """\
+from parallel import BatchDataParallel
+
+model = BatchDataParallel(net.cuda())
+for x in loader:
+    model(x).mean().backward()
+    optimizer.step()
+"""
+    [finding] = found(tmp_path, "train.py", DataParallel(), parallel=parallel, train=train)
+    assert finding.location.line == 3
+    own = parallel.replace("nn.DataParallel", "nn.Module")
+    (tmp_path / "parallel.py").write_text(own)
+    assert not lint([str(tmp_path / "train.py")], [DataParallel()], Settings()).findings
