@@ -95,9 +95,6 @@ class ApexAmp(SourceRule):
         )
 
 
-RULES = (ApexAmp,)
-
-
 def _kind(name: str) -> str:
     """What of apex it is: a key of the tables above."""
     last = name.rpartition(".")[2]

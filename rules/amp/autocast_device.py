@@ -131,9 +131,6 @@ class AutocastDeviceMismatch(SourceRule):
         )
 
 
-RULES = (AutocastDeviceMismatch,)
-
-
 def _is_generic(context: SourceContext, function: Function, call: Call) -> bool:
     called = context.resolver.called(function, call)
     return bool(called) and all(name in _GENERIC for name in called)

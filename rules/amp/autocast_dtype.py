@@ -62,6 +62,3 @@ class AutocastFp32Dtype(SourceRule):
                     identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                 )
                 break
-
-
-RULES = (AutocastFp32Dtype,)

@@ -99,9 +99,6 @@ class BackwardUnderAutocast(SourceRule):
             )
 
 
-RULES = (BackwardUnderAutocast,)
-
-
 def _called_under(
     context: SourceContext, function: Function, tests: tuple[Condition, ...], depth: int
 ) -> Region | None:

@@ -149,9 +149,6 @@ class BceUnderAutocast(SourceRule):
         )
 
 
-RULES = (BceUnderAutocast,)
-
-
 def _off_by_default(context: SourceContext, region: Region) -> bool:
     """The region is on only where a parameter says so whose default is False, and nobody sets it."""
     owner = context.tables.functions[region.function]

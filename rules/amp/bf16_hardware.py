@@ -104,9 +104,6 @@ class Bf16OnPreAmpere(SourceRule):
             return
 
 
-RULES = (Bf16OnPreAmpere,)
-
-
 def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
     """Names of the chosen GPUs that cannot compute in bfloat16; none when nobody chose the default pair."""
     from tclint.config.settings import DEFAULT_GPUS

@@ -113,9 +113,6 @@ class ScalerWithBf16(SourceRule):
                 )
 
 
-RULES = (ScalerWithBf16,)
-
-
 def _only_bf16(scaled: Backward) -> Region | None:
     """A bfloat16 region that a loss comes from; None when it may come from any other."""
     regions = sorted(scaled.origin.regions, key=lambda region: (region.function, region.block))

@@ -126,9 +126,6 @@ class ClipBeforeUnscale(SourceRule):
         )
 
 
-RULES = (ClipBeforeUnscale,)
-
-
 def _still_counts(view: View, unscale: Op, clip: Op) -> bool:
     """Gradients are still unscaled: neither an update nor the optimizer's own step came in between."""
     if view.between(unscale, clip, "update"):

@@ -93,6 +93,3 @@ class CompileBackwardAutocast(SourceRule):
                 if name in compiled:
                     return name
         return None
-
-
-RULES = (CompileBackwardAutocast,)

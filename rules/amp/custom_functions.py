@@ -110,6 +110,3 @@ class CustomFunctionNoCustomFwd(SourceRule):
                     if region is not None:
                         return event.call, context.location(region.node_id).line
         return None
-
-
-RULES = (CustomFunctionNoCustomFwd,)

@@ -177,9 +177,6 @@ class DeprecatedCudaAmp(SourceRule):
         return None
 
 
-RULES = (DeprecatedCudaAmp,)
-
-
 def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int, int]]:
     """(name, node id, block) of names that are called, handed to a call, assigned or used as a decorator."""
     for event in function.events:

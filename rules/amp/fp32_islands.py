@@ -103,6 +103,3 @@ class Fp32IslandMissingFloat(SourceRule):
                 for target in event.targets:
                     computed[target] = runs_model and not event.unpacked and not event.operator
         return candidate
-
-
-RULES = (Fp32IslandMissingFloat,)

@@ -174,9 +174,6 @@ class HalfModelWithAutocast(SourceRule):
                     )
 
 
-RULES = (HalfModelWithAutocast,)
-
-
 def _calls_under_autocast(
     context: SourceContext, function: Function
 ) -> Iterator[tuple[CallEvent, str, Region]]:

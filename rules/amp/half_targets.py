@@ -81,9 +81,6 @@ class HalfTargets(SourceRule):
             return
 
 
-RULES = (HalfTargets,)
-
-
 def _may_be_float16(context: SourceContext, function: Function, call: Call) -> bool:
     given = keyword(call, "dtype", 0)
     possible = context.resolver.evaluate(function, given).values if given is not None else ()

@@ -110,6 +110,3 @@ class HalfTrainNoScaler(SourceRule):
                 ),
                 identity=cast.name,
             )
-
-
-RULES = (HalfTrainNoScaler,)

@@ -77,6 +77,3 @@ class InPlaceUnderAutocast(SourceRule):
                     fix=Fix("Use the op that returns a new tensor."),
                     identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                 )
-
-
-RULES = (InPlaceUnderAutocast,)

@@ -85,6 +85,3 @@ class LossScaleConfig(SourceRule):
                     level="error" if raises else None,
                     identity=f"{function.qualified_name}:{parameter}",
                 )
-
-
-RULES = (LossScaleConfig,)

@@ -150,9 +150,6 @@ class Fp16AutocastNoScaler(SourceRule):
         )
 
 
-RULES = (Fp16AutocastNoScaler,)
-
-
 def _float16_origin(backward: Backward) -> Region | None:
     """The first float16 GPU region that an unscaled loss comes from."""
     if backward.origin.scaled or any(

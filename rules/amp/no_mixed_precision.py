@@ -104,6 +104,3 @@ class NoMixedPrecision(SourceRule):
             ),
             identity=training.function.qualified_name,
         )
-
-
-RULES = (NoMixedPrecision,)

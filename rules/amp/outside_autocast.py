@@ -101,6 +101,3 @@ def _is_left_out(op: Op) -> bool:
 def _is_float32(op: Op) -> bool:
     floating = [spec.dtype for spec in op.inputs if spec.is_floating]
     return bool(floating) and set(floating) == {"float32"}
-
-
-RULES = (ProductOutsideAutocast,)

@@ -88,6 +88,3 @@ class ScaledGradientInspection(SourceRule):
                     identity=f"{view.function.qualified_name}:{context.excerpt(read.node_id)}",
                 )
                 break
-
-
-RULES = (ScaledGradientInspection,)

@@ -132,9 +132,6 @@ class StepBypassesScaler(SourceRule):
         )
 
 
-RULES = (StepBypassesScaler,)
-
-
 def _unscaled_and_stepped(context: SourceContext, view: View, step: Op) -> Op | None:
     """The unscale_ of the same optimizer before a plain step that nothing holds back from overflows."""
     if method_of(step.call)[1] != "step" or context.program.words & _OVERFLOW_WORDS:

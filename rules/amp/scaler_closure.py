@@ -93,6 +93,3 @@ class ScalerClosure(SourceRule):
             parameter.name == dotted(value) and parameter.default is not None
             for parameter in view.function.parameters
         )
-
-
-RULES = (ScalerClosure,)

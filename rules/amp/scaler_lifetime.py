@@ -151,6 +151,3 @@ class ScalerLifetime(SourceRule):
             if view.encloses(update, step) and view.loops(update) == view.loops(step):
                 yield update, step, backward
         yield from per_optimizer(view)
-
-
-RULES = (ScalerLifetime,)

@@ -84,8 +84,6 @@ class ScalerStateNotSaved(SourceRule):
         )
 
 
-RULES = (ScalerStateNotSaved,)
-
 _HELPER = (b"torch.save", b"load_state_dict")
 
 

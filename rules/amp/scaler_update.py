@@ -158,6 +158,3 @@ class StepWithoutUpdate(SourceRule):
             fix=Fix(f"Call `{step.scaler}.update()` once per round, after the last optimizer's step."),
             identity=f"{view.function.qualified_name}:{step.scaler}:{step.optimizer}",
         )
-
-
-RULES = (StepWithoutUpdate,)

@@ -111,6 +111,3 @@ class ScalerWithoutAutocast(SourceRule):
                 if root not in _KNOWN | project and root not in sys.stdlib_module_names:
                     return False
         return True
-
-
-RULES = (ScalerWithoutAutocast,)

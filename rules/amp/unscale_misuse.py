@@ -158,9 +158,6 @@ class UnscaleMisuse(SourceRule):
         return None
 
 
-RULES = (UnscaleMisuse,)
-
-
 def _same(one: Op, other: Op) -> bool:
     return one.optimizer == other.optimizer and tail(one.scaler) == tail(other.scaler)
 

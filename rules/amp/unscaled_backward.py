@@ -126,6 +126,3 @@ class UnscaledBackward(SourceRule):
             fix=Fix(f"Write `{step.scaler}.scale({loss}).backward()`."),
             identity=f"{view.function.qualified_name}:{loss}",
         )
-
-
-RULES = (UnscaledBackward,)

@@ -87,6 +87,3 @@ def _follows_product(activation: Op, graph: Graph) -> bool:
         if op.kind not in _BETWEEN:
             return False
     return False
-
-
-RULES = (ActivationNotFusable,)

@@ -120,6 +120,3 @@ def _normalises_batch(norm: Op, layer: Op) -> bool:
         return False  # normed over dim 1, which is not the layer's outputs
     # With running statistics only (frozen norms), the mean is a constant and the bias shifts the output.
     return bool(norm.attributes.get("training", True))
-
-
-RULES = (ConvBiasBeforeBn,)

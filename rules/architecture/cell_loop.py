@@ -76,6 +76,3 @@ class RnnCellLoop(GraphRule):
             evidence={"steps": len(loop.steps)},
             change=Change(edit=partial(with_joined_steps, loop=loop)),
         )
-
-
-RULES = (RnnCellLoop,)

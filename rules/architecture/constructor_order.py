@@ -88,6 +88,3 @@ class ConstructorOrder(GraphRule):
             ),
             identity="registration order",
         )
-
-
-RULES = (ConstructorOrder,)

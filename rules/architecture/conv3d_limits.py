@@ -87,6 +87,3 @@ class Conv3dLimits(GraphRule):
         if largest * itemsize_bytes(dtype) >= _LARGEST_TENSOR_BYTES:
             reasons.append("a tensor of 2 GB or more")
         return reasons
-
-
-RULES = (Conv3dLimits,)

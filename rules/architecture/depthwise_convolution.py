@@ -145,6 +145,3 @@ def _is_early(op: Op, image_positions: int) -> bool:
         return False
     reach = prod(shape[2:]) * int(_EARLY_STRIDE ** (len(shape) - 2))
     return reach >= image_positions > 0
-
-
-RULES = (DepthwiseConv,)

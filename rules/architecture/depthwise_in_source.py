@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Collection, Function, Literal, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _CONVOLUTIONS = frozenset({"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d"})
 _GROUPS = 6
@@ -85,9 +81,6 @@ class DepthwiseConvInSource(SourceRule):
             ),
             identity="depthwise",
         )
-
-
-RULES: tuple[type[Rule], ...] = (DepthwiseConvInSource,)
 
 
 def _is_depthwise(context: SourceContext, function: Function, call: Call) -> bool:

@@ -120,6 +120,3 @@ def _excitation(scale: Op, context: GraphContext) -> Op | None:
         return None
     before = islice(producers(context.graph, gate), _MOST_STEPS)
     return next((op for op in before if op.kind in ("pool", "reduction")), None)
-
-
-RULES = (EarlyStageExtras,)

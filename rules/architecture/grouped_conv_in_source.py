@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Literal, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
@@ -99,9 +95,6 @@ class GroupedConvShapeInSource(SourceRule):
                     ),
                     identity=identity if seen[identity] == 1 else f"{identity}:{seen[identity]}",
                 )
-
-
-RULES: tuple[type[Rule], ...] = (GroupedConvShapeInSource,)
 
 
 def _shape(context: SourceContext, function: Function, call: Call) -> tuple[int, int, int] | None:

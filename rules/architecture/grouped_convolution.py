@@ -100,6 +100,3 @@ def _has_grouped_kernel(op: Op) -> bool:
         return True
     inputs, outputs = _group_width(op)
     return inputs == 1 or (inputs == outputs and inputs in _GROUP_WIDTHS)
-
-
-RULES = (GroupedConvShape,)

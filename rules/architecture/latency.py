@@ -75,6 +75,3 @@ class LatencyBoundLayers(GraphRule):
             ),
             identity="latency",
         )
-
-
-RULES = (LatencyBoundLayers,)

@@ -142,6 +142,3 @@ def _is_plain(block: AttentionBlock, context: GraphContext) -> bool:
     axis = softmax.attributes.get("dim", -1)
     scores = block.ops[0].outputs[0].shape
     return isinstance(axis, int) and axis % rank == rank - 1 and softmax.inputs[0].shape[-2:] == scores[-2:]
-
-
-RULES = (ManualAttention,)

@@ -104,6 +104,3 @@ def _advice(is_compiled: bool, moving: list[Op]) -> str:
         parts.append("drop pooling or squeeze-and-excite blocks in the early, high-resolution part")
     parts.append("make the products between them wider, or chains of small operators one kernel")
     return sentence(f"{'; '.join(parts)}.")
-
-
-RULES = (MemoryBoundLayers,)

@@ -99,6 +99,3 @@ class PatchEmbeddingConv(GraphRule):
             ),
             change=Change(edit=partial(with_linear_patches, ops=ops)),
         )
-
-
-RULES = (PatchEmbeddingConv,)

@@ -81,6 +81,3 @@ class PointwiseChains(GraphRule):
             identity="chains",
             change=Change(scenario=compiled),
         )
-
-
-RULES = (PointwiseChains,)

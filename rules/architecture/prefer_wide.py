@@ -82,6 +82,3 @@ class PreferWide(GraphRule):
             others="another layer of such blocks",
             identity=f"stack {stack.name}",
         )
-
-
-RULES = (PreferWide,)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import is_test_path, keyword, names_in, unplaced
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -22,9 +21,6 @@ from tclint.source.syntax.tables import (
     render,
 )
 from tclint.source.training.call_graph import functions_run_by
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _SOFTMAX = ("torch.softmax", "torch.nn.functional.softmax")
@@ -112,8 +108,6 @@ class ProbabilitiesBeforeLoss(SourceRule):
                     identity=f"{function.qualified_name}:{render(event.call)}",
                 )
 
-
-RULES: tuple[type[Rule], ...] = (ProbabilitiesBeforeLoss,)
 
 _KEEP = ("squeeze", "view", "reshape", "flatten", "unsqueeze", "float", "to", "cuda", "contiguous")
 

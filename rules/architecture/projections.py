@@ -115,6 +115,3 @@ def _weight(op: Op) -> str:
     weight = op.input("weight")
     assert weight is not None
     return weight.parameter or ""
-
-
-RULES = (ProjectionsSeparate,)

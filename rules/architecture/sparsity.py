@@ -122,6 +122,3 @@ def _row_gain_us(row: Row) -> float:
     if row.limiter == "latency" or not moved:
         return 0.0
     return row.time_us * (1.0 - _SPARSE_BYTES) * min(weight_bytes / moved, 1.0)
-
-
-RULES = (Sparse24Shape,)

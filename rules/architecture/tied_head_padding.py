@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.layers.tied_embeddings import only_size, tied_table
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Assignment, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000
@@ -121,6 +117,3 @@ class LmHeadNoPaddingTie(SourceRule):
                     ),
                     identity=f"{function.qualified_name}:{written}",
                 )
-
-
-RULES: tuple[type[Rule], ...] = (LmHeadNoPaddingTie,)

@@ -72,6 +72,3 @@ class UpsampleHires(GraphRule):
                 advice="Reduce the channels before upsampling, and upsample as late as the model allows.",
                 evidence={"channels": spec.shape[1], "size": size},
             )
-
-
-RULES = (UpsampleHires,)

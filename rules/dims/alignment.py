@@ -107,6 +107,3 @@ class ConvMisaligned(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from misalignment_findings(self, context, frozenset({"conv"}))
         yield from interface_findings(self, context, "conv")
-
-
-RULES = (LinearMisaligned, ConvMisaligned)

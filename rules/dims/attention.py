@@ -206,6 +206,3 @@ def _candidates(block: AttentionBlock) -> tuple[int, ...]:
     liked = [size for size in (64, 128) if size in fitting]
     others = sorted((s for s in fitting if s not in liked), key=lambda size: abs(size - block.head_dim))
     return (*liked, *others[: 3 - len(liked)])
-
-
-RULES = (HeadDim,)

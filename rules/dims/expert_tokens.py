@@ -159,6 +159,3 @@ def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
         if producer.kind == "linear" and producer.module_path.rpartition(".")[0] != expert:
             return None
     return None
-
-
-RULES = (ExpertTokens,)

@@ -117,6 +117,3 @@ class FirstLayerC3(GraphRule):
                 edit=partial(with_input_channels, ops=ops, channels=channels), scenario=channels_last
             ),
         )
-
-
-RULES = (FirstLayerC3,)

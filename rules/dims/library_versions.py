@@ -95,6 +95,3 @@ def _sizes(work: Work) -> tuple[int, ...]:
     if isinstance(work, Convolution) and work.groups == 1:
         return work.in_channels, work.out_channels
     return ()
-
-
-RULES = (AlignmentRequired,)

@@ -161,6 +161,3 @@ def _rounder_batches(batch: int) -> tuple[int, ...]:
         if size >= max(lowest, 1) and rounder and size not in found:
             found.append(size)
     return tuple(found)
-
-
-RULES = (Ampere128Bytes, TileWaveQuantization)

@@ -52,6 +52,3 @@ class RnnMisaligned(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from misalignment_findings(self, context, frozenset({"rnn"}))
         yield from interface_findings(self, context, "rnn")
-
-
-RULES = (RnnMisaligned,)

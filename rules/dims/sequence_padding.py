@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.names.resolve import dtype_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _COLLATORS = tuple(
     f"transformers.{name}"
     for name in (
@@ -99,9 +96,6 @@ class SequencePad(SourceRule):
                 fix=fix,
                 identity=f"{called.function.qualified_name}:{last}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (SequencePad,)
 
 
 def _half_training(context: SourceContext) -> str:

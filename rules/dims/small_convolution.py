@@ -164,6 +164,3 @@ class SmallConvolution(GraphRule):
     def _rows(self, op: Op) -> int:
         shape = op.outputs[0].shape
         return shape[0] * prod(shape[2:])
-
-
-RULES = (FewChannels, SmallConvolution)

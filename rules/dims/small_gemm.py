@@ -179,6 +179,3 @@ def _starved_product(op: Op, context: GraphContext) -> Gemm | None:
             if min(work.m, work.n, work.k) < _SMALL:
                 return work
     return None
-
-
-RULES = (SmallGemm,)

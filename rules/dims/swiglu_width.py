@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.names.queries import contains, names_in, words
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
@@ -25,8 +24,6 @@ from tclint.source.syntax.tables import (
     render,
 )
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _LAYERS = frozenset(
     ("torch.nn.Linear", "torch.nn.LazyLinear", "torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d")
 )
@@ -132,9 +129,6 @@ class SwigluTwoThirds(SourceRule):
             fix=Fix(fix),
             identity=f"{function.qualified_name}:{identity}",
         )
-
-
-RULES: tuple[type[Rule], ...] = (SwigluTwoThirds,)
 
 
 def _two_thirds(value: Expression) -> Call | None:

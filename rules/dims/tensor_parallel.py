@@ -95,6 +95,3 @@ class TensorParallelDivisibility(GraphRule):
             fix=Fix(f"Choose heads, widths and vocabulary as multiples of {parts} (widths of {8 * parts})."),
             related=related_sites([op.construct_site for op in ops], location, "split in the same way"),
         )
-
-
-RULES = (TensorParallelDivisibility,)

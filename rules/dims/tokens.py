@@ -144,6 +144,3 @@ class TokenCountMisaligned(GraphRule):
 def _line(block: AttentionBlock) -> Line:
     site = block.ops[0].call_site
     return (site.path, site.line) if site else ("", 0)
-
-
-RULES = (TokenCountMisaligned,)

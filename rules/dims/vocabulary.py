@@ -152,6 +152,3 @@ def _is_of_transformers(head: VocabularyHead) -> bool:
     op = head.op
     sites = (op.construct_library_site, op.construct_site)
     return any(site is not None and "/transformers/models/" in site.path.replace("\\", "/") for site in sites)
-
-
-RULES = (VocabMisaligned,)

@@ -110,6 +110,3 @@ def _runs_channels_first(op: Op) -> bool:
         return False
     # torch picks NHWC kernels when the images or the weight are channels_last.
     return not any(spec.memory_format.startswith("channels_last") for spec in (source, weight))
-
-
-RULES = (ChannelsLastMissing,)

@@ -126,6 +126,3 @@ class NormWithoutNhwcKernel(GraphRule):
                 evidence={"norms": names},
                 others="another norm without an NHWC kernel",
             )
-
-
-RULES = (LayoutBreakingOp, NormWithoutNhwcKernel)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Training
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.names.queries import has_star, is_test_path, root_name
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
 
 
 class ModelChannelsLastInputNot(SourceRule):
@@ -90,9 +86,6 @@ class ModelChannelsLastInputNot(SourceRule):
                 identity=f"{training.function.qualified_name}:input",
             )
             return
-
-
-RULES: tuple[type[Rule], ...] = (ModelChannelsLastInputNot,)
 
 
 def _image_copy(context: SourceContext, training: Training) -> Call | None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
+from tclint.source.facts.program import Training
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.layouts import conversions, mentions
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
 
 
 class InputChannelsLastModelNot(SourceRule):
@@ -93,9 +89,6 @@ class InputChannelsLastModelNot(SourceRule):
                 identity=f"{training.function.qualified_name}:model",
             )
             return
-
-
-RULES: tuple[type[Rule], ...] = (InputChannelsLastModelNot,)
 
 
 def _model_made_here(context: SourceContext, training: Training) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.source.context import SourceContext
 from tclint.source.layers.layouts import LAST, LAST_3D, RANK, base_of, conversions, sizes_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Name, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class ChannelsLastWrongRank(SourceRule):
@@ -82,9 +78,6 @@ class ChannelsLastWrongRank(SourceRule):
                 fix=Fix(f"Use {other}." if fits else "Remove the conversion."),
                 identity=f"{found.function.qualified_name}:{what}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (ChannelsLastWrongRank,)
 
 
 def _rank(context: SourceContext, function: Function, expression: Expression) -> int | None:

@@ -91,6 +91,3 @@ _CLASSIFICATION = (
     "torch.nn.functional.binary_cross_entropy_with_logits",
     "torch.nn.functional.binary_cross_entropy",
 )
-
-
-RULES = (Float64Model,)

@@ -188,6 +188,3 @@ class Int8Dims(GraphRule):
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from _format_findings(self, context, "int8", "want")
-
-
-RULES = (Fp8Dims, Int8Dims)

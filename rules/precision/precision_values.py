@@ -86,9 +86,6 @@ class PrecisionBadValue(SourceRule):
             )
 
 
-RULES = (PrecisionBadValue,)
-
-
 def _allowed(name: str) -> tuple[str, ...]:
     if name == SETTER:
         return _MATMUL_PRECISIONS

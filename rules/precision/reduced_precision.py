@@ -61,6 +61,3 @@ class ReducedPrecisionReduction(SourceRule):
                 fix=Fix("Remove the line where the accuracy of the default suffices."),
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )
-
-
-RULES = (ReducedPrecisionReduction,)

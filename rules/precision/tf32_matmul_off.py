@@ -105,6 +105,3 @@ class Tf32MatmulOff(SourceRule):
             ),
             identity=f"{training.function.qualified_name}",
         )
-
-
-RULES = (Tf32MatmulOff,)

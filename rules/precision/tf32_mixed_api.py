@@ -102,9 +102,6 @@ class Tf32MixedApi(SourceRule):
             return
 
 
-RULES = (Tf32MixedApi,)
-
-
 def _tf32_value(switch: Switch) -> str | None:
     """'tf32' or 'ieee' for a TF32 switch, '' for other switches, None when unknown."""
     tf32 = switch.name == SETTER or switch.name.rpartition(".")[2] in ("allow_tf32", "fp32_precision")

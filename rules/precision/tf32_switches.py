@@ -135,9 +135,6 @@ class Tf32LegacyApi(SourceRule):
             )
 
 
-RULES = (Tf32Disabled, Tf32LegacyApi)
-
-
 def _tf32_off(switch: Switch) -> str:
     """What a switch keeps off TF32; '' when it does not."""
     if not switch.value.certain:

@@ -103,9 +103,6 @@ class BatchMultipleOf8(SourceRule):
             )
 
 
-RULES = (BatchMultipleOf8,)
-
-
 def _trains(context: SourceContext, loader: Called) -> bool:
     """A loader for training: shuffled, named so, or read by a loop that goes backward."""
     shuffle = keyword(loader.call, "shuffle", 2)

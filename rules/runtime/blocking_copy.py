@@ -94,9 +94,6 @@ class BlockingCopy(SourceRule):
                 )
 
 
-RULES = (BlockingCopy,)
-
-
 def _non_blocking(call: Call) -> bool:
     given = keyword(call, "non_blocking")
     if given is None and method_of(call)[1] == "cuda" and len(positional(call)) > 1:

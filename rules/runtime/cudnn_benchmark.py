@@ -163,9 +163,6 @@ class DeterministicWithBenchmark(SourceRule):
                 break
 
 
-RULES = (CudnnBenchmarkOff, DeterministicWithBenchmark)
-
-
 def _seeds(program: Program, switch: Switch) -> bool:
     return any(
         function.index == switch.function.index

@@ -128,9 +128,6 @@ class CudnnBenchmarkMissing(SourceRule):
         )
 
 
-RULES = (CudnnBenchmarkMissing,)
-
-
 def _sized_elsewhere(context: SourceContext) -> str | None:
     """A word for inputs of one size in a file that this one imports, where none there says that they vary."""
     neighbours = context.neighbours

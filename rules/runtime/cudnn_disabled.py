@@ -74,6 +74,3 @@ class CudnnDisabled(SourceRule):
             ),
             identity=f"{switch.function.qualified_name}:{switch.name}",
         )
-
-
-RULES = (CudnnDisabled,)

@@ -68,8 +68,5 @@ class DataParallel(SourceRule):
             )
 
 
-RULES = (DataParallel,)
-
-
 def _evaluating(function: Function) -> bool:
     return any_word(function.name, ("eval", "test", "infer", "predict", "load", "valid"))

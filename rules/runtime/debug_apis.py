@@ -170,9 +170,6 @@ class DebugApisOn(SourceRule):
                     return
 
 
-RULES = (DebugApisOn,)
-
-
 def _for_determinism(context: SourceContext, function: Function) -> bool:
     """Older CUDA needed the variable for deterministic recurrent layers, beside cuBLAS's workspace."""
     return any(any_word(outer.name, SEEDING) for outer in context.program.outer_functions(function)) or any(

@@ -80,6 +80,3 @@ class DropLast(SourceRule):
                 fix=Fix("Pass drop_last=True."),
                 identity=f"{loader.function.qualified_name}:drop_last",
             )
-
-
-RULES = (DropLast,)

@@ -133,8 +133,6 @@ class EvalWithoutNoGrad(SourceRule):
             )
 
 
-RULES = (EvalWithoutNoGrad,)
-
 _MOVES = ("cpu", "cuda", "to", "squeeze", "view", "reshape", "flatten", "float")
 """Methods of tensors between a model's call and `.data`."""
 

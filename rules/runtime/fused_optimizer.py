@@ -75,9 +75,6 @@ class OptimizerNotFused(SourceRule):
             )
 
 
-RULES = (OptimizerNotFused,)
-
-
 def _tensors(given: Expression | None) -> bool:
     """`[x]`: a few tensors, not a model's parameters."""
     return (

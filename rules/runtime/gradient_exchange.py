@@ -91,9 +91,6 @@ class DdpAccumulationWithoutNoSync(SourceRule):
             )
 
 
-RULES = (DdpAccumulationWithoutNoSync,)
-
-
 def _interval_guard(function: Function, training: Training) -> Expression | None:
     """The test with `%` under which the optimizer steps, where backward runs without it."""
     around_backward = set(function.enclosing(training.backward.block))

@@ -79,9 +79,6 @@ class NumWorkersZero(SourceRule):
             )
 
 
-RULES = (NumWorkersZero,)
-
-
 def _reads_files(context: SourceContext, loader: Called) -> str:
     """A dataset of torchvision, or of the project, that opens files for every item; '' where none is seen."""
     for scope, call in dataset_made_by(context, loader):

@@ -111,9 +111,6 @@ class CpuCreateThenCuda(SourceRule):
                 )
 
 
-RULES = (CpuCreateThenCuda,)
-
-
 def _often(context: SourceContext, function: Function, block: int) -> bool:
     """Inside a loop, in the forward method of a module, or in a function that a training loop calls."""
     if not _whenever_called(context, function, block):

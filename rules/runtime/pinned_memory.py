@@ -91,9 +91,6 @@ class PinMemoryMissing(SourceRule):
             )
 
 
-RULES = (PinMemoryMissing,)
-
-
 def _in_memory(context: SourceContext, loader: Called) -> bool:
     for scope, call in dataset_made_by(context, loader):
         last = method_of(call)[1]

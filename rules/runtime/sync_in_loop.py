@@ -86,9 +86,6 @@ class SyncInLoop(SourceRule):
         )
 
 
-RULES = (SyncInLoop,)
-
-
 def _moves_to_device(context: SourceContext) -> bool:
     """`batch.to(device)` where the caller or an option gives the device."""
     for function, event, _ in context.program.methods("to"):

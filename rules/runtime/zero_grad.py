@@ -64,6 +64,3 @@ class ZeroGradMemset(SourceRule):
                 fix=Fix("Remove set_to_none=False."),
                 identity=f"{function.qualified_name}:{render(event.call.function)}",
             )
-
-
-RULES = (ZeroGradMemset,)

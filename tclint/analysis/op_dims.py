@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.op import GEMM_KINDS
-
-if TYPE_CHECKING:
-    from tclint.graph.dims.coupled import CoupledDims, DimGroup
 
 # Schema names of the two matrices of a product; linear's second is stored [N, K], the others' [K, N].
 _OPERANDS = (

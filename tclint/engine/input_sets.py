@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tclint.core.finding import Finding
-    from tclint.engine.report import Entry
+from tclint.core.finding import Finding
+from tclint.engine.report import Entry
 
 
 def mark_worst_case(entries: Sequence[Entry]) -> list[Entry]:

@@ -6,15 +6,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
 
+from tclint.graph.ops import Op
 from tclint.profile.kernel_names import kernel_name
 from tclint.profile.sizes import product_sizes, tensor_shapes
 from tclint.profile.summary import COMMUNICATION
 from tclint.profile.trace import Kernel, Operator, Trace
-
-if TYPE_CHECKING:
-    from tclint.graph.ops import Op
 
 _SAME = {
     "addmm": "product",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     by_line,
     costliest,
@@ -28,14 +29,9 @@ from tclint.analysis.what_if.layer_edits import resized, with_input_channels, wi
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, padding_multiples, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph, Op, TensorSpec
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.graph_rule import GraphRule
-    from tclint.core.finding import Effect
-    from tclint.graph.dims.coupled import DimGroup
 
 _ROLES = {"linear": "in_features", "conv": "in_channels", "rnn": "input_size"}
 _NOUNS = {"linear": "linear layer", "conv": "convolution", "rnn": "recurrent layer"}

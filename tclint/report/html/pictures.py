@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tclint.core.units import bytes_text, time_text
+from tclint.engine.report import Metrics, PlannedFix
 from tclint.report.html.markup import text
 from tclint.report.step_text import memory_parts
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Metrics, PlannedFix
 
 Part = tuple[str, float, str]
 """Name, size, and the size in words."""

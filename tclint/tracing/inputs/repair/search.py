@@ -6,17 +6,14 @@ import math
 import time
 from collections import deque
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING
 
 from torch import nn
 
+from tclint.graph.ops import Graph, Op
 from tclint.tracing.inputs.given import CallInputs
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
 from tclint.tracing.inputs.repair.failed_runs import clues_of, place_of
 from tclint.tracing.inputs.repair.repairs import Repairs
-
-if TYPE_CHECKING:
-    from tclint.graph.ops import Graph, Op
 
 _MAX_ATTEMPTS = 60
 _MAX_SECONDS = 10.0
