@@ -175,11 +175,11 @@ def _import_torch() -> str | None:
 
 def _prepare_for_forks() -> None:
     import tclint.tracing.worker.entry  # noqa: F401  children inherit it imported
+    from tclint.tracing.patches.modules import wrap_modules
     from tclint.tracing.worker import light_imports
-    from tclint.tracing.worker.warm_up import warm_up
 
     light_imports.install()
-    warm_up()
+    wrap_modules()
 
 
 if __name__ == "__main__":
