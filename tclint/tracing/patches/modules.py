@@ -14,7 +14,7 @@ from tclint.tracing.patches.patch import patch
 from tclint.tracing.record.call_recorder import ModuleFrame
 from tclint.tracing.record.graph_modules import run_graph_module
 from tclint.tracing.record.recorder import Recorder
-from tclint.tracing.values.constructor_arguments import remember_arguments
+from tclint.tracing.values.layers import remember_arguments
 from tclint.tracing.values.sites import NOWHERE, SiteFinder, SitePair
 
 _SITE_ATTRIBUTE = "_tclint_site"

@@ -7,13 +7,13 @@ import re
 from torch import nn
 
 from tclint.core.errors import TargetError
-from tclint.tracing.inputs.forward_arguments import parameters_of
+from tclint.tracing.inputs.forward import parameters_of
 from tclint.tracing.inputs.given import CallInputs
 from tclint.tracing.inputs.specs import SYNTAX
 from tclint.tracing.record.call_recorder import TooManyOps
 from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.hints import in_plain_words
 from tclint.tracing.worker.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
-from tclint.tracing.worker.torch_errors import in_plain_words
 
 # Words of torch's and Python's messages about inputs that do not fit a model.
 _SHAPE_PROBLEM = re.compile(

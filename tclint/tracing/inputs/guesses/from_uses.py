@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_arguments import are_texts
+from tclint.tracing.inputs.forward import are_texts
 from tclint.tracing.inputs.given import CallInputs, described, inferred, listed
 from tclint.tracing.inputs.guesses.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH, first_leaf, maker_for

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.inputs.forward import parameters_of, required_arguments
 from tclint.tracing.inputs.given import (
     ADVICE,
     CallInputs,

@@ -7,8 +7,7 @@ import re
 
 from torch import nn
 
-from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
-from tclint.tracing.inputs.forward_source import called, function_of
+from tclint.tracing.inputs.forward import called, function_of, parameters_of, required_arguments
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, sequence_length
 
 _KINDS: dict[object, type[bool | int | float]] = {

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_source import (
+from tclint.tracing.inputs.forward import (
     argument_names_of,
     called,
     first_name,
@@ -24,9 +24,7 @@ from tclint.tracing.inputs.forward_source import (
 )
 from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.uses.einops_layers import is_einops
-from tclint.tracing.inputs.uses.followed_calls import FollowedCalls, plain_helper
-from tclint.tracing.inputs.uses.model_objects import OwnObjects
-from tclint.tracing.inputs.uses.tensor_methods import (
+from tclint.tracing.inputs.uses.followed_calls import (
     ADDS_A_DIM,
     CONCATENATIONS,
     INDEXING,
@@ -35,7 +33,10 @@ from tclint.tracing.inputs.uses.tensor_methods import (
     PLACES,
     PRODUCTS,
     WITH_PLACES,
+    FollowedCalls,
+    plain_helper,
 )
+from tclint.tracing.inputs.uses.model_objects import OwnObjects
 
 
 def uses_of(model: nn.Module) -> dict[str, Use]:

@@ -1,4 +1,4 @@
-"""Which functions are read where the source of a forward calls them."""
+"""Calls in a forward: which functions are read, and what tensor methods keep of their arguments."""
 
 from __future__ import annotations
 
@@ -10,8 +10,25 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.inputs.forward_source import package_of
+from tclint.tracing.inputs.forward import package_of
 from tclint.tracing.inputs.uses.model_objects import OwnObjects
+
+# These tell about a tensor and hold none of its values.
+METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim", "numel", "requires_grad", "is_cuda"})
+INDEXING = frozenset(
+    {"gather", "index_add", "index_add_", "index_select", "scatter", "scatter_add", "scatter_add_"}
+)
+JOINS = frozenset({"add", "cat", "concat", "concatenate", "hstack", "mul", "stack", "sub", "vstack", "where"})
+ADDS_A_DIM = frozenset({"cat", "concat", "concatenate", "einsum", "hstack", "outer", "stack", "unsqueeze"})
+# What they return are places in their argument; of the second group, only the second part is.
+PLACES = frozenset(
+    {"argmax", "argmin", "argsort", "bucketize", "indices", "multinomial", "nonzero", "searchsorted"}
+    # What compares tells of all its arguments and holds none.
+    | {"eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_not", "lt", "ne"}
+)
+WITH_PLACES = frozenset({"kthvalue", "max", "median", "min", "mode", "sort", "topk"})
+CONCATENATIONS = frozenset({"cat", "concat", "concatenate"})
+PRODUCTS = frozenset({"mm", "matmul", "linear", "bmm", "einsum"})
 
 _MAX_DEPTH = 8
 _MAX_CALLS = 400
