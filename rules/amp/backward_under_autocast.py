@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import CallEvent, Finding, Fix, Function, SourceContext, SourceRule, render
 from tclint.source.facts.autocasts import Region
 from tclint.source.names.conditions import Condition, conditions_of, exclusive
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Function, render
 
 _CALLS_FOLLOWED = 3
 

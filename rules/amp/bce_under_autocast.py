@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocasts import Region
 from tclint.source.names.queries import any_word, makers, names_in
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
     Choice,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocast_flow import Backward
 from tclint.source.facts.autocasts import Region
 from tclint.source.names.conditions import conditions_of
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, dotted
+from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted
 
 _PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocasts import Region
 from tclint.source.facts.casts import ModelCast
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Function, Literal, Name, dotted, method_of, render
 from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, trained_casts
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.early_updates import EarlyUpdate, early_updates, per_optimizer
 from tclint.source.training.scaler_lifetimes import RecreatedInLoop, recreated_in_loop
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted, render
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, dotted, render
 from tclint.source.training.scaler_ops import scaler_evidence, scales_itself
 
 _EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"

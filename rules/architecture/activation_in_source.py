@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.activations import NOT_FUSABLE
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.source_rule import SourceRule
 
 _NOT_FUSABLE = frozenset(NOT_FUSABLE.values())
 _PRODUCTS = words("Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear Bilinear")

@@ -6,12 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Assignment, CallEvent, Finding, Fix, Function, SourceContext, SourceRule
 from tclint.source.layers.written_attention import written_attentions
 from tclint.source.names.queries import is_test_path, names_in
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, CallEvent, Function
 
 _HAS_OTHER = re.compile(
     r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import contains, has_star, is_test_path, keyword, names_in, unplaced
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
     Call,

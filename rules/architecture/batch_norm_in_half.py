@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix, Related
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Name, Related, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Name
 from tclint.source.training.batch_norms import keeps_norms, norm_of, replaces_norms
 from tclint.source.training.training_casts import trained_casts
 

@@ -7,8 +7,6 @@ from functools import partial
 
 from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import annotate_if_compile_fixes
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     consumers,
     costliest,
@@ -21,8 +19,7 @@ from tclint.analysis.layers import (
 from tclint.analysis.op_dims import convolutions
 from tclint.analysis.user_choices import asks_for_bias
 from tclint.analysis.what_if.layer_edits import without_bias
-from tclint.core.finding import Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _BATCH_NORMS = frozenset({"batch_norm", "cudnn_batch_norm", "native_batch_norm", "sync_batch_norm"})
 

@@ -6,12 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Argument, Collection, Literal, dotted, render
 
 _BIAS_POSITION = {

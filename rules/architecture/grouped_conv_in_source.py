@@ -7,11 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Literal, render
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)

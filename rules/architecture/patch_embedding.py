@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     by_line,
     costliest,
@@ -20,8 +18,7 @@ from tclint.analysis.layers import (
 )
 from tclint.analysis.op_dims import convolutions, cuts_patches
 from tclint.analysis.what_if.layer_edits import with_linear_patches
-from tclint.core.finding import Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _IMAGE_CHANNELS = 3
 

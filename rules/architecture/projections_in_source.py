@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
 from tclint.cost.gpu import Gpu
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.layers.shared_inputs import Projection, SharedInput, layers_of_one_input
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Of a value, for precisions whose products read and write it so."""

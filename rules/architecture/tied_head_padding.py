@@ -6,12 +6,9 @@ import re
 from collections.abc import Iterator
 
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Assignment, Finding, Fix, SourceContext, SourceRule, dotted
 from tclint.source.layers.tied_embeddings import only_size, tied_table
 from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, dotted
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, producers, worth_pricing
 from tclint.analysis.op_dims import leaf_ops
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import round_up
-from tclint.core.finding import Effect, Finding
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _FEW_TOKENS = 128
 _LIKED = 64

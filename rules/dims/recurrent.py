@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.widths.interfaces import interface_findings
 from tclint.analysis.widths.misalignment import misalignment_findings
-from tclint.core.finding import Finding
+from tclint.plugin import Finding, GraphContext, GraphRule
 
 
 class RnnMisaligned(GraphRule):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.program import Training
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.names.queries import has_star, is_test_path, root_name
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
 from tclint.source.layers.layouts import LAST, conversions, sizes_of
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import render
 
 
 class ContiguousInsteadOfTo(SourceRule):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Literal, SourceContext, SourceRule, dotted
 from tclint.source.names.queries import ON_GPU, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
 from tclint.source.training.trained_layers import convolutions
 

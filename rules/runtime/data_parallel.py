@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Function, SourceContext, SourceRule, render
 from tclint.source.names.queries import any_word, is_test_path
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Function, render
 
 
 class DataParallel(SourceRule):

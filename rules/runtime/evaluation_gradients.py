@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import any_word, is_test_path, names_in
 from tclint.source.names.readers import NOTHING
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,

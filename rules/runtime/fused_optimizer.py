@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import ON_GPU, has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Collection, Expression, Name
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}

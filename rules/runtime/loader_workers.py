@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword, words
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
 from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evaluation
 

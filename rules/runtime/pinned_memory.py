@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import method_of, render
 from tclint.source.training.loaders import (
     LOADERS,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Effect, Finding, Fix, Location, Related
-from tclint.source.context import SourceContext
+from tclint.plugin import Effect, Finding, Fix, Location, Related, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.step_waits import Step, Wait, steps_of, waits_of
 
 
