@@ -194,9 +194,7 @@ def _is_model_in_training(context: SourceContext, function: Function, name: str)
 def _is_put_to_training(context: SourceContext, name: str) -> bool:
     """`self.net.train()`, `self.net.named_parameters()`; a frozen network only sees `eval()`."""
     return any(
-        isinstance(event, CallEvent)
-        and method_of(event.call)[1] in ("train", "parameters", "named_parameters")
+        method_of(event.call)[1] in ("train", "parameters", "named_parameters")
         and dotted(method_of(event.call)[0] or Literal(None)) == name
-        for function in context.tables.functions
-        for event in function.events
+        for _, event in context.tables.calls
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions
-from tclint.source.syntax.tables import Call, CallEvent, Collection, Function, Literal, render
+from tclint.source.syntax.tables import Call, Collection, Function, Literal, render
 
 _CONVOLUTIONS = frozenset({"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d"})
 _GROUPS = 6
@@ -60,9 +60,8 @@ class DepthwiseConvInSource(SourceRule):
             return
         found = [
             event.call
-            for function in context.tables.functions
-            for event in function.events
-            if isinstance(event, CallEvent) and _is_depthwise(context, function, event.call)
+            for function, event in context.tables.calls
+            if _is_depthwise(context, function, event.call)
         ]
         if not found:
             return

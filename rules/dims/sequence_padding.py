@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
 from tclint.source.names.resolve import dtype_of
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted
+from tclint.source.syntax.tables import Call, Expression, Literal, Operation, dotted
 
 _COLLATORS = tuple(
     f"transformers.{name}"
@@ -144,8 +144,5 @@ def _fixed_length(context: SourceContext) -> bool:
         if keyword(event.call, "padding") == Literal("max_length"):
             return True
     return "max_length" in identifiers and any(
-        keyword(event.call, "padding") == Literal("max_length")
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, CallEvent)
+        keyword(event.call, "padding") == Literal("max_length") for _, event in context.tables.calls
     )

@@ -237,10 +237,9 @@ def _class_uses(context: SourceContext, function: Function, call: Call, position
             if not name or _rounded(context, member, name, None):
                 return False
             return any(
-                isinstance(event, CallEvent)
-                and _is_layer(context, member, event.call)
+                _is_layer(context, member, event.call)
                 and any(_is_multiple_of(argument.value, name) for argument in event.call.arguments)
-                for event in member.events
+                for event in member.calls
             )
     return False
 

@@ -8,7 +8,7 @@ from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.program import Training
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.names.queries import has_star, is_test_path, root_name
-from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
+from tclint.source.syntax.tables import Call, Literal, dotted, method_of, render
 
 
 class ModelChannelsLastInputNot(SourceRule):
@@ -91,8 +91,8 @@ def _image_copy(context: SourceContext, training: Training) -> Call | None:
     function = training.function
     first: Call | None = None
     names = context.program.loop_names(function, training.block)
-    for event in function.events:
-        if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
+    for event in function.calls:
+        if training.block not in function.enclosing(event.block):
             continue
         receiver, method = method_of(event.call)
         if receiver is None or root_name(receiver) not in names or method not in ("cuda", "to"):
@@ -128,8 +128,6 @@ def _feeds(context: SourceContext, training: Training, model: Conversion) -> boo
         if caller.index == model.function.index and dotted(value) in wanted
     }
     return any(
-        isinstance(event, CallEvent)
-        and dotted(event.call.function) in wanted
-        and training.block in function.enclosing(event.block)
-        for event in function.events
+        dotted(event.call.function) in wanted and training.block in function.enclosing(event.block)
+        for event in function.calls
     )

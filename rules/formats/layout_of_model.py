@@ -10,7 +10,7 @@ from tclint.source.layers.convolutional import Models
 from tclint.source.layers.layouts import conversions, mentions
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
+from tclint.source.syntax.tables import Call, Expression, Function, dotted, method_of, render
 
 
 class InputChannelsLastModelNot(SourceRule):
@@ -94,8 +94,8 @@ def _model_made_here(context: SourceContext, training: Training) -> str:
     program = context.program
     function = training.function
     models = Models(context)
-    for event in function.events:
-        if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
+    for event in function.calls:
+        if training.block not in function.enclosing(event.block):
             continue
         name = dotted(event.call.function)
         if not name or program.resolver.qualified(function, name):

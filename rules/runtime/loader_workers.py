@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import ON_GPU, Called, has_star, is_test_path, keyword, words
-from tclint.source.syntax.tables import CallEvent, Literal, method_of, render
+from tclint.source.syntax.tables import Literal, method_of, render
 from tclint.source.training.loaders import LOADERS, dataset_made_by, feeds_evaluation
 
 _FILE_DATASETS = words(
@@ -87,9 +87,7 @@ def _reads_files(context: SourceContext, loader: Called) -> str:
             if maker.kind != "class" or any("Iterable" in render(base) for base in maker.bases):
                 continue
             for member in where.values.members(maker):
-                if member.name == "__getitem__" and any(
-                    isinstance(event, CallEvent) and method_of(event.call)[1] in _OPENS
-                    for event in member.events
-                ):
+                opened = (method_of(event.call)[1] in _OPENS for event in member.calls)
+                if member.name == "__getitem__" and any(opened):
                     return maker.name
     return ""

@@ -8,7 +8,6 @@ from tclint.config.settings import OPTIMIZERS
 from tclint.engine.script.reading import (
     Evidence,
     argument_of,
-    calls,
     certain,
     consensus,
     given,
@@ -25,7 +24,7 @@ _NOT_TRAINING = ("val", "test", "eval", "valid")
 def batch(context: SourceContext) -> Evidence | None:
     """The batch of the loaders that training uses: those that shuffle, else those not named after tests."""
     shuffling, others, loaded = [], [], False
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         called = context.resolver.called(function, event.call)
         if not any(name.endswith(".DataLoader") and name.startswith("torch.") for name in called):
             continue
@@ -56,7 +55,7 @@ _LOSS = re.compile(r"torch\.nn\.(modules\.loss\.\w+Loss|\w+Loss|functional\.(\w+
 def loss(context: SourceContext) -> Evidence | None:
     """Cross-entropy where a script computes it and no other loss of torch's."""
     found = []
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         for called in context.resolver.called(function, event.call):
             if _LOSS.fullmatch(called):
                 value = "cross_entropy" if called in _CROSS_ENTROPY else called
@@ -102,7 +101,7 @@ _OPTIMIZER_NAMES = {
 
 def optimizer(context: SourceContext) -> Evidence | None:
     found = []
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         called = context.resolver.called(function, event.call)
         base: str | None = next((_OPTIMIZER_NAMES[name] for name in called if name in _OPTIMIZER_NAMES), None)
         if base is None:

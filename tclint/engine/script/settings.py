@@ -19,7 +19,6 @@ from tclint.engine.script.precision import precision_of_autocast, precision_with
 from tclint.engine.script.reading import (
     Evidence,
     argument_of,
-    calls,
     certain,
     consensus,
     options_above,
@@ -59,7 +58,7 @@ def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> I
 def _told_frameworks(context: SourceContext) -> dict[str, Evidence]:
     """By setting: what calls of frameworks say, where all of them agree."""
     found: dict[str, list[Evidence]] = {}
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         for qualified in context.resolver.called(function, event.call):
             known = functools.partial(certain, context, function)
             for item in framework_settings(qualified, event.call, known):
@@ -69,7 +68,7 @@ def _told_frameworks(context: SourceContext) -> dict[str, Evidence]:
 
 
 def _compiled(context: SourceContext) -> Evidence | None:
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         receiver, method = method_of(event.call)
         in_place = method == "compile" and receiver is not None and dotted(receiver) in context.casts.models
         if not in_place and "torch.compile" not in context.resolver.called(function, event.call):
@@ -88,7 +87,7 @@ _LAYOUTS = ("torch.channels_last", "torch.channels_last_3d")
 
 def _layout(context: SourceContext) -> Evidence | None:
     """Weights or images in channels_last: torch then runs its convolutions in it."""
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         if method_of(event.call)[1] not in ("to", "cuda", "contiguous"):
             continue
         value = certain(context, function, argument_of(event.call, "memory_format"))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from tclint.source.context import SourceContext
 from tclint.source.facts.program import steps_by_itself
-from tclint.source.syntax.tables import CallEvent, method_of
+from tclint.source.syntax.tables import method_of
 
 
 def functions_that_train(context: SourceContext) -> set[int]:
     """Functions that go backward and step an optimizer, clear gradients for it, or hand the loss and the
     optimizer to one call that does: `loss_scaler(loss, optimizer)`."""
     found = {item.function.index for item in context.program.trainings}
-    for function in context.tables.functions:
-        for event in function.events:
-            if isinstance(event, CallEvent) and (
-                method_of(event.call)[1] == "zero_grad" or steps_by_itself(event.call)
-            ):
-                found.add(function.index)
+    for function, event in context.tables.calls:
+        if method_of(event.call)[1] == "zero_grad" or steps_by_itself(event.call):
+            found.add(function.index)
     return found
