@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
-from tclint.graph.ops import Graph, Op
-from tclint.graph.ops.op import GEMM_KINDS
+from tclint.graph.ops import GEMM_KINDS, Graph, Op
 
 # Schema names of the two matrices of a product; linear's second is stored [N, K], the others' [K, N].
 _OPERANDS = (

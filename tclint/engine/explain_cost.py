@@ -19,8 +19,7 @@ from tclint.core.target import is_model_target
 from tclint.cost.estimate import Estimate, Row, estimate
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.work import Convolution, Gemm
-from tclint.graph.ops import Graph, Op
-from tclint.graph.ops.op import GEMM_KINDS
+from tclint.graph.ops import GEMM_KINDS, Graph, Op
 
 SUGGESTIONS = 6
 OPTIMIZER = -1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import Site
+from tclint.graph.ops import Op, Site
 
 
 class DimsUnresolved(Exception):

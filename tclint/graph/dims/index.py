@@ -11,8 +11,7 @@ from tclint.graph.dims.group import DimsUnresolved
 from tclint.graph.dims.propagate import SymbolicShapes
 from tclint.graph.dims.size import Size
 from tclint.graph.dims.solver import Constraint
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.spec import Site
+from tclint.graph.ops import Graph, Site
 
 
 class AtomIndex:

@@ -10,9 +10,7 @@ from tclint.graph.dims.group import DimsUnresolved
 from tclint.graph.dims.index import AtomIndex
 from tclint.graph.dims.resize import resize_op, resize_spec, stride_changes
 from tclint.graph.dims.solver import Constraint, Evaluator, Inconsistent
-from tclint.graph.ops.graph import Graph, Parameter
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 
 
 class Rebuild:

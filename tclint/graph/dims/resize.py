@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tclint.graph.ops.op import Cast, Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Cast, Op, TensorSpec
 
 
 def restride(

@@ -9,9 +9,7 @@ from tclint.graph.dims.call import Axes
 from tclint.graph.dims.group import describe
 from tclint.graph.dims.index import AtomIndex
 from tclint.graph.dims.solver import Inconsistent
-from tclint.graph.ops.graph import Graph, Parameter
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 from tclint.graph.weights import indexing, pointwise, products, reductions, views
 from tclint.graph.weights.axis import Axis, Fill, Pad, Run, Scattered, Values
 from tclint.graph.weights.layouts import Layouts

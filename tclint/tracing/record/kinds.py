@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tclint.graph.ops import OpKind
-from tclint.graph.ops.op import OP_KINDS
+from tclint.graph.ops import OP_KINDS, OpKind
 
 if sys.version_info >= (3, 11):
     import tomllib
