@@ -51,8 +51,6 @@ class OpTime:
 
     forward_us: float = 0.0
     backward_us: float = 0.0
-    tensor_core_us: float = 0.0
-    """Of both, in kernels known to use Tensor Cores."""
 
     @property
     def time_us(self) -> float:
@@ -85,10 +83,6 @@ class Alignment:
     def matched_percent(self) -> float:
         """Of the time."""
         return 100.0 * self.matched_us / self.time_us if self.time_us else 0.0
-
-    @property
-    def matched_calls_percent(self) -> float:
-        return 100.0 * self.matched_calls / self.calls if self.calls else 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -153,9 +147,6 @@ def align(trace: Trace, ops: Sequence[Op]) -> Alignment:
 def _add(measured: OpTime, call: _Call, steps: int) -> None:
     measured.forward_us += sum(kernel.time_us for kernel in call.forward) / steps
     measured.backward_us += sum(kernel.time_us for kernel in call.backward) / steps
-    for kernel in (*call.forward, *call.backward):
-        if kernel_name(kernel.name).tensor_cores == "yes":
-            measured.tensor_core_us += kernel.time_us / steps
 
 
 def _steps(trace: Trace) -> list[list[_Call]]:

@@ -38,9 +38,6 @@ class Padded:
         """The dims of its added entries."""
         return frozenset().union(*(axis.groups for axis in self.axes))
 
-    def padded_axes(self) -> list[int]:
-        return [position for position, axis in enumerate(self.axes) if axis.is_padded]
-
 
 def values_of(number: float) -> Values:
     """The set that a number is in."""
