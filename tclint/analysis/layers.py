@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.core.finding import Effect, Location, Related
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
 
 Line = tuple[str, int]
 """A file and a line of it."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tclint.analysis.attention import AttentionBlock, attention_blocks
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.op_dims import operand_positions
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.dims.coupled import DimGroup
-    from tclint.graph.ops import Graph
+from tclint.graph.dims.coupled import DimGroup
+from tclint.graph.ops import Graph
 
 
 def with_equal_heads(

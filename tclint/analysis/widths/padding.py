@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.analysis.change import Change, resize
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in, padding_multiples
 from tclint.analysis.widths.heads import with_equal_heads
 from tclint.core.finding import Effect
-from tclint.graph.dims.coupled import DimsUnresolved
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.dims.coupled import DimGroup
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 
 _SAME_GAIN = 0.05
 """Gains that differ by less than this part are equal: held-out errors of the cost model are larger."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from tclint.analysis.what_if.comparisons import Comparison
 from tclint.core.units import (
     count,
     flops_text,
@@ -15,15 +15,12 @@ from tclint.core.units import (
     time_text,
     uncertainty_text,
 )
+from tclint.engine.report import Entry, Metrics, Report
 from tclint.report.html.markup import text
 from tclint.report.html.pictures import fixes, memory, phases
 from tclint.report.overview import FEW_MODELS, HEADER, Row, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
 from tclint.report.words import counts_text, doubts, not_listed
-
-if TYPE_CHECKING:
-    from tclint.analysis.what_if.comparisons import Comparison
-    from tclint.engine.report import Entry, Metrics, Report
 
 SECTIONS_BYTES = 2_000_000
 """Of all models together: those that do not fit are rows of the table only."""
