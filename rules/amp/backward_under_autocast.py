@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import CallEvent, Finding, Fix, Function, SourceContext, SourceRule, render
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import Condition, conditions_of, exclusive
+from tclint.source.names.queries import Condition, conditions_of, exclusive
 
 _CALLS_FOLLOWED = 3
 

@@ -15,7 +15,7 @@ from tclint.source.syntax.tables import (
     dotted,
     render,
 )
-from tclint.source.training.call_graph import functions_run_by
+from tclint.source.training.across_files import functions_run_by
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")

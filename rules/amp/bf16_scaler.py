@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocast_flow import Backward
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import conditions_of
+from tclint.source.names.queries import conditions_of
 from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
 
 _AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"

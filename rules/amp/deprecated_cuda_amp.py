@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tclint.core.units import plural
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.conditions import conditions_of, guards_before
+from tclint.source.names.queries import conditions_of, guards_before
 from tclint.source.syntax.tables import (
     Assignment,
     Call,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocast_flow import Backward, Flow
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import mutually_exclusive
+from tclint.source.names.queries import mutually_exclusive
 from tclint.source.syntax.tables import Argument, dotted, method_of, render
 from tclint.source.training.across_files import flows_across_files
 from tclint.source.training.scaler_ops import scales_itself

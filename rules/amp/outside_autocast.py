@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
-from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import cast_by_hand
 from tclint.analysis.widths.padding import mean_gain_percent

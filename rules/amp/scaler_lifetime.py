@@ -6,8 +6,13 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.training.early_updates import EarlyUpdate, early_updates, per_optimizer
-from tclint.source.training.scaler_lifetimes import RecreatedInLoop, recreated_in_loop
+from tclint.source.training.scaler_lifetimes import (
+    EarlyUpdate,
+    RecreatedInLoop,
+    early_updates,
+    per_optimizer,
+    recreated_in_loop,
+)
 
 _EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
 

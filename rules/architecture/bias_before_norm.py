@@ -9,6 +9,7 @@ from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import annotate_if_compile_fixes
 from tclint.analysis.layers import (
     consumers,
+    convolutions,
     costliest,
     gain_phrase,
     indices_of,
@@ -16,7 +17,6 @@ from tclint.analysis.layers import (
     related_sites,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions
 from tclint.analysis.user_choices import asks_for_bias
 from tclint.analysis.what_if.layer_edits import without_bias
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.layers import by_line, indices_of, worth_pricing
-from tclint.analysis.op_dims import convolutions
+from tclint.analysis.layers import by_line, convolutions, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.graph.ops.spec import itemsize_bytes

@@ -7,8 +7,15 @@ from functools import partial
 from math import prod
 
 from tclint.analysis.change import Change
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, limiters, worth_pricing
-from tclint.analysis.op_dims import convolutions, is_depthwise
+from tclint.analysis.layers import (
+    by_line,
+    convolutions,
+    gain_phrase,
+    indices_of,
+    is_depthwise,
+    limiters,
+    worth_pricing,
+)
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple

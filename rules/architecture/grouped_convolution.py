@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
     costliest,
+    groups_of,
     indices_of,
     layers_take,
     rounded,
@@ -14,7 +16,6 @@ from tclint.analysis.layers import (
     share_percent,
     worth_saying_unpriced,
 )
-from tclint.analysis.op_dims import convolutions, groups_of
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 

@@ -8,7 +8,9 @@ from functools import partial
 from tclint.analysis.change import Change
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
     costliest,
+    cuts_patches,
     gain_phrase,
     indices_of,
     rounded,
@@ -16,7 +18,6 @@ from tclint.analysis.layers import (
     share_phrase,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions, cuts_patches
 from tclint.analysis.what_if.layer_edits import with_linear_patches
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 

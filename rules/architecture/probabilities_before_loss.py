@@ -18,7 +18,7 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-from tclint.source.training.call_graph import functions_run_by
+from tclint.source.training.across_files import functions_run_by
 
 _SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _SOFTMAX = ("torch.softmax", "torch.nn.functional.softmax")

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tclint.analysis.graph_context import GraphContext, gpu_effect
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
-from tclint.analysis.op_dims import leaf_ops, width_dims
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, leaf_ops, width_dims, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.rows import Row

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, producers, worth_pricing
-from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, leaf_ops, producers, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import round_up
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved

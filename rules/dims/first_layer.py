@@ -8,15 +8,17 @@ from functools import partial
 from tclint.analysis.change import Change
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
     costliest,
+    cuts_patches,
     gain_phrase,
+    groups_of,
     indices_of,
     rounded,
     share_percent,
     share_phrase,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions, cuts_patches, groups_of
 from tclint.analysis.what_if.layer_edits import with_input_channels
 from tclint.analysis.what_if.scenarios import channels_last
 from tclint.analysis.widths.alignment import efficient_multiple

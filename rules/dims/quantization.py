@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
-from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, rounded, share_percent
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in
 from tclint.analysis.widths.bounds import quantization_loss_percent
 from tclint.analysis.widths.resizing import LARGEST_CUT, best_batch

@@ -8,12 +8,14 @@ from math import prod
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
+    groups_of,
     indices_of,
     limiters,
+    width_dims,
     worth_pricing,
     worth_saying_unpriced,
 )
-from tclint.analysis.op_dims import convolutions, groups_of, width_dims
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.resizing import larger_batch

@@ -11,14 +11,16 @@ from tclint.analysis.layers import (
     costliest,
     indices_of,
     layers_take,
+    leaf_ops,
+    operand_positions,
     related_sites,
     rounded,
     sentence,
     share_percent,
+    width_dims,
     worth_pricing,
     worth_saying_unpriced,
 )
-from tclint.analysis.op_dims import leaf_ops, operand_positions, width_dims
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
 from tclint.analysis.widths.interfaces import is_given
 from tclint.analysis.widths.resizing import larger_batch

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.attention import attention_blocks
-from tclint.analysis.layers import by_line, layers_phrase, related_sites, sentence
-from tclint.analysis.op_dims import leaf_ops, width_dims
+from tclint.analysis.layers import by_line, layers_phrase, leaf_ops, related_sites, sentence, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op

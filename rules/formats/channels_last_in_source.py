@@ -12,8 +12,8 @@ from tclint.source.layers.convolutional import Models, compiles
 from tclint.source.layers.layouts import batch_copy
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
+from tclint.source.training.across_files import functions_that_train
 from tclint.source.training.models_under_autocast import models_called
-from tclint.source.training.training_loops import functions_that_train
 
 _WORDS = (
     "channels_last",

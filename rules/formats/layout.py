@@ -6,8 +6,15 @@ from collections.abc import Iterator
 
 from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import annotate_if_compile_fixes
-from tclint.analysis.layers import gain_phrase, indices_of, layers_take, rounded, sentence, share_percent
-from tclint.analysis.op_dims import convolutions
+from tclint.analysis.layers import (
+    convolutions,
+    gain_phrase,
+    indices_of,
+    layers_take,
+    rounded,
+    sentence,
+    share_percent,
+)
 from tclint.analysis.what_if.layouts import breaks_in
 from tclint.analysis.what_if.scenarios import channels_last
 from tclint.cost.transforms.layout import apply_layout

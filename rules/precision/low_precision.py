@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tclint.analysis.change import Change, resize
-from tclint.analysis.layers import by_line, costliest, gain_phrase, indices_of, related_sites
-from tclint.analysis.op_dims import OpDim, leaf_ops, width_dims
+from tclint.analysis.layers import (
+    OpDim,
+    by_line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    leaf_ops,
+    related_sites,
+    width_dims,
+)
 from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
 from tclint.config.precisions import PRECISION_FACTS, LinearFormat
 from tclint.cost.scenario import Scenario

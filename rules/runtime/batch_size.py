@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, Literal, Name, SourceContext, SourceRule
 from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.tied_embeddings import only_size
-from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import Called, is_test_path, keyword, unpacks_positions, words
+from tclint.source.names.queries import Called, conditions_of, is_test_path, keyword, unpacks_positions, words
 from tclint.source.names.resolve import Possible, Symbol
 from tclint.source.training.loaders import LOADERS, feedings, feeds_evaluation, targets_of
 

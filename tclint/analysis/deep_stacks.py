@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.op_dims import leaf_ops, width_dims
+from tclint.analysis.layers import leaf_ops, width_dims
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.ops import Graph, Op

@@ -13,8 +13,7 @@ from tclint.cli.init_config import Plan
 from tclint.cli.options import debug_option, parse_flag, setting_flags
 from tclint.config.pyproject import find_config
 from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import write_stdout
+from tclint.core.terminal import ProgressLine, write_stdout
 
 
 @click.command()

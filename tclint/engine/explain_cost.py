@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from math import prod
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.op_dims import OpDim, width_dims
+from tclint.analysis.layers import OpDim, width_dims
 from tclint.analysis.widths.alignment import is_misaligned, largest_power_of_two_in
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.config.precisions import precision_title
@@ -88,7 +88,7 @@ def explain_target(
         TargetError: it could not be built or traced.
     """
     from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.analysis.what_if.scenarios import with_fitting_batch
     from tclint.tracing import trace_targets
 
     settings = settings.in_phase()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from tclint.analysis.attention import AttentionBlock
-from tclint.analysis.op_dims import operand_positions
+from tclint.analysis.layers import operand_positions
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
 from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
 

@@ -14,17 +14,20 @@ from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
+    OpDim,
     by_line,
     costliest,
     gain_phrase,
+    groups_of,
     indices_of,
     layers_take,
+    leaf_ops,
     related_sites,
     rounded,
     share_percent,
+    width_dims,
     worth_pricing,
 )
-from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
 from tclint.analysis.what_if.layer_edits import resized, with_input_channels, with_ops
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, padding_multiples, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent

@@ -11,17 +11,20 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     Line,
+    OpDim,
     costliest,
     gain_phrase,
+    groups_of,
     indices_of,
     layers_take,
+    leaf_ops,
     line_of,
     related_sites,
     rounded,
     share_percent,
+    width_dims,
     worth_pricing,
 )
-from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, tensor_core_name
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.interfaces import is_given

@@ -7,17 +7,20 @@ from collections.abc import Iterator, Sequence
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import (
+    OpDim,
     by_line,
     costliest,
     gain_phrase,
+    groups_of,
     indices_of,
     layers_take,
+    leaf_ops,
     related_sites,
     rounded,
     sentence,
     share_percent,
+    width_dims,
 )
-from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
 from tclint.analysis.widths.alignment import is_misaligned
 from tclint.analysis.widths.bounds import quantization_loss_percent
 from tclint.analysis.widths.resizing import LARGEST_CUT, Resizing, best_resizing, surplus_percent

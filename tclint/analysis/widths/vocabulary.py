@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.op_dims import leaf_ops, operand_positions
+from tclint.analysis.layers import leaf_ops, operand_positions
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
 

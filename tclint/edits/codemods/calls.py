@@ -7,8 +7,15 @@ from typing import ClassVar
 import libcst as cst
 import libcst.matchers as m
 
-from tclint.edits.arguments import append_argument, has_stars, is_false, keyword, remove_argument
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import (
+    Codemod,
+    append_argument,
+    fixes,
+    has_stars,
+    is_false,
+    keyword,
+    remove_argument,
+)
 from tclint.source.syntax.expressions import dotted_name
 
 

@@ -17,8 +17,8 @@ from tclint.engine.script.reading import (
     with_default,
 )
 from tclint.source.context import SourceContext
-from tclint.source.names.conditions import Condition
 from tclint.source.names.frameworks import names
+from tclint.source.names.queries import Condition
 from tclint.source.names.resolve import dtype_of
 from tclint.source.syntax.tables import method_of
 

@@ -11,11 +11,10 @@ from tclint.graph.dims.index import AtomIndex
 from tclint.graph.dims.solver import Inconsistent
 from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 from tclint.graph.weights import indexing, pointwise, products, reductions, views
-from tclint.graph.weights.axis import Axis, Fill, Pad, Run, Scattered, Values
-from tclint.graph.weights.layouts import Layouts
+from tclint.graph.weights.axis import Axis, Fill, Layouts, Pad, Run, Scattered, Values
 from tclint.graph.weights.plan import Edit
-from tclint.graph.weights.scalars import formulas
 from tclint.graph.weights.step import RULES, Inexact, Moved, Padded, Step, values_of
+from tclint.graph.weights.values import formulas
 
 # Importing the topic modules is what fills the table of rules.
 _TOPICS = (indexing, pointwise, products, reductions, views)

@@ -20,8 +20,7 @@ from tclint.engine.provenance import git_state, tool
 from tclint.engine.report import Entry, EntryError, Report
 from tclint.report.excerpt import SourceLines
 from tclint.report.formats.json import clean
-from tclint.report.line_hash import line_hashes
-from tclint.report.paths import RepositoryPaths, file_uri, relative_uri
+from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri
 from tclint.report.rule_text import RuleText, rule_texts
 from tclint.report.words import effect_text
 
