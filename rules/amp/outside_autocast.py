@@ -12,7 +12,7 @@ from tclint.analysis.what_if.layer_edits import cast_by_hand
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.transforms.casts import own_half_dtype
-from tclint.graph.ops.autocast_lists import autocast_lists
+from tclint.graph.ops.op_tables import autocast_lists
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 

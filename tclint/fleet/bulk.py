@@ -11,7 +11,7 @@ from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
 from tclint.engine.report_cache import ReportCache
-from tclint.engine.traced import Traced
+from tclint.engine.trace_cache import Traced
 from tclint.fleet.cluster import Place
 from tclint.fleet.results import lines_of
 from tclint.fleet.targets import Task, file_of_module

@@ -10,7 +10,7 @@ from tclint.config.settings import Mode, Precision
 from tclint.cost.gpu import Gpu
 from tclint.cost.math_units import NEEDED_CAPABILITY
 from tclint.graph.ops import FLOATING_DTYPES, Cast, Graph, Op, TensorSpec
-from tclint.graph.ops.autocast_lists import Policy, autocast_lists
+from tclint.graph.ops.op_tables import Policy, autocast_lists
 
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 

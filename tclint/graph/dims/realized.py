@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tclint.graph.dims.coupled import CoupledDims
-from tclint.graph.dims.group import DimGroup, DimsUnresolved
+from tclint.graph.dims.index import DimGroup, DimsUnresolved
 from tclint.graph.ops.graph import Graph
 
 

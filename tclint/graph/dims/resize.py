@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tclint.graph.dims.call import Axes
-from tclint.graph.dims.group import DimsUnresolved
-from tclint.graph.dims.index import AtomIndex
+from tclint.graph.dims.index import AtomIndex, DimsUnresolved
 from tclint.graph.dims.solver import Constraint, Evaluator, Inconsistent
 from tclint.graph.ops import Cast, Graph, Op, Parameter, TensorSpec
 

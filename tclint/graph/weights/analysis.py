@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tclint.graph.dims.call import Axes
-from tclint.graph.dims.group import describe
-from tclint.graph.dims.index import AtomIndex
+from tclint.graph.dims.index import AtomIndex, describe
 from tclint.graph.dims.solver import Inconsistent
 from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 from tclint.graph.weights import indexing, pointwise, products, reductions, views

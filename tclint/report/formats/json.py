@@ -11,8 +11,8 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
+from tclint.config.kinds import Setting
 from tclint.config.settings import Settings, settings_in
-from tclint.config.table import Setting
 from tclint.core.finding import Effect, Finding, Fix, Level
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool

@@ -26,7 +26,7 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     is_context,
 )
 from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, sequence_length
-from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
+from tclint.tracing.inputs.uses.followed_calls import LENGTHS, WAVEFORM, Use
 
 _META = torch.device("meta")
 _EDGES = 4096

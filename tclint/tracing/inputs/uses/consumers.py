@@ -22,18 +22,20 @@ from tclint.tracing.inputs.forward import (
     globals_of,
     is_torchs,
 )
-from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.uses.einops_layers import is_einops
 from tclint.tracing.inputs.uses.followed_calls import (
     ADDS_A_DIM,
     CONCATENATIONS,
     INDEXING,
     JOINS,
+    LENGTHS,
     METADATA,
     PLACES,
     PRODUCTS,
+    WAVEFORM,
     WITH_PLACES,
     FollowedCalls,
+    Use,
     plain_helper,
 )
 from tclint.tracing.inputs.uses.model_objects import OwnObjects
