@@ -120,7 +120,7 @@ def _line(row: dict[str, Any], entry: dict[str, Any] | None) -> str:
 def _found(entry: dict[str, Any], items: int | None) -> tuple[str, str, str]:
     """Inputs, parameters and FLOPs of one item; `items` ran, None: as many as the first input leads."""
     inputs = entry["inputs"]
-    shown = ", ".join(f"{one['name']} {'x'.join(map(str, one['shape'])) or 'scalar'}" for one in inputs)
+    shown = ", ".join(f"`{one['name']}` {'x'.join(map(str, one['shape'])) or 'scalar'}" for one in inputs)
     batch = items or next((one["shape"][0] for one in inputs if one["shape"]), 1)
     return shown, f"{_figure(entry['parameters'] / 1e6)} M", _figure(entry["flops"] / batch / 1e9)
 

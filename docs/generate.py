@@ -25,8 +25,8 @@ from tclint.core.rule import Rule
 from tclint.engine.declared_models import RUN_FIELDS
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
-from tclint.report.catalogue import SOURCE_SIDE
 from tclint.report.formats.json import schema
+from tclint.report.rule_parts import side_name
 from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches
@@ -98,7 +98,8 @@ def _examples(sides: list[type[Rule]]) -> str:
         folder = EXAMPLES / side.code / ("source" if at else "")
         found = examples(folder)
         for flagged, title in ((True, "Flagged"), (False, "Not flagged")):
-            lines += [f"{title}{f' {SOURCE_SIDE.lower()}' if at else ''}:", ""]
+            where = f" {side_name(side).lower()}" if len(sides) > 1 else ""
+            lines += [f"{title}{where}:", ""]
             lines += [_example(example) for example in found if example.flagged is flagged]
             lines.append("")
     return "\n".join(lines)

@@ -40,9 +40,6 @@ PAGE = """One line.
 
     When it does not apply
     x
-
-    References
-    x
     """
 
 

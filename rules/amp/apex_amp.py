@@ -27,11 +27,11 @@ class ApexAmp(SourceRule):
 
     What it does
     Finds calls of apex.amp (`initialize`, `scale_loss`, ...), apex.parallel and apex.fp16_utils in files
-    that have no native mixed precision beside it. One finding per file.
+    that do not also use torch's own mixed precision. Reports once per file.
 
     Why it costs
     apex.amp is no longer developed, patches torch functions at run time, does not work with torch.compile
-    or FSDP, and must be built from source. torch.amp replaces it since torch 1.6; apex.parallel's
+    or FSDP, and must be built from source. torch.amp has replaced it since torch 1.6; apex.parallel's
     DistributedDataParallel and convert_syncbn_model have equivalents in torch.nn.
 
     Example
@@ -48,11 +48,8 @@ class ApexAmp(SourceRule):
         scaler.update()
 
     When it does not apply
-    apex.optimizers, apex.normalization, apex.multi_tensor_apply and apex.contrib, which have no drawback;
-    scripts that offer apex next to torch's own autocast.
-
-    References
-    NVIDIA apex, README: apex.amp is deprecated in favour of torch.amp.
+    apex.optimizers, apex.normalization, apex.multi_tensor_apply and apex.contrib, which have no such
+    drawbacks; scripts that offer apex next to torch's own autocast.
     """
 
     code = "AMP015"
@@ -60,7 +57,7 @@ class ApexAmp(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = ("NVIDIA apex, README",)
+    sources = ("NVIDIA apex, README: apex.amp is deprecated in favour of torch.amp",)
     triggers = ("apex",)
     # Its optimizers and layers have no successor in torch.
     pattern = re.compile(

@@ -7,20 +7,19 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Call, Function, Literal, dotted, method_of
 
-_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
 
 
 class AutocastDeviceMismatch(SourceRule):
-    """Autocast without a device type, with an object that is none, or for the CPU around GPU code.
+    """Autocast without a device type, with something else in its place, or for the CPU around GPU code.
 
     What it does
     Finds `torch.autocast()` without `device_type`; with a `torch.device`, a bool or a dtype in its place;
     and `torch.autocast("cpu")` around code that moves its data to a GPU.
 
     Why it costs
-    Without device_type torch raises TypeError, for anything but a string ValueError. A CPU region leaves
-    ops on a GPU in float32: no Tensor Cores in 16 bits, and no warning.
+    Without `device_type` torch raises TypeError; for anything but a string, ValueError. A CPU region
+    leaves GPU ops in float32, without the 16-bit Tensor Core rate, and nothing warns of it.
 
     Example
         device = torch.device("cuda")
@@ -34,9 +33,6 @@ class AutocastDeviceMismatch(SourceRule):
     When it does not apply
     `device.type`, a string chosen at run time, torch.cuda.amp.autocast (whose first parameter is
     `enabled`).
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), torch.autocast, parameters.
     """
 
     code = "AMP022"
@@ -44,7 +40,7 @@ class AutocastDeviceMismatch(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = (f"{_PACKAGE}: torch.autocast",)
+    sources = ("PyTorch Automatic Mixed Precision package, torch.autocast: its parameters",)
     triggers = ("autocast",)
     requires = ()
 

@@ -22,16 +22,12 @@ class AutocastFp32Dtype(SourceRule):
             loss = model(batch)
 
     Use instead
-        with torch.autocast("cuda", enabled=False):
+        with torch.autocast("cuda", enabled=False):     # or a 16-bit dtype
             loss = model(batch)
 
-    or a 16-bit dtype.
-
     When it does not apply
-    Regions that are disabled anyway, dtypes chosen at run time, other devices with other dtypes.
-
-    References
-    PyTorch 2.13, torch/amp/autocast_mode.py ("the target dtype is not supported. Disabling autocast").
+    Regions that are disabled anyway, dtypes chosen at run time, other devices, which support other
+    dtypes.
     """
 
     code = "AMP023"
@@ -39,7 +35,10 @@ class AutocastFp32Dtype(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = ("PyTorch 2.13, torch.amp.autocast_mode: supported dtypes",)
+    sources = (
+        'PyTorch 2.13 torch/amp/autocast_mode.py: with another dtype autocast warns ("the target dtype is'
+        ' not supported. Disabling autocast")',
+    )
     triggers = ("autocast",)
     requires = ("torch",)
 

@@ -15,16 +15,16 @@ class BackwardUnderAutocast(SourceRule):
     """Backward called inside an autocast region.
 
     What it does
-    Finds calls of `Tensor.backward` that run inside a `with autocast(...)` block, in a function decorated
-    with autocast, or in one that its file calls only from there (a call that its own tests exclude, such as
-    `if self.amp:`, does not count).
+    Finds calls of `Tensor.backward` inside a `with autocast(...)` block, in a function decorated with
+    autocast, or in a function that its file calls only from such places (a call excluded by a condition
+    of the function's own, such as `if self.amp:`, does not count).
 
     Why it costs
     Backward ops run in the dtype that autocast chose for the forward op, whether or not the region is
     still open. What the region adds is autocasting of everything else that runs during backward: hooks,
     custom autograd functions without custom_bwd, recomputed activations. These can then run in a lower
-    precision than their forward did. PyTorch's documentation says that backward passes under autocast are
-    not recommended.
+    precision than they did in the forward pass. PyTorch's documentation advises against backward passes
+    under autocast.
 
     Example
         with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -37,13 +37,9 @@ class BackwardUnderAutocast(SourceRule):
         loss.backward()
 
     When it does not apply
-    A region that is known to be disabled, also by an inner `autocast(enabled=False)`; a branch that runs
-    only when it is disabled; functions and lambdas that are merely defined inside the region; `backward`
-    methods of engines, trainers and models.
-
-    References
-    PyTorch, Automatic Mixed Precision recipe, "Adding torch.autocast".
-    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    A region that is known to be disabled, including by an inner `autocast(enabled=False)`; a branch that
+    runs only when it is disabled; functions and lambdas that are merely defined inside the region;
+    `backward` methods of engines, trainers and models.
     """
 
     code = "AMP006"
@@ -52,8 +48,10 @@ class BackwardUnderAutocast(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch recipes, Automatic Mixed Precision: Adding torch.autocast",
-        "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
+        "PyTorch Automatic Mixed Precision recipe, Adding torch.autocast: backward passes under autocast "
+        "are not recommended",
+        "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: backward runs "
+        "outside the region",
     )
     triggers = ("autocast",)
     requires = (".backward(",)

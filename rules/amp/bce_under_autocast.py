@@ -17,7 +17,6 @@ from tclint.source.syntax.tables import (
 )
 from tclint.source.training.across_files import functions_run_by
 
-_AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
 
 
@@ -26,8 +25,8 @@ class BceUnderAutocast(SourceRule):
 
     What it does
     Finds calls of `torch.nn.functional.binary_cross_entropy` and of `torch.nn.BCELoss` objects inside an
-    autocast region on CUDA, also in functions and loss modules of the project that are called from one, and
-    where another file passes the loss.
+    autocast region on CUDA, including in functions and loss modules of the project that are called from
+    one, and where the loss is passed in from another file.
 
     Why it costs
     Autocast on CUDA raises "RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss
@@ -43,13 +42,9 @@ class BceUnderAutocast(SourceRule):
             loss = torch.nn.functional.binary_cross_entropy_with_logits(model(x), y)
 
     When it does not apply
-    CPU autocast, which runs it in float32; a region with `autocast(enabled=False)` around it, or one that a
-    parameter switches on which nobody sets; values that were moved to the CPU; functions and methods of
-    your own that are merely called BCELoss.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), "Prefer binary_cross_entropy_with_logits over
-    binary_cross_entropy".
+    CPU autocast, which runs it in float32; calls inside `autocast(enabled=False)`; regions that are
+    enabled by a parameter which nobody sets; values that were moved to the CPU; functions and methods of
+    your own that merely have the name BCELoss.
     """
 
     code = "AMP007"
@@ -57,7 +52,10 @@ class BceUnderAutocast(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = (f"{_AMP_PACKAGE}: Prefer binary_cross_entropy_with_logits over binary_cross_entropy",)
+    sources = (
+        "PyTorch Automatic Mixed Precision package, Prefer binary_cross_entropy_with_logits over "
+        "binary_cross_entropy: autocast raises an error for the latter",
+    )
     triggers = ("autocast",)
     requires = ()
 

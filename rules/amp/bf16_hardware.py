@@ -14,7 +14,7 @@ class Bf16OnPreAmpere(SourceRule):
 
     What it does
     Finds autocast regions in bfloat16, and models cast to bfloat16, when you lint for a GPU of compute
-    capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default pair of GPUs it reports nothing.
+    capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default GPUs it reports nothing.
 
     Why it costs
     Volta and Turing Tensor Cores compute in float16, not in bfloat16, which PyTorch emulates there: every
@@ -32,10 +32,6 @@ class Bf16OnPreAmpere(SourceRule):
     When it does not apply
     A dtype that is chosen by what the GPU supports (`torch.cuda.is_bf16_supported`, the device's
     capability), GPUs from compute capability 8.0 on, CPU autocast.
-
-    References
-    NVIDIA, Matrix Multiplication Background, Table 1.
-    PyTorch 2.13, torch.cuda.is_bf16_supported (`including_emulation`).
     """
 
     code = "AMP017"
@@ -44,8 +40,10 @@ class Bf16OnPreAmpere(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "NVIDIA, Matrix Multiplication Background: Table 1",
-        "PyTorch 2.13, torch.cuda.is_bf16_supported",
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1: Tensor Core data types by cuBLAS "
+        "and cuDNN version",
+        "PyTorch 2.13 torch/cuda/__init__.py, is_bf16_supported: older GPUs emulate bfloat16 "
+        "(including_emulation)",
     )
     triggers = ("bfloat16", "is_bf16_supported")
     requires = ()

@@ -11,7 +11,6 @@ from tclint.source.facts.autocasts import Region
 from tclint.source.names.queries import conditions_of
 from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
 
-_AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _COMPARED = re.compile(r"==|!=|\bin\b|startswith|\bmatch\b")
 _DTYPE_WORDS = re.compile(r"bf16|bfloat|float16|fp16|half|dtype|precision|prec\b")
 
@@ -20,13 +19,13 @@ class ScalerWithBf16(SourceRule):
     """Loss scaling for bfloat16 autocast.
 
     What it does
-    Finds `scaler.scale(loss)` on a loss that comes from bfloat16 autocast only, with a scaler that is
-    always on, or on by a test that has nothing to do with the dtype.
+    Finds `scaler.scale(loss)` on a loss that comes only from bfloat16 autocast, with a scaler that is
+    always enabled, or whose `enabled` has nothing to do with the dtype.
 
     Why it costs
-    bfloat16 has the exponent range of float32, so no gradient underflows for want of scaling. A scaler
-    then only adds work in every step: scaling, a pass over all gradients to unscale them, and a
-    synchronisation to look for inf.
+    bfloat16 has the exponent range of float32, so gradients do not underflow without scaling. A scaler
+    then only adds work to every step: scaling, a pass over all gradients to unscale them, and a
+    synchronization to look for inf.
 
     Example
         scaler = torch.amp.GradScaler("cuda")
@@ -42,14 +41,12 @@ class ScalerWithBf16(SourceRule):
         loss.backward()
         optimizer.step()
 
-    or switch the scaler off: `torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)`.
+        # or, where the dtype is an option, a scaler that is off in bfloat16:
+        scaler = torch.amp.GradScaler("cuda", enabled=dtype == torch.float16)
 
     When it does not apply
     A dtype chosen at run time, a scaler that is disabled or whose `enabled` depends on the dtype or the
     precision, a scaler that comes from elsewhere.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp): float16 uses autocast and GradScaler together.
     """
 
     code = "AMP008"
@@ -57,7 +54,10 @@ class ScalerWithBf16(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = (f"{_AMP_PACKAGE}: Autocasting, Gradient Scaling",)
+    sources = (
+        "PyTorch Automatic Mixed Precision package, Autocasting and Gradient Scaling: it is float16 that "
+        "uses autocast and GradScaler together",
+    )
     triggers = ("bfloat16",)
     requires = ("autocast", ".scale(")
 

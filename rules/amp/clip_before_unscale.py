@@ -8,22 +8,20 @@ from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.training.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
 
-_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class ClipBeforeUnscale(SourceRule):
     """Gradients clipped while they are still multiplied by the loss scale.
 
     What it does
     Finds `torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`, timm's `dispatch_clip_grad`, clamping of
-    `.grad` and noise or weight decay added to it between a scaled backward pass and
-    `scaler.step(optimizer)` without `scaler.unscale_(optimizer)` before.
+    `.grad`, and noise or weight decay added to it, between a scaled backward pass and
+    `scaler.step(optimizer)` without `scaler.unscale_(optimizer)` first.
 
     Why it costs
-    After `scaler.scale(loss).backward()` gradients are 65536 times their size at first, later any power
-    of two. A limit of 1.0 on the scaled norm is a limit of 1.5e-5 on the true one: every step is clipped,
-    `scaler.step` then divides by the scale, and the network hardly learns. How hard it is clipped changes
-    whenever the scaler changes its scale.
+    After `scaler.scale(loss).backward()` gradients are 65536 times too large at first, and later some
+    other power of two. A limit of 1.0 on the scaled norm is a limit of 1.5e-5 on the true one: every step
+    is clipped, `scaler.step` then divides by the scale, and the network hardly learns. How hard gradients
+    are clipped changes whenever the scale does.
 
     Example
         scaler.scale(loss).backward()
@@ -42,11 +40,7 @@ class ClipBeforeUnscale(SourceRule):
     A scaler that is disabled, clipping in the branch without a scaler, clipping functions of frameworks
     (`accelerator.clip_grad_norm_`, FSDP's `model.clip_grad_norm_`), `amp.master_params` of apex, an
     optimizer that was unscaled earlier in the same step, gradients divided by the scale by hand. The rule
-    is silent when the scaler is handed to code that it does not see before the clipping.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Gradient clipping".
-    PyTorch, Automatic Mixed Precision recipe, "Inspecting/modifying gradients".
+    is silent when the scaler is passed to code that the rule cannot see before the clipping.
     """
 
     code = "AMP003"
@@ -55,8 +49,8 @@ class ClipBeforeUnscale(SourceRule):
     level = "error"
     confidence = "high"
     sources = (
-        f"{_EXAMPLES_DOCUMENT}: Gradient clipping",
-        "PyTorch recipes, Automatic Mixed Precision: Inspecting/modifying gradients",
+        "PyTorch Automatic Mixed Precision examples, Gradient clipping: unscale first",
+        "PyTorch Automatic Mixed Precision recipe, Inspecting/modifying gradients: unscale first",
     )
     triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
     requires = (".step(", "caler")

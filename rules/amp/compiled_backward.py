@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted
 
-_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
-
 
 class CompileBackwardAutocast(SourceRule):
     """A compiled model under autocast whose backward runs outside, with the default backward setting.
 
     What it does
-    Finds `torch.compile` of a model that runs under autocast and goes backward outside of the region,
-    where nothing sets `torch._functorch.config.backward_pass_autocast`. Off by default: the pattern is
-    what the documentation recommends but for this setting, and most programs see no difference.
+    Finds models under `torch.compile` that run under autocast while their backward pass runs outside the
+    region, where nothing sets `torch._functorch.config.backward_pass_autocast`. Off by default: apart
+    from this setting the pattern is what the documentation recommends, and most programs see no
+    difference.
 
     Why it costs
     torch.compile traces the backward pass together with the forward pass, by default under the same
@@ -33,9 +32,6 @@ class CompileBackwardAutocast(SourceRule):
 
     When it does not apply
     Backward inside the region, models that are not compiled, the setting given anywhere in the file.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), the warning on torch.compile.
     """
 
     code = "AMP024"
@@ -44,7 +40,10 @@ class CompileBackwardAutocast(SourceRule):
     level = "warning"
     confidence = "low"
     enabled_by_default = False
-    sources = (f"{_PACKAGE}: warning on torch.compile", "PyTorch 2.13, torch/_functorch/config.py")
+    sources = (
+        "PyTorch Automatic Mixed Precision package, torch.autocast: the warning on torch.compile",
+        "PyTorch 2.13 torch/_functorch/config.py: backward_pass_autocast and its default",
+    )
     triggers = ("compile",)
     requires = ("autocast", ".backward(", "torch")
 

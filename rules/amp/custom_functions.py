@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Call, Function, dotted, method_of, render
 
-_EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class CustomFunctionNoCustomFwd(SourceRule):
     """A custom autograd function with compiled code inside, used under autocast without custom_fwd.
@@ -18,9 +16,9 @@ class CustomFunctionNoCustomFwd(SourceRule):
     `custom_fwd`, and whose `apply` runs in an autocast region of the same file.
 
     Why it costs
-    Under autocast its inputs may be float16 where the extension expects float32 (or the other way
-    round): it raises or reads garbage. `torch.amp.custom_fwd` says what the function wants, `custom_bwd`
-    runs its backward in the same state.
+    Under autocast its inputs may be float16 where the extension expects float32 (or the other way round):
+    it raises or reads garbage. `torch.amp.custom_fwd` declares what the function expects, and
+    `custom_bwd` runs its backward in the same state.
 
     Example
         class Pool(torch.autograd.Function):
@@ -37,9 +35,6 @@ class CustomFunctionNoCustomFwd(SourceRule):
 
     When it does not apply
     Functions made of torch ops only, casts in the forward itself, regions with autocast disabled.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Autocast and Custom Autograd Functions".
     """
 
     code = "AMP025"
@@ -47,7 +42,10 @@ class CustomFunctionNoCustomFwd(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = (f"{_EXAMPLES}: Autocast and Custom Autograd Functions",)
+    sources = (
+        "PyTorch Automatic Mixed Precision examples, Autocast and Custom Autograd Functions: custom_fwd "
+        "and custom_bwd",
+    )
     triggers = ("Function)",)
     requires = ("autocast", ".apply(", "forward")
 

@@ -40,16 +40,16 @@ class DeprecatedCudaAmp(SourceRule):
     """torch.cuda.amp, which torch.amp has replaced.
 
     What it does
-    Finds, once per file, uses of `torch.cuda.amp.autocast`, `GradScaler`, `custom_fwd` and `custom_bwd`, and
-    of their twins in torch.cpu.amp.
+    Finds, once per file, uses of `torch.cuda.amp.autocast`, `GradScaler`, `custom_fwd` and `custom_bwd`,
+    and of their counterparts in torch.cpu.amp.
 
     Why it costs
-    Since torch 2.4 every use prints a FutureWarning, in training loops once per step and process; the
-    names are kept for compatibility only. torch.amp has the same classes for every device.
+    Since torch 2.4 every use emits a FutureWarning, in a training loop once per step and process; the
+    names are kept only for compatibility. torch.amp has the same classes for every device.
 
-    `tclint fix` rewrites all of a file's uses and their imports in one go. That is safe unless a requirement
-    file lets a torch be installed that lacks the new names: torch.amp has autocast since 1.10, GradScaler
-    since 2.3, custom_fwd and custom_bwd since 2.4.
+    `tclint fix` rewrites all uses in a file and their imports in one go. That is safe unless a
+    requirements file allows a torch that lacks the new names: torch.amp has had autocast since 1.10,
+    GradScaler since 2.3, custom_fwd and custom_bwd since 2.4.
 
     Example
         with torch.cuda.amp.autocast(enabled=amp):
@@ -63,10 +63,6 @@ class DeprecatedCudaAmp(SourceRule):
     Projects whose requirement files pin torch below 2.4, imports in try/except, branches on the version
     of torch or on what it has, branches whose other side has the new name, classes of other modules
     (torch_npu, torch_xla).
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), the deprecation notes.
-    PyTorch 2.13, torch/cuda/amp/autocast_mode.py and grad_scaler.py (`deprecated`).
     """
 
     code = "AMP014"
@@ -75,8 +71,8 @@ class DeprecatedCudaAmp(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch docs, Automatic Mixed Precision package (torch.amp): deprecation notes",
-        "PyTorch 2.13, torch/cuda/amp: FutureWarning",
+        "PyTorch Automatic Mixed Precision package: deprecation notes of the torch.cuda.amp names",
+        "PyTorch 2.13 torch/cuda/amp/autocast_mode.py: every use raises a FutureWarning",
     )
     triggers = ("cuda.amp", "cpu.amp", "cuda import amp", "cpu import amp", "import cuda")
     requires = ()

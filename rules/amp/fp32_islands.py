@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
 
-_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _BACK_TO_FLOAT32 = frozenset(("float", "double"))
 
 
 class Fp32IslandMissingFloat(SourceRule):
-    """A region with autocast disabled that gets float16 tensors as they are.
+    """A region with autocast disabled that gets float16 tensors without a cast.
 
     What it does
     Finds `autocast(enabled=False)` inside an enabled region where tensors of the outer region go into a
@@ -36,9 +35,6 @@ class Fp32IslandMissingFloat(SourceRule):
 
     When it does not apply
     Any cast in or before the inner region, tensors from elsewhere, inner regions that are enabled.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), torch.autocast, nested disabled regions.
     """
 
     code = "AMP027"
@@ -46,7 +42,9 @@ class Fp32IslandMissingFloat(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "medium"
-    sources = (f"{_PACKAGE}: torch.autocast, nested disabled regions",)
+    sources = (
+        "PyTorch Automatic Mixed Precision package, torch.autocast: cast inputs of a nested disabled region",
+    )
     triggers = ("enabled=False", "enabled = False", "False")
     requires = ("autocast",)
 

@@ -15,14 +15,14 @@ class HalfModelWithAutocast(SourceRule):
     """A model cast to 16 bits as a whole, together with autocast or a loss scaler.
 
     What it does
-    Finds `.half()`, `.to(torch.float16)` or `.bfloat16()` on a model whose parameters an optimizer gets,
+    Finds `.half()`, `.to(torch.float16)` or `.bfloat16()` on a model whose parameters go to an optimizer,
     where the file uses a GradScaler (float16 only) or runs that model under autocast; and `.half()` on
     the inputs of a model under autocast in a training step.
 
     Why it costs
     With float16 parameters, `scaler.step` and `scaler.unscale_` raise "ValueError: Attempting to unscale
     FP16 gradients". Without a scaler, parameters and their updates lose the precision that autocast
-    keeps by leaving the weights in float32.
+    preserves by leaving the weights in float32.
 
     Example
         model = Net().cuda().half()
@@ -42,13 +42,8 @@ class HalfModelWithAutocast(SourceRule):
 
     When it does not apply
     Models that are not trained (teachers, copies for evaluation, frozen encoders), optimizers that keep
-    float32 masters of float16 parameters (FP16_Optimizer, Megatron, DeepSpeed), casts after the training,
-    models that go back to float32, inference.
-
-    References
-    PyTorch, torch.autocast: "You should not call half() or bfloat16() on your model(s) or inputs when
-    using autocasting" (docstring).
-    PyTorch 2.13, torch/amp/grad_scaler.py, `_unscale_grads_`.
+    float32 masters of float16 parameters (FP16_Optimizer, Megatron, DeepSpeed), casts after training,
+    models that are cast back to float32, inference.
     """
 
     code = "AMP009"
@@ -56,7 +51,11 @@ class HalfModelWithAutocast(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = ("PyTorch 2.13, torch.autocast (docstring)", "PyTorch 2.13, torch.amp.GradScaler.unscale_")
+    sources = (
+        'PyTorch 2.13 torch/amp/autocast_mode.py: "You should not call half() or bfloat16() on your '
+        'model(s) or inputs when using autocasting"',
+        "PyTorch 2.13 torch/amp/grad_scaler.py, _unscale_grads_: refuses float16 gradients",
+    )
     triggers = (".half(", "float16", "bfloat16", "torch.half")
     requires = (".backward(", "optim")
 

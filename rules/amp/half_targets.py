@@ -18,12 +18,12 @@ class HalfTargets(SourceRule):
 
     What it does
     Finds `targets = targets.half()` and `targets.to(dtype)` with a dtype that is, or can be, float16, for
-    names that speak of targets, labels or boxes, in functions that go backward.
+    variables named like targets, labels or boxes, in functions that call backward.
 
     Why it costs
-    float16 keeps 11 significant bits: from 2048 on it cannot tell whole numbers apart, at 500 it rounds to
-    0.25, and the loss compares with the rounded value. Nothing is gained: autocast casts what products need,
-    and computes losses in float32.
+    float16 keeps 11 significant bits: above 2048 it cannot represent every whole number, near 500 it
+    rounds to multiples of 0.25, and the loss compares with the rounded value. Nothing is gained: autocast
+    casts what matrix products need, and computes losses in float32.
 
     Example
         targets = targets.to(torch.float16)
@@ -36,11 +36,7 @@ class HalfTargets(SourceRule):
 
     When it does not apply
     Class indices, which are integers; targets that a model in float16 throughout needs as its own dtype;
-    bfloat16, which is another trade.
-
-    References
-    IEEE 754-2019, binary16: 11 bits of precision.
-    PyTorch, Automatic Mixed Precision package, "CUDA Ops that can autocast to float32".
+    bfloat16, which is a different trade-off.
     """
 
     code = "AMP030"
@@ -49,8 +45,9 @@ class HalfTargets(SourceRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "PyTorch docs, Automatic Mixed Precision package (torch.amp): CUDA Ops that can autocast to float32",
-        "IEEE 754-2019: binary16",
+        "PyTorch Automatic Mixed Precision package, CUDA Ops that can autocast to float32: losses are "
+        "among them",
+        "IEEE 754-2019: binary16 has 11 bits of precision",
     )
     triggers = ("autocast",)
     requires = ("backward(",)

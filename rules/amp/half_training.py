@@ -8,20 +8,17 @@ from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.training.scaler_ops import scales_itself
 from tclint.source.training.training_casts import MASTER_WEIGHTS, trained_casts
 
-_AMP_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
-_NVIDIA = "NVIDIA, Train With Mixed Precision"
-
 
 class HalfTrainNoScaler(SourceRule):
     """A float16 model trained without loss scaling.
 
     What it does
     Finds a model that `.half()` or `.to(torch.float16)` turns into float16, whose parameters go to an
-    optimizer and whose loss goes backward, where nothing in the file scales losses.
+    optimizer and whose loss is backpropagated, where nothing in the file scales losses.
 
     Why it costs
-    Gradients below 2^-24 become zero in float16, and so do updates that are smaller than 2^-11 of the
-    weight they are added to: without loss scaling and float32 master weights such training stalls.
+    Gradients below 2^-24 become zero in float16, and so do updates smaller than 2^-11 of the weight they
+    are added to: without loss scaling and float32 master weights, training stalls.
 
     Example
         model = Net().cuda().half()
@@ -40,12 +37,8 @@ class HalfTrainNoScaler(SourceRule):
         scaler.update()
 
     When it does not apply
-    Inference, copies for checkpoints, models that go back to float32, losses scaled by hand, optimizers
-    that keep master weights (FP16_Optimizer, Megatron, DeepSpeed, apex), bfloat16.
-
-    References
-    NVIDIA, Train With Mixed Precision, "Mixed Precision Training" and "Loss Scaling".
-    PyTorch, Automatic Mixed Precision package (torch.amp), "Gradient Scaling".
+    Inference, copies for checkpoints, models that are cast back to float32, losses scaled by hand,
+    optimizers that keep master weights (FP16_Optimizer, Megatron, DeepSpeed, apex), bfloat16.
     """
 
     code = "AMP002"
@@ -54,8 +47,9 @@ class HalfTrainNoScaler(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        f"{_NVIDIA}: Loss Scaling To Preserve Small Gradient Magnitudes",
-        f"{_AMP_PACKAGE}: Gradient Scaling",
+        "NVIDIA Train With Mixed Precision, Loss Scaling To Preserve Small Gradient Magnitudes: gradients"
+        " too small for float16 become zero",
+        "PyTorch Automatic Mixed Precision package, Gradient Scaling: why float16 gradients underflow",
     )
     triggers = (".half(", "float16", "torch.half")
     requires = (".backward(", ".step(", "optim")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Literal, method_of
 
-_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _IN_PLACE = frozenset(("addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"))
 _OUT = frozenset(("mm", "matmul", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "mv", "einsum", "linear"))
 
@@ -32,10 +31,7 @@ class InPlaceUnderAutocast(SourceRule):
             c = torch.mm(a, b)
 
     When it does not apply
-    In-place ops that are no matrix products, regions that are disabled.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), "Op Eligibility".
+    In-place ops that are not matrix products, regions that are disabled.
     """
 
     code = "AMP026"
@@ -43,7 +39,9 @@ class InPlaceUnderAutocast(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = (f"{_PACKAGE}: Op Eligibility",)
+    sources = (
+        "PyTorch Automatic Mixed Precision package, Op Eligibility: only out-of-place ops are autocast",
+    )
     triggers = ("out=", "out =", *sorted(_IN_PLACE))
     requires = ("autocast",)
 

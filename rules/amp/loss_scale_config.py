@@ -11,28 +11,24 @@ class LossScaleConfig(SourceRule):
     """A GradScaler with factors that raise or cannot work.
 
     What it does
-    Finds `growth_factor` of at most 1, `backoff_factor` of at least 1, an `init_scale` below 8 or not
-    above 0, and a `growth_interval` below 10.
+    Finds a `growth_factor` of at most 1, a `backoff_factor` of at least 1, an `init_scale` below 8 (or
+    not positive), and a `growth_interval` below 10.
 
     Why it costs
     GradScaler raises AssertionError for a growth factor of at most 1 or a backoff factor of at least 1. A
     scale below 8 hardly moves gradients out of the range that float16 flushes to zero (NVIDIA suggests 8
-    to 32768), and growing every few steps makes every few steps overflow and be skipped.
+    to 32768), and a scale that grows every few steps overflows just as often, and those steps are
+    skipped.
 
     Example
         scaler = torch.amp.GradScaler("cuda", growth_factor=1.0)
 
     Use instead
+        # init_scale 65536, growth_factor 2, backoff_factor 0.5, growth_interval 2000
         scaler = torch.amp.GradScaler("cuda")
-
-    (init_scale 65536, growth_factor 2, backoff_factor 0.5, growth_interval 2000)
 
     When it does not apply
     Values known only at run time, large growth intervals (a static scale on purpose), disabled scalers.
-
-    References
-    PyTorch 2.13, torch/amp/grad_scaler.py, GradScaler.__init__.
-    NVIDIA, Train With Mixed Precision, "Choosing A Scaling Factor".
     """
 
     code = "AMP019"
@@ -41,8 +37,8 @@ class LossScaleConfig(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch 2.13, torch.amp.GradScaler: defaults and assertions",
-        "NVIDIA, Train With Mixed Precision: Choosing A Scaling Factor",
+        "PyTorch 2.13 torch/amp/grad_scaler.py: defaults and assertions of GradScaler",
+        "NVIDIA Train With Mixed Precision, Choosing A Scaling Factor: 8 to 32768 have been used",
     )
     triggers = ("GradScaler",)
     requires = ()

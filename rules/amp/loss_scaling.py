@@ -26,9 +26,9 @@ class Fp16AutocastNoScaler(SourceRule):
     that another file defines, if nothing there scales losses either.
 
     Why it costs
-    float16 holds nothing between 0 and 2^-24 and loses precision below 2^-14. Gradients of the ops that
-    ran in float16 are float16 as well, and many of them are smaller than that: they become zero, weights
-    stop learning, and the network converges worse or not at all. Multiplying the loss moves gradients
+    float16 represents nothing between 0 and 2^-24 and loses precision below 2^-14. Gradients of the ops
+    that ran in float16 are float16 as well, and many of them are smaller than that: they become zero,
+    weights stop learning, and the network converges worse or not at all. Scaling the loss moves gradients
     into the range; `torch.amp.GradScaler` chooses the factor and undoes it before the step.
 
     Example
@@ -46,22 +46,19 @@ class Fp16AutocastNoScaler(SourceRule):
         scaler.step(optimizer)
         scaler.update()
 
-    or, on compute capability 8.0 and newer, bfloat16, which has the exponent range of float32:
-
+        # or, on compute capability 8.0 and newer, bfloat16, which has the exponent range of float32:
         with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = criterion(model(images), labels)
+        loss.backward()
+        optimizer.step()
 
     When it does not apply
     bfloat16 or CPU autocast, a dtype that is chosen at run time, regions without gradients, losses scaled
-    by hand. Where only the device is chosen at run time (`device.type`), the default on CUDA counts if the
-    file speaks of CUDA. The rule is silent as soon as the file names a scaler that it does not itself make
-    and use in the open, imports a framework that scales losses itself (Accelerate, Lightning, DeepSpeed,
-    apex, ...), sets the default dtype of autocast, or hands the loss to a helper that may scale it; and in
-    functions that do anything with a scaler.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp), "Gradient Scaling".
-    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
-    NVIDIA, Train With Mixed Precision, "Loss Scaling To Preserve Small Gradient Magnitudes".
+    by hand. Where only the device is chosen at run time (`device.type`), the default on CUDA counts if
+    the file mentions CUDA. The rule is silent if the file mentions a scaler that it does not visibly make
+    and use itself, imports a framework that scales losses (Accelerate, Lightning, DeepSpeed, apex, ...),
+    sets the default dtype of autocast, or passes the loss to a helper that may scale it; and in functions
+    that do anything with a scaler.
     """
 
     code = "AMP001"
@@ -70,9 +67,11 @@ class Fp16AutocastNoScaler(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch docs, Automatic Mixed Precision package (torch.amp): Autocasting, Gradient Scaling",
-        "PyTorch docs, Automatic Mixed Precision examples: Typical Mixed Precision Training",
-        "NVIDIA, Train With Mixed Precision: Loss Scaling To Preserve Small Gradient Magnitudes",
+        "PyTorch Automatic Mixed Precision package, Gradient Scaling: float16 gradients underflow without it",
+        "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: autocast and "
+        "GradScaler together",
+        "NVIDIA Train With Mixed Precision, Loss Scaling To Preserve Small Gradient Magnitudes: gradients"
+        " too small for float16 become zero",
     )
     triggers = (".backward(",)
     requires = (".step(",)

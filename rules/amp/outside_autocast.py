@@ -17,17 +17,18 @@ from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 
 class ProductOutsideAutocast(GraphRule):
-    """A product runs in float32 under autocast, because autocast does not know its operator.
+    """A matrix product runs in float32 under autocast, because its operator is not on autocast's lists.
 
     What it does
-    Finds matrix products whose operator is on none of autocast's lists (the grouped products of mixtures
-    of experts), or only promoted by it (`bilinear`), or in place, where they get float32 tensors in a step
-    under autocast. Prices them with their inputs cast to the autocast dtype.
+    Finds matrix products that autocast does not cast: those on none of its lists (the grouped products of
+    mixtures of experts), those that it only promotes (`bilinear`), and in-place ones. Reports them where
+    they get float32 tensors in a step under autocast, priced with their inputs cast to the autocast
+    dtype.
 
     Why it costs
-    Autocast converts what goes into the operators that it lists. Any other operator takes its inputs as
-    they come, and weights are float32: the product then runs without Tensor Cores, while the report
-    of the run says "autocast".
+    Autocast casts the inputs of the operators that it lists. Any other operator takes its inputs as they
+    come, and weights are float32: the product then runs without Tensor Cores, although the step runs
+    under autocast.
 
     Example
         with torch.autocast("cuda", torch.bfloat16):
@@ -38,11 +39,8 @@ class ProductOutsideAutocast(GraphRule):
             y = torch._grouped_mm(x.bfloat16(), self.weight.bfloat16(), offs=offsets)
 
     When it does not apply
-    Models whose own weights have 16 bits, regions with autocast off, operators that autocast runs in
+    Models whose own weights have 16 bits, regions with autocast disabled, operators that autocast runs in
     float32 for their range (`cdist`).
-
-    References
-    PyTorch docs, Automatic Mixed Precision package: Autocast Op Reference, Op Eligibility.
     """
 
     code = "AMP029"
@@ -51,8 +49,9 @@ class ProductOutsideAutocast(GraphRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch docs, Automatic Mixed Precision package (torch.amp): Autocast Op Reference, Op Eligibility",
-        "PyTorch, aten/src/ATen/autocast_mode.h: the lists of operators",
+        "PyTorch Automatic Mixed Precision package, Autocast Op Reference and Op Eligibility: ops on no "
+        "list run in their inputs' type",
+        "PyTorch 2.13 aten/src/ATen/autocast_mode.h: the lists of operators",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

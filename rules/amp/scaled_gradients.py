@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.training.scaler_ops import unscales_by_hand
 
-_EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class ScaledGradientInspection(SourceRule):
     """Gradients measured while they are still multiplied by the loss scale.
@@ -18,8 +16,8 @@ class ScaledGradientInspection(SourceRule):
     without `scaler.unscale_(optimizer)` before them.
 
     Why it costs
-    The numbers are up to 65536 times and more too large and jump by a factor of two whenever the scale
-    changes: logs mislead, and thresholds on them do the wrong thing.
+    The numbers are too large by the loss scale, 65536 at first, and jump by a factor of two whenever it
+    changes: logs mislead, and thresholds act on the wrong values.
 
     Example
         scaler.scale(loss).backward()
@@ -35,9 +33,6 @@ class ScaledGradientInspection(SourceRule):
     When it does not apply
     After the step, which unscales in place; a scaler that is disabled; code that divides by
     `scaler.get_scale()`.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Working with Unscaled Gradients".
     """
 
     code = "AMP020"
@@ -45,7 +40,10 @@ class ScaledGradientInspection(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = (f"{_EXAMPLES}: Working with Unscaled Gradients",)
+    sources = (
+        "PyTorch Automatic Mixed Precision examples, Working with Unscaled Gradients: unscale before "
+        "reading them",
+    )
     triggers = (".grad",)
     requires = (".scale(", ".step(")
 

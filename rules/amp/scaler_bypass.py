@@ -17,7 +17,6 @@ from tclint.source.training.scaler_ops import (
     unscales_by_hand,
 )
 
-_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
 _OVERFLOW_WORDS = words("finite isfinite isnan isinf nan inf found overflow overflowed skip skipped")
 """A file with one of these words may look for overflows itself."""
 
@@ -26,13 +25,13 @@ class StepBypassesScaler(SourceRule):
     """`optimizer.step()` on gradients that a scaler has scaled.
 
     What it does
-    Finds an optimizer that is stepped directly after `scaler.scale(loss).backward()`, also the
+    Finds an optimizer that is stepped directly after `scaler.scale(loss).backward()`, including by the
     `second_step` of sharpness-aware minimization.
 
     Why it costs
-    The gradients are still multiplied by the loss scale, so that the optimizer takes steps that are tens
-    of thousands of times too long (or, with Adam, ignores its epsilon), and a step with inf or NaN
-    gradients, which a scaler skips, ruins the weights.
+    The gradients are still multiplied by the loss scale, so the optimizer takes steps tens of thousands
+    of times too large (or, with Adam, ignores its epsilon), and a step with inf or NaN gradients, which a
+    scaler would skip, ruins the weights.
 
     Example
         scaler.scale(loss).backward()
@@ -45,11 +44,8 @@ class StepBypassesScaler(SourceRule):
 
     When it does not apply
     The branch without a scaler, an optimizer that was unscaled explicitly or that owns the scaler,
-    optimizers whose own loss went backward unscaled, optimizers of frameworks (Accelerate's steps through
-    the scaler), disabled scalers.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
+    optimizers whose own loss is not scaled, optimizers of frameworks (Accelerate's steps through the
+    scaler), disabled scalers.
     """
 
     code = "AMP005"
@@ -57,7 +53,10 @@ class StepBypassesScaler(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = (f"{_EXAMPLES_DOCUMENT}: Typical Mixed Precision Training",)
+    sources = (
+        "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: "
+        "scaler.step(optimizer)",
+    )
     triggers = ("scaler", "Scaler")
     requires = (".step(", ".scale(")
 

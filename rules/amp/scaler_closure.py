@@ -16,23 +16,18 @@ class ScalerClosure(SourceRule):
 
     Why it costs
     An enabled scaler raises "RuntimeError: Closure use is not currently supported if GradScaler is
-    enabled" for `closure=`; a closure by position is run, and its gradients are never unscaled nor
-    checked. LBFGS cannot step without a closure: TypeError.
+    enabled" for `closure=`; a closure passed by position is run, but its gradients are never unscaled or
+    checked. LBFGS cannot step without a closure: it raises TypeError.
 
     Example
         optimizer = torch.optim.LBFGS(model.parameters())
         scaler.step(optimizer, closure)
 
     Use instead
-        optimizer.step(closure)
-
-    in float32 or under bfloat16 autocast, without a scaler.
+        optimizer.step(closure)     # in float32 or under bfloat16 autocast, without a scaler
 
     When it does not apply
     A scaler that is disabled.
-
-    References
-    PyTorch 2.13, torch/amp/grad_scaler.py, GradScaler.step.
     """
 
     code = "AMP021"
@@ -40,7 +35,7 @@ class ScalerClosure(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = ("PyTorch 2.13, torch.amp.GradScaler.step",)
+    sources = ("PyTorch 2.13 torch/amp/grad_scaler.py, GradScaler.step: closures are refused",)
     triggers = ("closure", "LBFGS")
     requires = (".step(", "caler")
 

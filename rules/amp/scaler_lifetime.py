@@ -14,25 +14,23 @@ from tclint.source.training.scaler_lifetimes import (
     recreated_in_loop,
 )
 
-_EXAMPLES = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class ScalerLifetime(SourceRule):
-    """A scaler made anew in the training loop, or updated before the step.
+    """A scaler made again inside the training loop, or updated before the step.
 
     What it does
     Finds a GradScaler that is made inside the loop whose backward passes it scales, or by a function that
-    a loop of the file calls for every epoch or step, and `scaler.update()` between the scaled backward pass
-    and the step of an optimizer, or in rounds that leave both out (`if loss.isnan(): scaler.update();
+    a loop of the file calls for every epoch or step; and `scaler.update()` between the scaled backward
+    pass and the step of an optimizer, or in iterations that skip both (`if loss.isnan(): scaler.update();
     continue`).
 
     Why it costs
     A scaler learns its scale: it starts at 65536, halves it after an overflow and doubles it after 2000
-    clean steps. A new one starts over every time, so that the first steps overflow and are skipped again
-    and again. An update between a backward pass and its step changes the scale that the step divides by:
-    the gradients of the second optimizer are then off by a factor of two whenever the scale changes. An
-    update that neither a step nor `unscale_` comes before raises "AssertionError: No inf checks were
-    recorded prior to update"; this finding is an error.
+    clean steps. A new one starts over every time, so the first steps overflow and are skipped again and
+    again. An update between a backward pass and its step changes the scale that the step divides by: the
+    gradients of the second optimizer are then off by a factor of two whenever the scale changes. An
+    update with neither a step nor `unscale_` before it raises "AssertionError: No inf checks were
+    recorded prior to update"; that finding is an error.
 
     Example
         for batch in loader:
@@ -49,12 +47,8 @@ class ScalerLifetime(SourceRule):
             scaler.update()
 
     When it does not apply
-    One scaler per model, loops over folds or experiments that also make a new optimizer, a scaler made only
-    where there is none yet, one update after each complete cycle of its own.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training" and "Working with
-    Multiple Models, Losses, and Optimizers".
+    One scaler per model, loops over folds or experiments that also make a new optimizer, a scaler made
+    only where there is none yet, one update after each complete cycle.
     """
 
     code = "AMP011"
@@ -63,8 +57,9 @@ class ScalerLifetime(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        f"{_EXAMPLES}: Typical Mixed Precision Training",
-        f"{_EXAMPLES}: Working with Multiple Models, Losses, and Optimizers",
+        "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: one scaler, made once",
+        "PyTorch Automatic Mixed Precision examples, Working with Multiple Models, Losses, and "
+        "Optimizers: one update after all steps",
     )
     triggers = ("GradScaler", ".update(")
     requires = (".scale(",)

@@ -8,20 +8,18 @@ from typing import NamedTuple
 from tclint.plugin import Finding, Fix, Location, Related, SourceContext, SourceRule
 from tclint.source.syntax.tables import Call, Collection, Function, Literal, dotted, method_of, render
 
-_RECIPE = "PyTorch recipes, Automatic Mixed Precision"
-
 
 class ScalerStateNotSaved(SourceRule):
     """A checkpoint with the optimizer's state but without the scaler's.
 
     What it does
-    Finds `torch.save`, or a function of the project that is named for saving, with a dict that holds an
-    optimizer's `state_dict()`, in a file that makes a GradScaler, scales with it and never asks for its
-    `state_dict()`, in a script that also loads checkpoints.
+    Finds `torch.save`, or a function of the project named for saving, with a dict that holds an
+    optimizer's `state_dict()`, in a script that loads checkpoints too and that makes and uses a
+    GradScaler without ever asking for its `state_dict()`.
 
     Why it costs
-    A resumed run starts with the scale of 65536 instead of the one that it had learned: its first steps
-    overflow and are skipped, and it is not bitwise the run that was interrupted.
+    A resumed run starts with the scale of 65536 instead of the one it had reached: its first steps
+    overflow and are skipped, and it does not reproduce the interrupted run bit for bit.
 
     Example
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
@@ -33,9 +31,6 @@ class ScalerStateNotSaved(SourceRule):
     When it does not apply
     Files that save weights only or never resume, scalers that are disabled, checkpoints made elsewhere,
     frameworks.
-
-    References
-    PyTorch, Automatic Mixed Precision recipe, "Saving/Resuming".
     """
 
     code = "AMP018"
@@ -43,7 +38,7 @@ class ScalerStateNotSaved(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = (f"{_RECIPE}: Saving/Resuming",)
+    sources = ("PyTorch Automatic Mixed Precision recipe, Saving/Resuming: save the scaler's state as well",)
     triggers = ("GradScaler",)
     requires = ("save",)
 

@@ -9,20 +9,19 @@ from tclint.source.facts.scaling_view import Op, View
 from tclint.source.syntax.tables import Jump
 from tclint.source.training.scaler_ops import scaler_evidence, tail
 
-_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class StepWithoutUpdate(SourceRule):
-    """`scaler.step(optimizer)` without `scaler.update()` in the same round.
+    """`scaler.step(optimizer)` without `scaler.update()` in the same iteration.
 
     What it does
     Finds a scaler's step that no call of its `update` follows: not in the function, not in what it calls,
     not elsewhere in the file. A step whose only updates are in other branches, or that runs in every
-    round of a loop while the update runs in some, is reported as well.
+    iteration of a loop while the update runs only in some, is reported as well.
 
     Why it costs
-    `update` closes the round: it adapts the scale and forgets which optimizers have stepped. Without it
-    the next step raises "RuntimeError: step() has already been called since the last update()".
+    `update` ends the iteration: it adapts the scale and clears the record of which optimizers have
+    stepped. Without it the next step raises "RuntimeError: step() has already been called since the last
+    update()".
 
     Example
         for batch in loader:
@@ -38,10 +37,6 @@ class StepWithoutUpdate(SourceRule):
     When it does not apply
     Several optimizers that step before one update, an update in a helper or in another method, a scaler
     that is disabled, a function that only steps and leaves the update to its callers.
-
-    References
-    PyTorch, Automatic Mixed Precision package, torch.amp.GradScaler, `update` and `step`.
-    PyTorch, Automatic Mixed Precision examples, "Working with Multiple Models, Losses, and Optimizers".
     """
 
     code = "AMP004"
@@ -50,8 +45,9 @@ class StepWithoutUpdate(SourceRule):
     level = "error"
     confidence = "high"
     sources = (
-        "PyTorch docs, Automatic Mixed Precision package (torch.amp): GradScaler",
-        f"{_EXAMPLES_DOCUMENT}: Working with Multiple Models, Losses, and Optimizers",
+        "PyTorch Automatic Mixed Precision package, Gradient Scaling: step and update of GradScaler",
+        "PyTorch Automatic Mixed Precision examples, Working with Multiple Models, Losses, and "
+        "Optimizers: one update after all steps",
     )
     triggers = ("scaler", "Scaler")
     requires = (".step(",)

@@ -9,7 +9,6 @@ from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.queries import contains, names_in, words
 
-_PACKAGE = "PyTorch docs, Automatic Mixed Precision package (torch.amp)"
 _KNOWN = words("torch torchvision numpy tqdm PIL matplotlib sklearn pandas wandb cv2")
 """Packages that hide no float16."""
 
@@ -18,11 +17,11 @@ class ScalerWithoutAutocast(SourceRule):
     """A loss scaler where nothing computes in float16.
 
     What it does
-    Finds a GradScaler that scales losses in a file that, with everything that it imports from its
-    project, never mentions autocast, float16 or half.
+    Finds a GradScaler that scales losses in a file where neither it nor anything that it imports from its
+    project mentions autocast, float16 or half.
 
     Why it costs
-    Gradients of float32 computation do not underflow; the scaler only costs time, and nothing uses the
+    Gradients computed in float32 do not underflow, so the scaler only costs time, and nothing uses the
     Tensor Cores' 16-bit rate: autocast was probably forgotten.
 
     Example
@@ -36,12 +35,9 @@ class ScalerWithoutAutocast(SourceRule):
         scaler.scale(loss).backward()
 
     When it does not apply
-    Autocast inside the model or in other files of the project, casts of one's own, scalers that are
-    disabled, models of libraries that are not known to leave the dtype alone, losses that callers outside
-    the file compute.
-
-    References
-    PyTorch, Automatic Mixed Precision package (torch.amp): autocast and GradScaler are modular.
+    Autocast inside the model or in other files of the project, explicit casts, scalers that are disabled,
+    models of libraries that are not known to leave the dtype alone, losses that are computed by callers
+    outside the file.
     """
 
     code = "AMP012"
@@ -49,7 +45,10 @@ class ScalerWithoutAutocast(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = (f"{_PACKAGE}: introduction",)
+    sources = (
+        "PyTorch Automatic Mixed Precision package: autocast and GradScaler are modular, and used "
+        "together for float16",
+    )
     triggers = ("GradScaler",)
     requires = (".scale(",)
 

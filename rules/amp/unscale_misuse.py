@@ -9,23 +9,20 @@ from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.training.scaler_ops import either_apart, reads_of_round, scaler_evidence, tail
 
-_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class UnscaleMisuse(SourceRule):
     """`scaler.unscale_` called twice, too early or too late.
 
     What it does
-    Finds `unscale_` that runs twice for one optimizer before `update`; in every round of a gradient
-    accumulation loop, or in every call of a function that does one such round, whose update runs in some
-    rounds only; after the optimizer's step; or before the
-    last backward pass of the step.
+    Finds `unscale_` that runs twice for one optimizer before `update`; that runs in every iteration of a
+    gradient accumulation loop (or in every call of a function that does one iteration) while the update
+    runs only in some; after the optimizer's step; or before the last backward pass of the step.
 
     Why it costs
-    `unscale_` divides the gradients in place and may do so once per optimizer between two updates:
-    a second call raises "RuntimeError: unscale_() has already been called on this optimizer since the
-    last update()", one after the step raises "unscale_() is being called after step()". A backward
-    pass after it adds scaled gradients to unscaled ones, and nothing divides them.
+    `unscale_` divides the gradients in place and may do so once per optimizer between two updates: a
+    second call raises "RuntimeError: unscale_() has already been called on this optimizer since the last
+    update()", and one after the step raises "unscale_() is being called after step()". A backward pass
+    after it adds scaled gradients to unscaled ones, and nothing divides them.
 
     Example
         for step, batch in enumerate(loader):
@@ -44,11 +41,8 @@ class UnscaleMisuse(SourceRule):
                 scaler.update()
 
     When it does not apply
-    Different optimizers, loops over optimizers, an update in every round, a disabled scaler, an unscale_
-    under the same test as the update.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Working with Unscaled Gradients", "Gradient accumulation".
+    Different optimizers, loops over optimizers, an update in every iteration, a disabled scaler, an
+    unscale_ under the same condition as the update.
     """
 
     code = "AMP010"
@@ -57,8 +51,9 @@ class UnscaleMisuse(SourceRule):
     level = "error"
     confidence = "high"
     sources = (
-        f"{_EXAMPLES_DOCUMENT}: Working with Unscaled Gradients",
-        f"{_EXAMPLES_DOCUMENT}: Gradient accumulation",
+        "PyTorch Automatic Mixed Precision examples, Working with Unscaled Gradients: once per optimizer "
+        "and step",
+        "PyTorch Automatic Mixed Precision examples, Gradient accumulation: unscale only before a step",
     )
     triggers = ("unscale_(",)
     requires = ()

@@ -8,15 +8,12 @@ from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted,
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.training.scaler_ops import scaler_evidence, scales_itself
 
-_EXAMPLES_DOCUMENT = "PyTorch docs, Automatic Mixed Precision examples"
-
 
 class UnscaledBackward(SourceRule):
     """`loss.backward()` without scaling, then `scaler.step(optimizer)`.
 
     What it does
-    Finds a scaler's step where every backward pass before it in the same run goes through an unscaled
-    loss.
+    Finds a scaler's step where every backward pass that leads to it starts from an unscaled loss.
 
     Why it costs
     `scaler.step` divides all gradients by the loss scale (65536 at first): gradients that were never
@@ -36,9 +33,6 @@ class UnscaledBackward(SourceRule):
     When it does not apply
     A loss that was scaled on an earlier line or by a helper, branches with and without a scaler, backward
     methods of engines and frameworks, a scaler that is disabled.
-
-    References
-    PyTorch, Automatic Mixed Precision examples, "Typical Mixed Precision Training".
     """
 
     code = "AMP013"
@@ -46,7 +40,10 @@ class UnscaledBackward(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = (f"{_EXAMPLES_DOCUMENT}: Typical Mixed Precision Training",)
+    sources = (
+        "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: backward goes "
+        "through the scaled loss",
+    )
     triggers = ("scaler", "Scaler")
     requires = (".step(", ".backward(")
 

@@ -15,7 +15,7 @@ _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
 
 
 class ActivationNotFusable(GraphRule):
-    """An activation after a convolution or linear layer is none of those that cuDNN fuses.
+    """An activation after a convolution or linear layer is not one that cuDNN fuses.
 
     What it does
     Finds activations that directly follow a convolution or matrix product (a norm may lie between) and
@@ -23,8 +23,8 @@ class ActivationNotFusable(GraphRule):
     take five times --min-gain (5 % of the step).
 
     Why it costs
-    cuDNN's fused kernels apply these activations while the result is still on the chip. Any other is a
-    kernel of its own that reads and writes the whole tensor.
+    cuDNN's fused kernels apply those activations while the result is still on the chip. Any other is a
+    separate kernel that reads and writes the whole tensor.
 
     Example
         nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.LeakyReLU(0.1))
@@ -33,12 +33,9 @@ class ActivationNotFusable(GraphRule):
         nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())     # or SiLU, GELU
 
     When it does not apply
-    Eager PyTorch launches every activation as a kernel of its own, so that changing one gains nothing
-    there; torch.compile fuses any. It matters for engines built on cuDNN's fusion. Changing an activation
-    changes the model.
-
-    References
-    NVIDIA, cuDNN Developer Guide, runtime fusion engine: supported pointwise operations.
+    Eager PyTorch launches every activation as a separate kernel, so changing one gains nothing there;
+    torch.compile fuses any, and training code that calls it is left alone. The rule matters for engines
+    built on cuDNN's fusion. Changing an activation changes the model.
     """
 
     code = "ARC007"
@@ -46,7 +43,7 @@ class ActivationNotFusable(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA cuDNN Developer Guide, runtime fusion engines",)
+    sources = ("NVIDIA cuDNN 8 Developer Guide, Runtime Fusion Engine: supported pointwise operations",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.compiled:

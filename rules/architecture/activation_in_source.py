@@ -16,16 +16,17 @@ _COMPILERS = frozenset({"compile", "torch_tensorrt"})
 
 
 class ActivationNotFusableInSource(SourceRule):
-    """An activation after a convolution or linear layer is none of those that cuDNN fuses.
+    """An activation after a convolution or linear layer is not one that cuDNN fuses.
 
     What it does
-    Finds layers of torch.nn that compute another activation than relu, tanh, sigmoid, elu, gelu, softplus or
-    swish right after a convolution or linear layer (a norm may lie between), in `nn.Sequential` or in
-    `forward`, and reports each kind once per file. Off by default: only a trace shows what it costs.
+    Finds layers of torch.nn that compute an activation other than relu, tanh, sigmoid, elu, gelu,
+    softplus or swish right after a convolution or linear layer (a norm may lie between), in
+    `nn.Sequential` or in `forward`, and reports each kind once per file. Off by default: only a trace
+    shows what it costs.
 
     Why it costs
     cuDNN's fused kernels apply those activations while the result is still on the chip. Any other is a
-    kernel of its own that reads and writes the whole tensor.
+    separate kernel that reads and writes the whole tensor.
 
     Example
         nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.LeakyReLU(0.1))
@@ -34,12 +35,9 @@ class ActivationNotFusableInSource(SourceRule):
         nn.Sequential(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())     # or SiLU, GELU
 
     When it does not apply
-    Eager PyTorch launches every activation as a kernel of its own, so that changing one gains nothing there;
-    torch.compile fuses any, and files that call it are left alone. It matters for engines built on cuDNN's
-    fusion. Changing an activation changes the model.
-
-    References
-    NVIDIA, cuDNN Developer Guide, runtime fusion engine: supported pointwise operations.
+    Eager PyTorch launches every activation as a separate kernel, so changing one gains nothing there;
+    torch.compile fuses any, and training code that calls it is left alone. The rule matters for engines
+    built on cuDNN's fusion. Changing an activation changes the model.
     """
 
     code = "ARC007"
@@ -48,7 +46,7 @@ class ActivationNotFusableInSource(SourceRule):
     level = "info"
     confidence = "medium"
     enabled_by_default = False
-    sources = ("NVIDIA cuDNN Developer Guide, runtime fusion engines",)
+    sources = ("NVIDIA cuDNN 8 Developer Guide, Runtime Fusion Engine: supported pointwise operations",)
     triggers = tuple(f"{kind}(" for kind in sorted(_NOT_FUSABLE))
     requires = ("nn",)
 

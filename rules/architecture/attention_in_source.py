@@ -20,9 +20,9 @@ class ManualAttentionInSource(SourceRule):
     """Attention is written out as product, softmax and product, with its scores in memory.
 
     What it does
-    Finds softmax(q k^T) v of several heads in one function, without running the code, where nothing but
-    scale, mask and dropout happens to the scores and nothing else reads them. On a traced model it prices
-    the change as well.
+    Finds softmax(q k^T) v of several heads in one function, where nothing but scale, mask and dropout
+    happens to the scores and nothing else reads them. Nothing is run; for a traced model the change is
+    priced as well.
 
     Why it costs
     The scores of S tokens are S x S values per head. Written out, they go to memory after the first
@@ -38,15 +38,11 @@ class ManualAttentionInSource(SourceRule):
 
     When it does not apply
     The weights are returned, kept or looked at. Something other than scale, mask and dropout happens to
-    the scores; a learned bias is added to them. Files that call a fused kernel already, where this is the
-    other branch. Tensors of other than four dims, for which no fused kernel runs. torch before 2.1. Short
-    sequences gain little, which a source does not tell: give tclint the model as `file.py:callable` to have
-    it priced. --fix rewrites what has no mask and whose statements follow each other; a mask may be one of
-    what to keep or of what to leave out.
-
-    References
-    PyTorch, documentation of torch.nn.functional.scaled_dot_product_attention.
-    Dao et al., FlashAttention (arXiv 2205.14135).
+    the scores; a learned bias is added to them. Files that already call a fused kernel, where this is the
+    other branch. Tensors that do not have four dims, for which no fused kernel runs. torch before 2.1.
+    Short sequences gain little, and training code does not show their length: give tclint the model as
+    `file.py:callable` to have it priced. `--fix` rewrites attention that has no mask and whose statements
+    follow each other; a mask may say what to keep or what to leave out, and the two are not told apart.
     """
 
     code = "ARC005"
@@ -55,8 +51,8 @@ class ManualAttentionInSource(SourceRule):
     level = "warning"
     confidence = "medium"
     sources = (
-        "PyTorch documentation, torch.nn.functional.scaled_dot_product_attention",
-        "FlashAttention (arXiv 2205.14135)",
+        "PyTorch torch.nn.functional.scaled_dot_product_attention: the fused kernels and their conditions",
+        "FlashAttention (arXiv 2205.14135): the scores stay on the chip",
     )
     triggers = ("softmax(", "Softmax(")
     requires = ("head", "torch")

@@ -38,10 +38,6 @@ class MhaNeedWeights(SourceRule):
 
     When it does not apply
     Weights that are used; arguments through `**kwargs`.
-
-    References
-    PyTorch, torch.nn.MultiheadAttention: need_weights, and torch/nn/functional.py,
-    multi_head_attention_forward.
     """
 
     code = "ARC017"
@@ -49,7 +45,11 @@ class MhaNeedWeights(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch docs, torch.nn.MultiheadAttention: need_weights",)
+    sources = (
+        "PyTorch torch.nn.MultiheadAttention: need_weights",
+        "PyTorch 2.13 torch/nn/functional.py, multi_head_attention_forward: need_weights takes the path "
+        "without scaled_dot_product_attention",
+    )
     triggers = ("MultiheadAttention",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -14,15 +14,15 @@ class BatchNormInHalf(SourceRule):
     """Batch norms keep their running statistics in 16 bits while the model trains.
 
     What it does
-    Finds `.half()`, `.bfloat16()` and `.to(torch.float16)` on a model that an optimizer trains and that has
-    batch norms: in its classes, in this file or another one of the project, or as a network of
-    torchvision or timm that a literal name chooses. Nothing in the file puts the norms back to float32.
+    Finds `.half()`, `.bfloat16()` and `.to(torch.float16)` on a model that an optimizer trains and that
+    has batch norms - in its classes, in this file or another file of the project, or as a torchvision or
+    timm network chosen by a literal name - where nothing in the file casts the norms back to float32.
 
     Why it costs
-    The cast takes the running mean and variance along. Each step adds a tenth of a difference to them, and
-    rounding loses what is below about 2^-11 (float16) or 2^-8 (bfloat16) of the statistic; variances above
-    65504 become infinite in float16. cuDNN's batch norm takes float16 activations only with float32
-    parameters, so PyTorch does not use it either.
+    The cast converts the running mean and variance too. Each step moves them a tenth of the way to the
+    batch's, and rounding loses changes below about 2^-11 (float16) or 2^-8 (bfloat16) of the statistic;
+    variances above 65504 become infinite in float16. cuDNN's batch norm takes float16 activations only
+    with float32 parameters, so PyTorch cannot use it either.
 
     Example
         model = torchvision.models.resnet50().cuda().half()
@@ -37,10 +37,6 @@ class BatchNormInHalf(SourceRule):
     When it does not apply
     Inference, models that are not trained, norms that go back to float32 (by hand, apex's
     keep_batchnorm_fp32), frozen batch norms, frameworks that cast, other norms.
-
-    References
-    NVIDIA, Train With Mixed Precision: batch norm in float32.
-    PyTorch, aten/src/ATen/native/Normalization.cpp, `_select_batch_norm_backend`.
     """
 
     code = "ARC019"
@@ -49,8 +45,10 @@ class BatchNormInHalf(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch, aten/src/ATen/native/Normalization.cpp: _select_batch_norm_backend",
-        "IEEE 754 binary16: 11 significant bits, largest value 65504; bfloat16: 8 significant bits",
+        "NVIDIA Train With Mixed Precision: batch norm keeps its statistics in float32",
+        "PyTorch 2.13 aten/src/ATen/native/Normalization.cpp, _select_batch_norm_backend: cuDNN needs "
+        "float32 parameters",
+        "IEEE 754-2019: binary16 has 11 significant bits and holds at most 65504",
     )
     triggers = (".half(", "float16", "torch.half")
     requires = (".backward(", ".step(", "optim")

@@ -43,14 +43,11 @@ class ConvBiasBeforeBn(GraphRule):
         nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128))
 
     When it does not apply
-    Other norms do not cancel it (layer norm, group norm) or only partly, nor does a batch norm over
-    another dim than the layer's outputs; an activation in between makes the bias meaningful; in inference
+    Other norms (layer norm, group norm) and a batch norm over another dim than the layer's outputs cancel
+    it only partly or not at all; an activation in between makes the bias meaningful; in inference
     the norm is folded into the convolution, bias included. `bias=True` written in the call is a choice.
-    Checkpoints with the biases no longer load strictly, and their running means hold the biases:
-    subtract them there.
-
-    References
-    PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
+    Checkpoints with the biases no longer load strictly, and their running means include the biases, which
+    have to be subtracted there.
     """
 
     code = "ARC001"
@@ -59,7 +56,8 @@ class ConvBiasBeforeBn(GraphRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch Performance Tuning Guide, Disable bias for convolutions directly followed by a batch norm",
+        "PyTorch Performance Tuning Guide, Disable bias for convolutions directly followed by a batch "
+        "norm: it has no effect there",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

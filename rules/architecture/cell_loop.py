@@ -15,7 +15,7 @@ _FEWEST_STEPS = 4
 
 
 class RnnCellLoop(GraphRule):
-    """A recurrent cell runs in a loop over time, though its inputs are all known beforehand.
+    """A recurrent cell runs in a loop over time, although all its inputs are known beforehand.
 
     What it does
     Finds recurrent cells (LSTMCell, GRUCell, RNNCell) that the model calls at least four times with
@@ -23,24 +23,20 @@ class RnnCellLoop(GraphRule):
     whose input products are one product over all time steps.
 
     Why it costs
-    Each call multiplies one time step's rows with the input weights and with the hidden weights, in small
-    products one after the other, with the gates as kernels of their own. nn.LSTM concatenates the steps:
-    the input half of the work is one large product, and cuDNN fuses the gates.
+    Each call multiplies one time step's rows by the input weights and by the hidden weights, in small
+    products one after the other, with the gates as separate kernels. nn.LSTM batches the time steps: the
+    input half of the work is one large product, and cuDNN fuses the gates.
 
     Example
-        for x in sequence:
-            h, c = self.cell(x, (h, c))
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))
 
     Use instead
-        outputs, (h, c) = self.lstm(sequence)
+        outputs, (h, c) = self.lstm(x)
 
     When it does not apply
     Decoders that feed back what they produced, attend with their state, or sample: their next input is
-    not known. Cells with norms or dropout inside a step. A loop of a few steps.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate activations over time.
-    NVIDIA, Recurrent Layers User's Guide.
+    not known. Cells with norms or dropout inside a step. Loops of only a few steps.
     """
 
     code = "ARC006"
@@ -49,8 +45,8 @@ class RnnCellLoop(GraphRule):
     level = "warning"
     confidence = "medium"
     sources = (
-        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
-        "NVIDIA Recurrent Layers User's Guide",
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: concatenate activations over time",
+        "NVIDIA Recurrent Layers User's Guide: how recurrent layers become matrix products",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

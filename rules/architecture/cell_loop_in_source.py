@@ -10,17 +10,17 @@ from tclint.source.names.queries import is_test_path
 
 
 class RnnCellLoopInSource(SourceRule):
-    """A recurrent cell runs in a loop over time, though its inputs are all known beforehand.
+    """A recurrent cell runs in a loop over time, although all its inputs are known beforehand.
 
     What it does
-    Finds an LSTMCell, GRUCell or RNNCell of a class that a Python loop calls once per time step, where the
-    step's input is a slice of a sequence that exists before the loop and the state goes unchanged from
-    one step to the next, without running the code. On a traced model it prices the calls as well.
+    Finds an LSTMCell, GRUCell or RNNCell that a Python loop of its class calls once per time step, where
+    the step's input is a slice of a sequence that exists before the loop and the state goes unchanged
+    from one step to the next. Nothing is run; for a traced model the calls are priced as well.
 
     Why it costs
-    Each call multiplies one time step's rows with the input weights and with the hidden weights, in small
-    products one after the other, with the gates as kernels of their own. nn.LSTM concatenates the steps:
-    the input half of the work is one large product, and cuDNN fuses the gates.
+    Each call multiplies one time step's rows by the input weights and by the hidden weights, in small
+    products one after the other, with the gates as separate kernels. nn.LSTM batches the time steps: the
+    input half of the work is one large product, and cuDNN fuses the gates.
 
     Example
         for t in range(x.size(1)):
@@ -31,13 +31,9 @@ class RnnCellLoopInSource(SourceRule):
 
     When it does not apply
     Decoders that feed back what they produced, attend with their state, or sample: their next input is
-    not known. States that are masked, normalised, dropped out or reset between steps. Cell states (c) that
-    are kept for every step, which nn.LSTM does not return. Loops that stop early, and those of fewer
-    than four steps.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate activations over time.
-    NVIDIA, Recurrent Layers User's Guide.
+    not known. States that are masked, normalized, dropped out or reset between steps. Cell states (c)
+    that are kept for every step, which nn.LSTM does not return. Loops that stop early or have fewer than
+    four steps.
     """
 
     code = "ARC006"
@@ -46,8 +42,8 @@ class RnnCellLoopInSource(SourceRule):
     level = "warning"
     confidence = "medium"
     sources = (
-        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
-        "NVIDIA Recurrent Layers User's Guide",
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: concatenate activations over time",
+        "NVIDIA Recurrent Layers User's Guide: how recurrent layers become matrix products",
     )
     triggers = ("LSTMCell(", "GRUCell(", "RNNCell(")
     requires = ("for ", "class ")

@@ -12,19 +12,19 @@ _WORTH_SAYING = 0.1
 
 
 class ConstructorOrder(GraphRule):
-    """Layers are registered in another order than they run in, under find_unused_parameters=True.
+    """Layers are registered in a different order from the one they run in, under find_unused_parameters=True.
 
     What it does
-    Where the training script given beside the model wraps it in DistributedDataParallel with
-    find_unused_parameters=True, follows the predicted backward pass and DDP's buckets: when each gradient is
-    ready, and when the bucket that holds it is sent. Reports the model when gradients wait a tenth of the
-    backward pass longer than they would if the layers were registered in the order in which they run.
+    Applies where the training script given beside the model wraps it in DistributedDataParallel with
+    find_unused_parameters=True. Follows the predicted backward pass and DDP's buckets: when each gradient
+    is ready, and when the bucket that holds it is sent. Reports the model when gradients wait a tenth of
+    the backward pass longer than they would if the layers were registered in the order in which they run.
 
     Why it costs
-    DDP sends gradients while the backward pass still runs, in buckets made in the reverse of the order of
+    DDP sends gradients while the backward pass still runs, in buckets made in reverse order of
     registration, one after the other. A layer that is registered last and used first completes the first
-    bucket at the very end of the backward pass: until then nothing is sent. Without find_unused_parameters
-    DDP sorts the buckets anew after the first step.
+    bucket at the very end of the backward pass: until then nothing is sent. Without
+    find_unused_parameters DDP sorts the buckets again after the first step.
 
     Example
         self.head = nn.Linear(1024, 1024)
@@ -37,12 +37,8 @@ class ConstructorOrder(GraphRule):
         self.head = nn.Linear(1024, 1024)
 
     When it does not apply
-    Training on one GPU, or without find_unused_parameters=True, which most models do not need. Models of less
-    than two buckets (26 MB of gradients).
-
-    References
-    PyTorch, Performance Tuning Guide: match the order of layers in constructors and during the execution if
-    using DistributedDataParallel(find_unused_parameters=True).
+    Training on one GPU, or without find_unused_parameters=True, which most models do not need. Models
+    with fewer than two buckets (26 MB of gradients).
     """
 
     code = "ARC020"
@@ -51,8 +47,10 @@ class ConstructorOrder(GraphRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "PyTorch Performance Tuning Guide, Match the order of layers in constructors and during execution",
-        "PyTorch, torch/csrc/distributed/c10d/reducer.cpp",
+        "PyTorch Performance Tuning Guide, Match the order of layers in constructors and during the "
+        "execution: with DistributedDataParallel(find_unused_parameters=True)",
+        "PyTorch 2.13 torch/csrc/distributed/c10d/reducer.cpp: buckets are rebuilt after the first step "
+        "unless unused parameters are sought",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -15,15 +15,15 @@ _MOST_TAPS = 32
 
 
 class Conv3dLimits(GraphRule):
-    """A 3-D convolution is outside of what cuDNN's Tensor Core kernels take.
+    """A 3-D convolution is outside the limits of cuDNN's Tensor Core kernels.
 
     What it does
     Checks every 3-D convolution against the limits in cuDNN's guide: kernel sides of at most 32, no
     dilation in the backward kernels, tensors below 2 GB, and channels that are multiples of 8.
 
     Why it costs
-    Outside of these cuDNN falls back to kernels that use no Tensor Cores or that need large workspaces,
-    silently.
+    Outside these limits cuDNN silently falls back to kernels that use no Tensor Cores or that need large
+    workspaces.
 
     Example
         nn.Conv3d(30, 30, 3, dilation=2)
@@ -33,10 +33,7 @@ class Conv3dLimits(GraphRule):
 
     When it does not apply
     cuDNN 9 lifts some of the limits; what a dilated 3-D kernel costs there has not been measured, and no
-    gain is predicted. Misaligned channels alone are conv-misaligned's.
-
-    References
-    NVIDIA, cuDNN Developer Guide 8.x, table of 3-D convolution support.
+    gain is predicted. Misaligned channels alone are reported by conv-misaligned.
     """
 
     code = "ARC013"
@@ -45,7 +42,7 @@ class Conv3dLimits(GraphRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("NVIDIA cuDNN Developer Guide 8.x, 3-D convolutions",)
+    sources = ("NVIDIA cuDNN 8 Developer Guide, 3-D convolutions: limits of the Tensor Core kernels",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         outside = {

@@ -27,10 +27,10 @@ class ConvBiasBeforeBnInSource(SourceRule):
     """A convolution or linear layer adds a bias that the batch norm after it subtracts again.
 
     What it does
-    Finds convolutions of torch.nn (1-D to 3-D, transposed ones too), and linear layers with as many outputs
+    Finds torch.nn convolutions (1-D to 3-D, transposed ones too), and linear layers with as many outputs
     as the norm has features, with a bias that a batch norm directly follows, in `nn.Sequential` or in
-    `forward` (lists of layers included), without running the code. On a traced model it prices the layers
-    as well.
+    `forward` (lists of layers included). Nothing is run; for a traced model the layers are priced as
+    well.
 
     Why it costs
     Batch norm subtracts the mean of each channel, so a constant added to the channel changes nothing, and
@@ -44,15 +44,12 @@ class ConvBiasBeforeBnInSource(SourceRule):
         nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128))
 
     When it does not apply
-    Other norms do not cancel it (layer norm, group norm) or only partly; an activation in between makes
-    the bias meaningful; norms chosen at run time are unknown, files that freeze norms are left alone; in
-    inference the norm is folded into the convolution, bias included. `bias=True` written in the call is a
-    choice. Checkpoints that have the bias hold it in the norm's running_mean too, from which it has to be
-    subtracted when it is dropped; where a file loads published weights, or reads biases that may be those,
-    nothing is changed by --fix.
-
-    References
-    PyTorch, Performance Tuning Guide, section on disabling the bias of convolutions before a batch norm.
+    Other norms (layer norm, group norm) cancel it only partly or not at all; an activation in between
+    makes the bias meaningful; norms chosen at run time are unknown, and files that freeze norms are left
+    alone; in inference the norm is folded into the convolution, bias included. `bias=True` written in the
+    call is a choice. The running means of checkpoints with the biases include them, so the biases have to
+    be subtracted there when they are dropped; where a file loads published weights, or reads biases that
+    may be these, `--fix` changes nothing.
     """
 
     code = "ARC001"
@@ -61,7 +58,8 @@ class ConvBiasBeforeBnInSource(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch Performance Tuning Guide, Disable bias for convolutions directly followed by a batch norm",
+        "PyTorch Performance Tuning Guide, Disable bias for convolutions directly followed by a batch "
+        "norm: it has no effect there",
     )
     triggers = (
         *("Conv1d(", "Conv2d(", "Conv3d(", "ConvTranspose1d(", "ConvTranspose2d(", "ConvTranspose3d("),

@@ -28,18 +28,19 @@ and positions many (Optimizing for Tensor Cores calls them memory-limited)."""
 
 
 class DepthwiseConv(GraphRule):
-    """Depthwise convolutions take much of the step in an early, high-resolution stage.
+    """Depthwise convolutions are limited by memory and leave Tensor Cores nothing to do.
 
     What it does
-    Adds up the depthwise convolutions whose output is at least a quarter as wide as the model's image and
-    whose time is limited by memory, with their share of the step. Dense convolutions are priced in their
-    place: of the same channels, and as one with the 1x1 convolution that widens the image before them.
-    Reported once for the model, with the lines where the better of the two is predicted to gain.
+    Adds up the memory-limited depthwise convolutions whose output is at least a quarter as wide as the
+    model's image, with their share of the step. Dense convolutions are priced in their place: with the
+    same channels, and merged with the 1x1 convolution that widens the image before them. Reports them
+    once per model, with the lines where the better of the two is predicted to gain.
 
     Why it costs
-    A depthwise convolution multiplies each value nine times (3x3) and has no sum over channels, so that
-    Tensor Cores have nothing to do: it costs what moving its tensors costs. Early stages have the
-    largest tensors. A dense convolution does more arithmetic in about the time of the traffic.
+    A 3x3 depthwise convolution does 18 operations for each value that it reads and writes, and sums over
+    no channels, so Tensor Cores have nothing to do: it costs what moving its tensors costs. Early stages
+    have the largest tensors. There, a dense convolution does more arithmetic in about the time that
+    moving the tensors takes.
 
     Example
         nn.Conv2d(32, 192, 1), nn.Conv2d(192, 192, 3, groups=192)     # at 112 x 112
@@ -49,12 +50,9 @@ class DepthwiseConv(GraphRule):
 
     When it does not apply
     Late stages with small images and many channels, where a dense convolution is limited by arithmetic
-    and depthwise ones pay. Models for phones are not built for Tensor Cores. Fixed filters (a blur kept in a
-    buffer) and kernels computed from data are no layers that could be dense, and not reported.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers prefer dense
-    to depthwise convolutions.
+    and depthwise ones pay off. Models for phones, which are not built for Tensor Cores. Fixed filters (a
+    blur kept in a buffer) and kernels computed from data are not layers that could be dense, and are not
+    reported.
     """
 
     code = "ARC002"
@@ -62,7 +60,10 @@ class DepthwiseConv(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers prefer "
+        "dense to depthwise convolutions",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:

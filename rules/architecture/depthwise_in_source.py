@@ -16,17 +16,18 @@ _LARGEST = 7
 
 
 class DepthwiseConvInSource(SourceRule):
-    """Depthwise convolutions are limited by memory, and leave Tensor Cores nothing to do.
+    """Depthwise convolutions are limited by memory and leave Tensor Cores nothing to do.
 
     What it does
-    Finds convolutions of torch.nn whose `groups` are written like their input channels and whose kernel is
-    known and of at most 7x7, and reports them once per file. Off by default: whether a dense convolution is
-    faster in their place depends on the channels, the image and the GPU, which only a trace shows.
+    Finds torch.nn convolutions whose `groups` is written like their input channels and whose kernel is
+    known to be at most 7x7, and reports them once per file. Off by default: whether a dense convolution
+    would be faster depends on the channels, the image and the GPU, which only a trace shows.
 
     Why it costs
-    A depthwise convolution of a 3x3 kernel computes 18 operations for each value that it reads and writes,
-    and sums over no channels: it costs what moving its tensors costs, on every GPU. Early stages have the
-    largest tensors. There, a dense convolution does more arithmetic in about the time of the traffic.
+    A 3x3 depthwise convolution does 18 operations for each value that it reads and writes, and sums over
+    no channels, so Tensor Cores have nothing to do: it costs what moving its tensors costs. Early stages
+    have the largest tensors. There, a dense convolution does more arithmetic in about the time that
+    moving the tensors takes.
 
     Example
         nn.Conv2d(32, 192, 1), nn.Conv2d(192, 192, 3, groups=192)     # at 112 x 112
@@ -35,13 +36,9 @@ class DepthwiseConvInSource(SourceRule):
         nn.Conv2d(32, 192, 3)                                         # one dense layer for the two
 
     When it does not apply
-    Late stages with small images and many channels, where a dense convolution is limited by arithmetic and
-    depthwise ones pay. Models for phones are not built for Tensor Cores. Give tclint the model as
-    `file.py:callable` to have both priced.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers prefer dense to
-    depthwise convolutions.
+    Late stages with small images and many channels, where a dense convolution is limited by arithmetic
+    and depthwise ones pay off. Models for phones, which are not built for Tensor Cores. Give tclint the
+    model as `file.py:callable` to have both priced.
     """
 
     code = "ARC002"
@@ -50,7 +47,10 @@ class DepthwiseConvInSource(SourceRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers prefer "
+        "dense to depthwise convolutions",
+    )
     triggers = ("Conv1d(", "Conv2d(", "Conv3d(")
     requires = ("groups",)
     pattern = re.compile(rb"\bgroups\s*=\s*[^1\s]")

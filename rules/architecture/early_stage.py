@@ -19,14 +19,14 @@ class EarlyStageExtras(GraphRule):
     """Pooling, squeeze-and-excite or layer norms run in the early, memory-limited stage of a network.
 
     What it does
-    In networks on images, adds up pooling, squeeze-and-excite (a global mean that scales the channels) and
-    layer or group norms that memory limits and whose images are at least a quarter as wide as the model's,
-    and reports each kind that takes at least five times --min-gain (5 % of the step).
+    In image networks, adds up memory-limited pooling, squeeze-and-excite (a global mean that scales the
+    channels) and layer or group norms on images that are at least a quarter as wide as the model's, and
+    reports each kind that takes at least five times --min-gain (5 % of the step).
 
     Why it costs
-    Early stages have few channels on many positions: their convolutions are limited by memory already,
-    and each such layer moves the largest tensors of the model once or twice more. In the late,
-    math-limited stages the same layers cost little.
+    Early stages have few channels at many positions: their convolutions are already limited by memory,
+    and each such layer moves the model's largest tensors once or twice more. In the late, math-limited
+    stages the same layers cost little.
 
     Example
         nn.Sequential(conv, SqueezeExcite(64), nn.AvgPool2d(3, stride=1))      # at 112 x 112
@@ -35,12 +35,8 @@ class EarlyStageExtras(GraphRule):
         nn.Sequential(conv)      # and squeeze-and-excite from 28 x 28 on
 
     When it does not apply
-    Late stages. Batch norm, which folds into convolutions. Accuracy may want the layer: what leaving it
-    out gains is its share, what it costs is not known here.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers avoid
-    pooling, squeeze-and-excite and layer norm.
+    Late stages. Batch norm, which folds into convolutions. Accuracy may need the layer: leaving it out
+    gains its share of the step; what that does to accuracy is not known here.
     """
 
     code = "ARC022"
@@ -48,7 +44,10 @@ class EarlyStageExtras(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: in memory-limited layers avoid "
+        "pooling, squeeze-and-excite and layer norm",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         image = max((prod(s.shape[2:]) for s in context.graph.inputs if len(s.shape) == 4), default=0)

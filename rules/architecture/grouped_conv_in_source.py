@@ -24,7 +24,7 @@ class GroupedConvShapeInSource(SourceRule):
     """A grouped convolution's groups have a width that cuDNN has no Tensor Core kernel for.
 
     What it does
-    Finds grouped convolutions of torch.nn, depthwise ones left out, whose channels and groups are numbers
+    Finds grouped convolutions of torch.nn (depthwise ones excluded) whose channels and groups are numbers
     in the source: input and output channels per group should be equal and one of 4, 8, 16, 32, 64, 128,
     256. What share of the step such a layer takes is known only for a traced model.
 
@@ -39,12 +39,9 @@ class GroupedConvShapeInSource(SourceRule):
         nn.Conv2d(256, 256, 3, groups=8)      # 32 channels per group
 
     When it does not apply
-    Depthwise convolutions (one channel per group) have kernels of their own. INT8 has none of these.
-    Numbers chosen at run time, and layers of less than 32 channels. cuDNN versions differ: 8.2 knows 4, 8,
-    16, 32 only.
-
-    References
-    NVIDIA, cuDNN Developer Guide 8.x, table of grouped convolution support.
+    Depthwise convolutions (one channel per group) have kernels of their own. There are no such kernels
+    for int8, and cuDNN 8.2 has them for 4, 8, 16 and 32 only. Numbers chosen at run time, and layers with
+    fewer than 32 channels.
     """
 
     code = "ARC003"
@@ -52,7 +49,9 @@ class GroupedConvShapeInSource(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA cuDNN Developer Guide 8.3, grouped convolutions",)
+    sources = (
+        "NVIDIA cuDNN 8 Developer Guide, grouped convolutions: channels per group of the Tensor Core kernels",
+    )
     triggers = ("groups=", "groups =")
     requires = ("Conv",)
     # Groups given to a convolution as a number above 1 or by a constant.

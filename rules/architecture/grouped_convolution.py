@@ -27,9 +27,9 @@ class GroupedConvShape(GraphRule):
     """A grouped convolution's groups have a width that cuDNN has no Tensor Core kernel for.
 
     What it does
-    Looks at every grouped convolution that is not depthwise: input channels per group and output channels
-    per group should be equal and one of 4, 8, 16, 32, 64, 128, 256. Reports layers outside that set that
-    take five times --min-gain (5 % of the step).
+    Looks at every grouped convolution that is not depthwise: input and output channels per group should
+    be equal and one of 4, 8, 16, 32, 64, 128, 256. Reports layers outside that set that take five times
+    --min-gain (5 % of the step).
 
     Why it costs
     cuDNN's grouped Tensor Core kernels exist for those widths. Others run as many small products, or on
@@ -42,11 +42,8 @@ class GroupedConvShape(GraphRule):
         nn.Conv2d(256, 256, 3, groups=8)      # 32 channels per group
 
     When it does not apply
-    Depthwise convolutions (one channel per group) have kernels of their own. INT8 has none of these.
-    cuDNN versions differ: 8.2 knows 4, 8, 16, 32 only.
-
-    References
-    NVIDIA, cuDNN Developer Guide 8.x, table of grouped convolution support.
+    Depthwise convolutions (one channel per group) have kernels of their own. There are no such kernels
+    for int8, and cuDNN 8.2 has them for 4, 8, 16 and 32 only.
     """
 
     code = "ARC003"
@@ -54,7 +51,9 @@ class GroupedConvShape(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA cuDNN Developer Guide 8.3, grouped convolutions",)
+    sources = (
+        "NVIDIA cuDNN 8 Developer Guide, grouped convolutions: channels per group of the Tensor Core kernels",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:

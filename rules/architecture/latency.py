@@ -18,14 +18,14 @@ class LatencyBoundLayers(GraphRule):
     """Kernels that are too small to fill the GPU take much of the step.
 
     What it does
-    Adds up the kernels whose time is limited by latency - too little work for the GPU's processors,
-    whatever it is - and reports the model when they take 20 % of the step, with the operators that wait
-    most and the gain per sample of a batch four times as large. On the batches they are trained with,
-    common networks have 0 to 2 %.
+    Adds up the kernels whose time is limited by latency - whatever they compute, it is too little work
+    for the GPU's SMs - and reports the model when they take 20 % of the step, with the operators that
+    wait most and the gain per sample of a batch four times as large. At the batches they are trained
+    with, common networks have 0 to 2 %.
 
     Why it costs
-    A kernel takes a few microseconds to start, fill and drain, if it computes anything or not. A product
-    that gives every fifth processor a tile leaves four of five idle.
+    A kernel takes a few microseconds to start, fill and drain, however little it computes. A product with
+    tiles for only one SM in five leaves the other four idle.
 
     Example
         model(images)      # batch 1, many small layers
@@ -34,13 +34,9 @@ class LatencyBoundLayers(GraphRule):
         model(images)      # batch 8; or mode="reduce-overhead" (CUDA graphs) where the batch is given
 
     When it does not apply
-    Inference whose batch is given by latency. Training whose batch memory or convergence limits: there
-    wider and fewer layers help. Where nobody states a batch (inputs that tclint inferred, without
-    --batch), nothing is said.
-
-    References
-    NVIDIA, Matrix Multiplication Background User's Guide: latency as the limiter of small work.
-    NVIDIA, Memory-Limited Layers User's Guide.
+    Inference whose batch is set by latency requirements. Training whose batch is limited by memory or
+    convergence: there wider and fewer layers help. Where nobody states a batch (inputs that tclint
+    inferred, without --batch), nothing is reported.
     """
 
     code = "ARC021"
@@ -48,7 +44,11 @@ class LatencyBoundLayers(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Matrix Multiplication Background User's Guide, performance limiters",)
+    sources = (
+        "NVIDIA Matrix Multiplication Background User's Guide, Math And Memory Bounds: small products are"
+        " limited by latency",
+        "NVIDIA Memory-Limited Layers User's Guide: small operations do not fill a GPU",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if batch_is_assumed(context) or not any(op.kind in GEMM_KINDS for op in context.graph.ops):

@@ -31,21 +31,17 @@ class ManualAttention(GraphRule):
     wants it; backward does so once more. The fused kernels keep them on the chip.
 
     Example
-        weights = (q @ k.transpose(-2, -1) / d ** 0.5 + mask).softmax(-1)
+        weights = (q @ k.transpose(-2, -1) / d ** 0.5).softmax(-1)
         x = self.dropout(weights) @ v
 
     Use instead
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)     # dropout_p=... while training
+        x = F.scaled_dot_product_attention(q, k, v)     # dropout_p=... while training
 
     When it does not apply
     The weights are returned or looked at. Something other than scale, addition, mask and dropout happens
-    to the scores (a mixing of heads, a capped score: FlexAttention may do). Short sequences, where the
-    scores are small: the predicted gain decides. A learned additive bias is possible, but runs a slower
-    kernel than no mask at all.
-
-    References
-    PyTorch, documentation of torch.nn.functional.scaled_dot_product_attention.
-    Dao et al., FlashAttention (arXiv 2205.14135).
+    to the scores (mixing of heads, capped scores: FlexAttention may handle these). Short sequences, where
+    the scores are small: the predicted gain decides. A learned additive bias is possible, but runs a
+    slower kernel than no mask at all.
     """
 
     code = "ARC005"
@@ -54,8 +50,8 @@ class ManualAttention(GraphRule):
     level = "warning"
     confidence = "medium"
     sources = (
-        "PyTorch documentation, torch.nn.functional.scaled_dot_product_attention",
-        "FlashAttention (arXiv 2205.14135)",
+        "PyTorch torch.nn.functional.scaled_dot_product_attention: the fused kernels and their conditions",
+        "FlashAttention (arXiv 2205.14135): the scores stay on the chip",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -23,15 +23,15 @@ class MemoryBoundLayers(GraphRule):
     """Norms, pooling, activations and other data movement take most of the step.
 
     What it does
-    Adds up the predicted time of normalisation, pooling, softmax, activations and elementwise layers of a
-    model that does have matrix products. The model is reported when on some GPU they take longer than all
-    its products and convolutions, by more than the error of the prediction, as they are and when fused by
-    torch.compile as well: then it is the architecture that is limited by memory, not its execution. The
-    step under torch.compile is the priced alternative.
+    Adds up the predicted time of normalization, pooling, softmax, activations and elementwise layers of a
+    model that also has matrix products. Reports the model when, on some GPU, they take longer than all
+    its products and convolutions, by more than the error of the prediction, both in eager mode and fused
+    by torch.compile: then it is the architecture that is limited by memory, not its execution. The priced
+    alternative is the step under torch.compile.
 
     Why it costs
-    These layers do a few operations per byte, Tensor Cores cannot help them, and Amdahl's law caps what
-    faster products can still gain: with 70 % of the time elsewhere, 1.43x.
+    These layers do a few operations per byte and Tensor Cores cannot help them, and Amdahl's law caps
+    what faster products can still gain: with 70 % of the time elsewhere, at most 1.43x.
 
     Example
         x = self.pool(self.norm(self.squeeze_excite(self.act(self.conv(x)))))
@@ -42,10 +42,6 @@ class MemoryBoundLayers(GraphRule):
     When it does not apply
     Small models and inputs, whose products are cheap anyway. In the late, math-limited part of a network
     such layers cost little and need no attention.
-
-    References
-    NVIDIA, Memory-Limited Layers User's Guide.
-    NVIDIA, Train With Mixed Precision: Amdahl's law, half of the time at 5x gives 1.67x.
     """
 
     code = "ARC008"
@@ -54,8 +50,9 @@ class MemoryBoundLayers(GraphRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA Memory-Limited Layers User's Guide",
-        "NVIDIA Train With Mixed Precision",
+        "NVIDIA Memory-Limited Layers User's Guide: norms, activations and pooling",
+        "NVIDIA Train With Mixed Precision: by Amdahl's law a speedup of 5 on half of the time gives 1.67"
+        " in all",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -29,14 +29,14 @@ class PatchEmbeddingConv(GraphRule):
 
     What it does
     Finds convolutions on images of up to three channels whose windows do not overlap and whose output is
-    flattened into tokens, and prices the same layer as a linear one over the patches, with the copy that
-    cuts them out.
+    flattened into tokens, and prices the same layer as a linear one over the patches, including the copy
+    that cuts them out.
 
     Why it costs
-    It is one matrix product over the pixels of each patch, and cuDNN does not run it as one: it converts
-    the image to NHWC with padded channels, runs a kernel in which every pixel of every window is a load of
-    its own, and converts the result back. On an H100 the 16x16 patches of 128 images took 1,233 us in a
-    published trace, 335 of them for conversions; a linear layer of the same product took 47.
+    The layer is one matrix product over the pixels of each patch, but cuDNN does not run it as one: it
+    converts the image to NHWC with padded channels, runs a kernel that loads every pixel of every window
+    separately, and converts the result back. On an H100 the 16x16 patches of 128 images took 1,233 us in
+    a published trace, 335 us of it for conversions; a linear layer with the same product took 47 us.
 
     Example
         self.embed = nn.Conv2d(3, 768, kernel_size=16, stride=16)
@@ -48,13 +48,9 @@ class PatchEmbeddingConv(GraphRule):
         tokens = self.embed(patches.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2))
 
     When it does not apply
-    Where the embedding is a small part of the step, as in training of large models. Weights of checkpoints
-    are the same numbers, flattened: conv.weight.flatten(1). Without Tensor Cores, and where the kernel's
-    windows overlap, nothing is gained.
-
-    References
-    A public profiler trace of TimeSformer on an H100 (bfloat16, 128 images) with the kernels' names.
-    NVIDIA, Convolutional Layers User's Guide, section Tensor Layouts In Memory: NCHW vs NHWC.
+    Where the embedding is a small part of the step, as in training of large models. Checkpoints hold the
+    same numbers and only have to be flattened: conv.weight.flatten(1). Without Tensor Cores, and where
+    the kernel's windows overlap, nothing is gained.
     """
 
     code = "ARC023"
@@ -62,7 +58,12 @@ class PatchEmbeddingConv(GraphRule):
     since = "0.1.0"
     level = "warning"
     confidence = "medium"
-    sources = ("NVIDIA Convolutional Layers User's Guide, Tensor Layouts In Memory",)
+    sources = (
+        "NVIDIA Convolutional Layers User's Guide, Tensor Layouts In Memory: NCHW vs NHWC: conversions "
+        "between the two",
+        "TraceLens profiler trace of TimeSformer on H100: names and times of the patch embedding's "
+        "kernels (bfloat16, 128 images)",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         found = [op for op in convolutions(context.graph) if self._embeds_patches(op)]

@@ -27,8 +27,8 @@ class PointwiseChains(GraphRule):
 
     What it does
     Prices the step under torch.compile, which fuses chains of elementwise work, norms and softmax into
-    single kernels, and reports the model once where that gains at least ten times --min-gain
-    (10 % of the step).
+    single kernels, and reports the model once where that gains at least ten times --min-gain (10 % of the
+    step).
 
     Why it costs
     Every eager operator reads its inputs from memory and writes its result there. A dropout, a residual
@@ -42,10 +42,7 @@ class PointwiseChains(GraphRule):
 
     When it does not apply
     Compiled models. Shapes that change from step to step, graph breaks. Models whose time is not in such
-    chains. Where such layers outweigh the products, memory-bound-layers says so instead.
-
-    References
-    PyTorch, Performance Tuning Guide, fuse operations.
+    chains. Where such layers outweigh the products, memory-bound-layers reports the model instead.
     """
 
     code = "ARC016"
@@ -53,7 +50,9 @@ class PointwiseChains(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("PyTorch Performance Tuning Guide, Fuse operations",)
+    sources = (
+        "PyTorch Performance Tuning Guide, Fuse operations: chains of pointwise operators into one kernel",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         ops = context.graph.ops

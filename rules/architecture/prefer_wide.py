@@ -11,15 +11,15 @@ from tclint.plugin import Effect, Finding, GraphContext, GraphRule
 
 
 class PreferWide(GraphRule):
-    """A deep stack of narrow blocks waits for memory or for its launches.
+    """A deep stack of narrow blocks waits for memory or for kernel launches.
 
     What it does
-    Finds stacks of four or more equal blocks whose linear layers are not limited by arithmetic, and prices
-    half as many blocks of 1.41 times the width: the same parameters, the same work.
+    Finds stacks of four or more equal blocks whose linear layers are not limited by arithmetic, and
+    prices half as many blocks of 1.41 times the width, with the same parameters and the same work.
 
     Why it costs
-    A product of N x N weights does more work per byte the wider it is, and fills more tiles at once; layers
-    that follow each other cannot share a launch. Two layers of 256 take longer than one of 362 does.
+    The wider an N x N product is, the more work it does per byte and the more tiles it fills at once;
+    layers that follow each other cannot share a launch. Two layers of 256 take longer than one of 362.
 
     Example
         nn.Sequential(*[Block(256) for _ in range(24)])
@@ -28,12 +28,8 @@ class PreferWide(GraphRule):
         nn.Sequential(*[Block(384) for _ in range(12)])     # where accuracy allows
 
     When it does not apply
-    Depth is an architect's choice, with its own effect on accuracy: the rule is off unless selected. Blocks
+    Depth is a design decision with its own effect on accuracy: the rule is off unless selected. Blocks
     whose layers are limited by arithmetic, and widths that cannot be told apart from the model's inputs.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: prefer wider layers to deeper networks
-    where accuracy allows.
     """
 
     code = "ARC011"
@@ -42,7 +38,10 @@ class PreferWide(GraphRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: prefer wider layers to deeper "
+        "networks where accuracy allows",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         for stack in deep_stacks(context):

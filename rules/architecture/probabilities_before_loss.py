@@ -35,9 +35,9 @@ class ProbabilitiesBeforeLoss(SourceRule):
     from a model of the project whose forward ends in a sigmoid.
 
     Why it costs
-    Probabilities close to 0 or 1 round to 0 or 1, in float16 already from 1 - 2^-12 on, and their logarithm
-    is lost or infinite. The versions on logits use the log-sum-exp form, which is exact there, in one kernel
-    less; and autocast refuses `binary_cross_entropy` on CUDA.
+    Probabilities close to 0 or 1 round to 0 or 1, in float16 already from 1 - 2^-12 on, and their
+    logarithm is lost or infinite. The versions that take logits use the log-sum-exp form, which is
+    stable, with one kernel fewer; and autocast refuses `binary_cross_entropy` on CUDA.
 
     Example
         loss = F.binary_cross_entropy(torch.sigmoid(logits), labels)
@@ -48,11 +48,6 @@ class ProbabilitiesBeforeLoss(SourceRule):
     When it does not apply
     Metrics under `torch.no_grad()`, probabilities that are clamped on purpose, `log_softmax` before
     `nll_loss`, which is stable.
-
-    References
-    PyTorch, Automatic Mixed Precision package, "Prefer binary_cross_entropy_with_logits over
-    binary_cross_entropy".
-    PyTorch, torch.nn.BCEWithLogitsLoss.
     """
 
     code = "ARC012"
@@ -61,8 +56,9 @@ class ProbabilitiesBeforeLoss(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch docs, Automatic Mixed Precision package: Prefer binary_cross_entropy_with_logits",
-        "PyTorch docs, torch.nn.BCEWithLogitsLoss",
+        "PyTorch Automatic Mixed Precision package, Prefer binary_cross_entropy_with_logits over "
+        "binary_cross_entropy: autocast raises an error for the latter",
+        "PyTorch torch.nn.BCEWithLogitsLoss: more stable by the log-sum-exp trick",
     )
     triggers = ("binary_cross_entropy(", "BCELoss", "nll_loss", "NLLLoss")
     requires = (".",)

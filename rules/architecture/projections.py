@@ -17,30 +17,26 @@ class ProjectionsSeparate(GraphRule):
     """Linear layers that read the same tensor run as separate products.
 
     What it does
-    Finds linear layers of one module, or of one parent module, that read the very same tensor - query, key
-    and value, the gate and up halves of a gated feed-forward layer, the gates of a hand-written cell - and
-    prices them as one layer of all their outputs whose result is split.
+    Finds linear layers of one module, or of one parent module, that read the very same tensor - query,
+    key and value, the gate and up halves of a gated feed-forward layer, the gates of a hand-written cell
+    - and prices them as one layer with all their outputs, whose result is split.
 
     Why it costs
-    Each product reads the input again, and each alone has fewer tiles than one of all their columns: the
-    GPU's last wave is emptier. In backward, the gradients of the input are three products and two sums
-    instead of one product.
+    Each product reads the input again, and alone it has fewer tiles than one product over all the
+    columns: the GPU's last wave is emptier. In backward, the gradient of the input takes three products
+    and two sums instead of one product.
 
     Example
-        q, k, v = self.q(x), self.k(x), self.v(x)
+        q, k, v = self.q(x), self.k(x), self.v(x)     # nn.Linear(256, 256) each
 
     Use instead
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = self.qkv(x).chunk(3, dim=-1)        # nn.Linear(256, 768)
 
     When it does not apply
-    Cross attention, whose key and value read another tensor (those two still may be one). Wide layers,
+    Cross attention, whose key and value read another tensor (those two may still be merged). Wide layers,
     which fill the GPU alone: the predicted gain decides. Tensor parallelism and per-matrix optimizers
-    (Muon, Shampoo) may want the matrices apart. Checkpoints with separate weights have to be converted by
+    (Muon, Shampoo) may need separate matrices. Checkpoints with separate weights have to be converted by
     concatenating them.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate weights and gate
-    activations where possible.
     """
 
     code = "ARC004"
@@ -48,7 +44,10 @@ class ProjectionsSeparate(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: concatenate weights and gate "
+        "activations where possible",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         by_lines: dict[tuple[Line, ...], list[list[Op]]] = {}

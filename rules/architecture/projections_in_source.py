@@ -29,15 +29,15 @@ class ProjectionsSeparateInSource(SourceRule):
     """Linear layers that read the same tensor run as separate products.
 
     What it does
-    Finds linear layers of one class that a method calls with the same variable - query, key and value, the
-    gate and up halves of a gated feed-forward layer - where the source tells their sizes and these are so
-    small that each product is limited by memory on every GPU given, whatever the number of tokens: inputs x
-    outputs / (inputs + outputs) is below the GPU's balance of arithmetic and memory. On a traced model the
-    gain of any size is priced.
+    Finds linear layers of one class that a method calls with the same variable - query, key and value,
+    the gate and up halves of a gated feed-forward layer - where the source shows sizes so small that each
+    product is limited by memory on every GPU given, whatever the number of tokens: inputs x outputs /
+    (inputs + outputs) is below the GPU's balance. For a traced model the gain is priced at any size.
 
     Why it costs
-    Each product reads the input again, and is too small for its arithmetic to count. In backward, the
-    gradients of the input are several products and sums instead of one product.
+    Each product reads the input again, and alone it has fewer tiles than one product over all the
+    columns: the GPU's last wave is emptier. In backward, the gradient of the input takes three products
+    and two sums instead of one product.
 
     Example
         q, k, v = self.q(x), self.k(x), self.v(x)     # nn.Linear(256, 256) each
@@ -46,15 +46,11 @@ class ProjectionsSeparateInSource(SourceRule):
         q, k, v = self.qkv(x).chunk(3, dim=-1)        # nn.Linear(256, 768)
 
     When it does not apply
-    Sizes that are known at run time only. Wide layers, which may fill the GPU alone: give tclint the model
-    as `file.py:callable` to have them priced. Layers whose weights are read elsewhere. Tensor parallelism,
-    adapters, quantisation and per-matrix optimizers (Muon, Shampoo) may want the matrices apart, and
-    published checkpoints have them so. There is no --fix: the layers' names in checkpoints and their
-    initialisation, which counts the outputs, would change in several places.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: concatenate weights and gate
-    activations where possible.
+    Sizes that are known only at run time. Wide layers, which may fill the GPU alone: give tclint the
+    model as `file.py:callable` to have them priced. Layers whose weights are read elsewhere. Tensor
+    parallelism, adapters, quantization and per-matrix optimizers (Muon, Shampoo) may need separate
+    matrices, and published checkpoints have them. There is no `--fix`: the layers' names in checkpoints
+    and their initialization, which depends on the number of outputs, would change in several places.
     """
 
     code = "ARC004"
@@ -62,7 +58,10 @@ class ProjectionsSeparateInSource(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: concatenate weights and gate "
+        "activations where possible",
+    )
     triggers = ("Linear(",)
     requires = ("self.", "Module")
     # Two attributes called with the same name close together, in a file that loads no published weights.

@@ -23,13 +23,14 @@ class Sparse24Shape(GraphRule):
 
     What it does
     On GPUs of compute capability 8.0 and above, finds linear layers whose weight is not a multiple of 32
-    rows by 64 columns (fp16, bf16; 32 by 32 in TF32) and whose share of the step is worth it: they cannot
-    be pruned to two of four weights with torch.sparse.to_sparse_semi_structured. The gain is an upper
-    bound: twice the dense speed, as the datasheets promise it, for the products that arithmetic limits.
+    rows by 64 columns (fp16, bf16; 32 by 32 in TF32) and whose share of the step is large enough:
+    torch.sparse.to_sparse_semi_structured cannot prune them to two of every four weights. The gain is an
+    upper bound: twice the dense speed, as datasheets promise, for the products that are limited by
+    arithmetic.
 
     Why it costs
-    Two zeros in every four weights double the peak of the Tensor Cores. A layer whose shape the kernels do
-    not take stays dense.
+    Two zeros in every four weights double the peak of the Tensor Cores. A layer whose shape the kernels
+    do not accept stays dense.
 
     Example
         nn.Linear(1000, 4096)
@@ -39,10 +40,7 @@ class Sparse24Shape(GraphRule):
 
     When it does not apply
     Models that nobody means to prune: the rule is off unless selected. Heads, whose outputs are classes.
-    Sparse products have not been measured: real ones gain less than the bound.
-
-    References
-    PyTorch, torch.sparse semi-structured sparsity: shape constraints per dtype.
+    Sparse products have not been measured: they gain less than the bound.
     """
 
     code = "ARC015"
@@ -51,7 +49,7 @@ class Sparse24Shape(GraphRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("PyTorch, torch/sparse/semi_structured.py, shape constraints",)
+    sources = ("PyTorch 2.13 torch/sparse/semi_structured.py: shape constraints by dtype",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         facts = PRECISION_FACTS[context.settings.precision]

@@ -31,18 +31,18 @@ _ELSEWHERE = (
 
 
 class LmHeadNoPaddingTie(SourceRule):
-    """A language model's head is tied to an embedding whose vocabulary is no multiple of 8.
+    """A language model's head is tied to an embedding whose vocabulary is not a multiple of 8.
 
     What it does
     Finds `self.head.weight = self.embedding.weight` (or the other way round) between an nn.Linear and an
-    nn.Embedding of one class, where the size of the table is known - a literal, a constant, a default, the
-    field of a configuration or what the file passes - and is at least 1000 and no multiple of 8 (16-bit; 4
-    in TF32).
+    nn.Embedding of one class, where the size of the table is known - a literal, a constant, a default, a
+    field of a configuration or what the file passes - and is at least 1000 and not a multiple of 8
+    (16-bit; 4 in TF32).
 
     Why it costs
-    An embedding is only looked up, and any size of it will do. Tied to the head, it also decides the widest
+    An embedding is only looked up, and any size will do. Tied to the head, it also decides the widest
     matrix product of the model: the rows of the logits and of their gradient then start at unaligned
-    addresses, and padding the nn.Linear alone has no effect, for the tie replaces its weight.
+    addresses. Padding the nn.Linear alone has no effect, because the tie replaces its weight.
 
     Example
         self.wte = nn.Embedding(50257, 768)
@@ -55,13 +55,9 @@ class LmHeadNoPaddingTie(SourceRule):
         self.lm_head.weight = self.wte.weight
 
     When it does not apply
-    Sizes that are known at run time only; a vocabulary that is padded elsewhere; pretrained checkpoints,
-    which fix it (resize the embedding after loading). Traced, DIM003 (vocab-misaligned) prices it.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: a vocabulary in multiples of 8.
-    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): a
-    vocabulary in multiples of 64.
+    Sizes that are known only at run time; a vocabulary that is padded elsewhere; pretrained checkpoints,
+    which fix it (resize the embedding after loading). For a traced model, DIM003 (vocab-misaligned)
+    prices it.
     """
 
     code = "ARC018"
@@ -70,8 +66,9 @@ class LmHeadNoPaddingTie(SourceRule):
     level = "warning"
     confidence = "medium"
     sources = (
-        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
-        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), vocabulary",
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: a vocabulary in multiples of 8",
+        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): a vocabulary in "
+        "multiples of 64",
     )
     priced_as = ("DIM003",)
     triggers = (".weight = ", ".weight=")

@@ -14,15 +14,15 @@ _HIGH_RESOLUTION = 256 * 256
 
 
 class UpsampleHires(GraphRule):
-    """Pixel shuffles or interpolations of large images take a part of the step.
+    """Pixel shuffles or interpolations of large images take a noticeable part of the step.
 
     What it does
-    Finds pixel shuffle, its inverse and interpolation on images of at least 256 x 256 positions and
-    reports each kind's share of the step where it is worth it.
+    Finds pixel shuffle, its inverse and interpolation on images of at least 256 x 256 positions, and
+    reports each kind's share of the step where it is large enough.
 
     Why it costs
-    They compute nothing, or next to nothing: every value is read and written, at the largest resolution
-    the model has, and again in backward.
+    They compute next to nothing: every value is read and written, at the largest resolution the model
+    has, and again in backward.
 
     Example
         x = F.interpolate(x, scale_factor=2)      # 64 channels, to 512 x 512
@@ -33,12 +33,8 @@ class UpsampleHires(GraphRule):
         x = F.pixel_shuffle(x, 2)                 # moves 12 channels instead of 64
 
     When it does not apply
-    Where the upsampled tensor is narrow already (a pixel shuffle of the last layer is how it should be
+    Where the upsampled tensor is already narrow (a pixel shuffle as the last layer is how it should be
     done, and is small). What a rearranged model gains is not predicted.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: memory-limited layers.
-    Shi et al., Real-Time Single Image and Video Super-Resolution (arXiv 1609.05158).
     """
 
     code = "ARC009"
@@ -46,7 +42,12 @@ class UpsampleHires(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: memory-limited layers gain "
+        "nothing from Tensor Cores",
+        "Real-Time Single Image and Video Super-Resolution (arXiv 1609.05158): upsample last, by pixel "
+        "shuffle",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         large = [

@@ -16,13 +16,14 @@ class LinearMisaligned(GraphRule):
     What it does
     Looks at in_features and out_features of every traced linear layer and matrix product (8 for fp16 and
     bf16, 4 for TF32), pads the misaligned ones together with everything coupled to them, and reports the
-    padding that gains most, priced for the whole step, forward and backward. Widths that a layer is given -
-    input features, a concatenation of such - stay as they are: there zeros appended to the data are priced.
+    padding that gains most, priced for the whole step, forward and backward. Widths that the data
+    prescribes - input features, or a concatenation of them - stay as they are; there, zeros appended to
+    the data are priced.
 
     Why it costs
     A row of a matrix whose length is not a multiple of 16 bytes cannot be read with the widest loads.
-    cuBLAS 11 and later then choose slower kernels, earlier ones leave the Tensor Cores unused altogether.
-    The slowest of the three matrices decides, in the forward product and in both backward ones.
+    cuBLAS 11 and later then choose slower kernels; earlier versions leave the Tensor Cores unused
+    altogether. The worst of the three matrices decides, in the forward product and in both backward ones.
 
     Example
         hidden = int(8 / 3 * 1024)            # 2730
@@ -33,15 +34,10 @@ class LinearMisaligned(GraphRule):
         nn.Linear(1024, hidden)
 
     When it does not apply
-    One to four inputs or outputs are interfaces and never reported. A class count is padded (and masked)
-    only if that pays. In fp32 without TF32 any width is as good as another.
-    torch.compile pads such products itself where it finds that worth it. Weights trained with the old
+    Layers with one to four inputs or outputs are interfaces and are never reported. A class count is
+    padded (and masked) only if that pays off. In fp32 without TF32 any width is as good as another.
+    torch.compile pads such products itself where it finds that worthwhile. Weights trained with the old
     width do not fit the new one.
-
-    References
-    NVIDIA, Linear/Fully-Connected Layers User's Guide, checklist: batch, inputs and outputs divisible by
-    4 (TF32), 8 (fp16), 16 (int8); at least 64 and ideally 256 where one of them is small.
-    NVIDIA, Matrix Multiplication Background User's Guide, Table 1.
     """
 
     code = "DIM001"
@@ -50,8 +46,11 @@ class LinearMisaligned(GraphRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist",
-        "NVIDIA Matrix Multiplication Background User's Guide, Table 1",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist: batch, inputs and outputs "
+        "divisible by 4 (TF32), 8 (fp16), 16 (int8); at least 64 and ideally 256 where one of them is "
+        "small",
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1: multiples for Tensor Cores by "
+        "precision and library version",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
@@ -82,14 +81,10 @@ class ConvMisaligned(GraphRule):
         nn.Conv2d(104, 104, 3, padding=1)
 
     When it does not apply
-    Because cuDNN pads by itself, most misaligned channels cost less than is worth a report; the predicted
-    gain decides. One to three image channels belong to first-layer-C3; more of them (spectral bands) are
-    the data's, and zeros appended to them are priced. Depthwise and grouped convolutions belong to
-    depthwise-conv and grouped-conv-shape, outputs of one to four channels to nobody.
-
-    References
-    NVIDIA, Convolutional Layers User's Guide, checklist and section Channels In and Out.
-    NVIDIA, cuDNN Developer Guide, Tensor Core operations: channels divisible by 8.
+    Because cuDNN pads by itself, most misaligned channels cost too little to report; the predicted gain
+    decides. One to three image channels are left to first-layer-c3; larger numbers (spectral bands)
+    belong to the data, and zeros appended to it are priced. Depthwise and grouped convolutions are left
+    to depthwise-conv and grouped-conv-shape. Outputs of one to four channels are not reported.
     """
 
     code = "DIM002"
@@ -98,8 +93,9 @@ class ConvMisaligned(GraphRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "NVIDIA Convolutional Layers User's Guide, checklist and Channels In and Out",
-        "NVIDIA cuDNN Developer Guide, Tensor Core operations",
+        "NVIDIA Convolutional Layers User's Guide, Channels In And Out: channels in multiples of 8 (fp16)"
+        " or 4 (TF32)",
+        "NVIDIA cuDNN 8 Developer Guide, Tensor Core operations: channels divisible by 8",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -32,17 +32,17 @@ _SMALLEST_HEAD, _LARGEST_HEAD = 32, 256
 
 
 class HeadDim(GraphRule):
-    """Attention heads have a size that its kernels pad or run slowly.
+    """Attention heads have a size that kernels pad or run slowly.
 
     What it does
-    Looks at the size of a head (model width over number of heads) of every attention, fused or written
-    out as product, softmax and product. Sizes that are no power of two, no multiple of 8 (4 in TF32), or
-    8 at most are priced against other numbers of heads of the same total width.
+    Looks at the head size (model width over number of heads) of every attention, fused or written out as
+    product, softmax and product. Sizes that are not a power of two, not a multiple of 8 (4 in TF32), or
+    at most 8 are priced against other numbers of heads of the same total width.
 
     Why it costs
     Fused kernels exist for a few head sizes and compute the next larger one: 80 costs as much as 96.
-    Written-out attention multiplies with the head size as inner dim, once per head: a misaligned one runs
-    on slow kernels, and a small one leaves little work per tile.
+    Written-out attention multiplies with the head size as the inner dim, once per head: a misaligned one
+    runs on slow kernels, and a small one leaves little work per tile.
 
     Example
         nn.MultiheadAttention(embed_dim=2560, num_heads=32)   # heads of 80
@@ -51,12 +51,8 @@ class HeadDim(GraphRule):
         nn.MultiheadAttention(embed_dim=2560, num_heads=40)   # heads of 64; or 20 of 128
 
     When it does not apply
-    Fewer or more heads are another model, with other weights: a choice for training from scratch. Powers
-    of two from 16 on are left alone.
-
-    References
-    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489):
-    hidden size per head divisible by 64, or by the largest power of two possible.
+    A different number of heads is a different model, with other weights: a choice for training from
+    scratch. Powers of two from 16 on are left alone.
     """
 
     code = "DIM005"
@@ -64,7 +60,10 @@ class HeadDim(GraphRule):
     since = "0.1.0"
     level = "warning"
     confidence = "medium"
-    sources = ("The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489)",)
+    sources = (
+        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): hidden size per "
+        "head divisible by 64, or by the largest power of two possible",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         # Unsplit attention over a misaligned width is linear-misaligned's.

@@ -22,18 +22,18 @@ _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
 class ExpertTokens(GraphRule):
-    """The experts of a mixture get few tokens each, or a number that is no multiple of 8.
+    """The experts of a mixture get few tokens each, or a number that is not a multiple of 8.
 
     What it does
     Finds experts - several equal linear layers of a list that read selected rows, or one batched product
     with a weight per expert - and reports them when each gets fewer than 128 tokens or, with fixed
-    capacities, a number that is no multiple of 8 (16 for fp8), and their share of the step is worth it.
-    Where the capacity is a dim of its own, the priced alternative is 128 tokens (per token), or the next
-    multiple.
+    capacities, a number that is not a multiple of 8 (16 for fp8), and their share of the step is large
+    enough. Where the capacity is a dim of its own, the priced alternative is 128 tokens (compared per
+    token), or the next multiple.
 
     Why it costs
-    Every expert reads its whole weights for the tokens it gets. With fewer than 128 the GPU waits for
-    memory, as a dense layer with so small a batch would.
+    Every expert reads all its weights for the tokens it gets. With fewer than 128 the GPU waits for
+    memory, as a dense layer with such a small batch would.
 
     Example
         experts = nn.ModuleList([Expert(1024, 4096) for _ in range(64)])      # 2048 tokens, 32 each
@@ -43,13 +43,9 @@ class ExpertTokens(GraphRule):
 
     When it does not apply
     Inference with few tokens, and models that wait as a whole (latency-bound-layers). In 16 bits an odd
-    capacity is a number of rows, contiguous in no matrix: its price says that it costs next to nothing. How
-    many tokens an expert gets is decided by routing: tclint spreads them evenly and says so among its
-    assumptions.
-
-    References
-    NVIDIA, Transformer Engine, grouped products: dims divisible by 16 in fp8.
-    NVIDIA, Linear/Fully-Connected Layers User's Guide: batch sizes above 128.
+    capacity is a number of rows, which are contiguous in no matrix: it costs next to nothing, as its
+    price shows. Routing decides how many tokens an expert gets: tclint spreads them evenly and says so
+    among its assumptions.
     """
 
     code = "DIM016"
@@ -58,8 +54,8 @@ class ExpertTokens(GraphRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA Transformer Engine, quantized and grouped matrix products",
-        "NVIDIA Linear/Fully-Connected Layers User's Guide, batch size",
+        "NVIDIA Transformer Engine documentation, grouped products: dims divisible by 16 in fp8",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, Batch Size: above 128",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

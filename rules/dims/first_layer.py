@@ -27,17 +27,17 @@ from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 
 class FirstLayerC3(GraphRule):
-    """The first convolution reads images of three channels (or one), where four are as cheap.
+    """The first convolution reads images of three channels (or one), where four cost no more.
 
     What it does
     Finds the convolution that reads the model's input with one to three channels, and prices the same
-    layer on images stored with four (or eight) channels, the added ones zero; both in channels_last,
+    layer on images stored with four (or eight) channels, the added ones zero, both in channels_last,
     which the kernels for four channels need.
 
     Why it costs
     Tensor Core convolutions read channels in groups of 16 bytes. cuDNN has special kernels for C = 4 in
-    NHWC; with C = 3 it pads the images on every step, or runs without Tensor Cores. On V100 such first
-    layers are measured slower in fp16 than in fp32.
+    NHWC; with C = 3 it pads the images in every step, or runs without Tensor Cores. Measured on V100,
+    such first layers are slower in fp16 than in fp32.
 
     Example
         nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3)     # images [N, 3, 224, 224]
@@ -49,10 +49,6 @@ class FirstLayerC3(GraphRule):
     Where the first layer is a small part of the step, as in most large models. Weights of a pretrained
     first layer need a zero slice for the added channel. Convolutions whose stride equals their kernel
     (patch embeddings) run another kernel, which padding does not help; see ARC023.
-
-    References
-    NVIDIA, Convolutional Layers User's Guide, section Channels In and Out: C = 4 has special kernels,
-    padding three channels to four suffices for a first layer of stride 2.
     """
 
     code = "DIM006"
@@ -60,7 +56,10 @@ class FirstLayerC3(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Convolutional Layers User's Guide, Channels In and Out",)
+    sources = (
+        "NVIDIA Convolutional Layers User's Guide, Channels In And Out: C = 4 has kernels of its own, and"
+        " padding three channels to four suffices for a first layer of stride 2",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:

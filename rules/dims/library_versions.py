@@ -18,13 +18,13 @@ class AlignmentRequired(GraphRule):
     """With this CUDA or cuDNN version, misaligned layers do not use Tensor Cores at all.
 
     What it does
-    With --cuda below 11.0 or --cudnn below 7.6.3, finds matrix products of which M, N or K, and
-    convolutions of which C or K, is no multiple of 8 (fp16), and reports them with their share of the step
-    as later versions would run it.
+    With --cuda below 11.0 or --cudnn below 7.6.3, finds matrix products in which M, N or K, and
+    convolutions in which C or K, is not a multiple of 8 (fp16), and reports them with the share of the
+    step that they would take with later versions.
 
     Why it costs
-    Those versions have Tensor Core kernels for aligned dims only and run everything else on CUDA cores, a
-    multiple slower. cuBLAS 11 and cuDNN 7.6.3 use Tensor Cores for any dims.
+    Those versions have Tensor Core kernels for aligned dims only and run everything else on CUDA cores,
+    several times slower. cuBLAS 11 and cuDNN 7.6.3 use Tensor Cores for any dims.
 
     Example
         nn.Linear(1024, 1001)      # CUDA 10.2
@@ -33,12 +33,8 @@ class AlignmentRequired(GraphRule):
         nn.Linear(1024, 1008)      # or CUDA 11 and later
 
     When it does not apply
-    Without --cuda and --cudnn, or with later versions. How much slower is not predicted: such versions
-    have not been measured.
-
-    References
-    NVIDIA, Matrix Multiplication Background User's Guide, Table 1: multiples required before cuBLAS 11.0
-    and cuDNN 7.6.3.
+    Without --cuda and --cudnn, or with later versions. How much slower such layers are is not predicted:
+    these versions have not been measured.
     """
 
     code = "DIM017"
@@ -46,7 +42,10 @@ class AlignmentRequired(GraphRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = ("NVIDIA Matrix Multiplication Background User's Guide, Table 1",)
+    sources = (
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1: multiples required before cuBLAS "
+        "11.0 and cuDNN 7.6.3",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         settings = context.settings

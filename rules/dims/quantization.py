@@ -19,15 +19,15 @@ class Ampere128Bytes(GraphRule):
     """A narrow layer misses the 128-byte multiple that A100-class GPUs prefer.
 
     What it does
-    On GPUs of compute capability 8.0 and above, tries layer widths below 1024 that are aligned but no
+    On GPUs of compute capability 8.0 and above, tries layer widths below 1024 that are aligned but not a
     multiple of 128 bytes (64 in fp16 and bf16, 32 in TF32) at the multiples next to them, together with
-    everything coupled to them. It reports those whose predicted gain exceeds the work that the smaller
-    size saves anyway.
+    everything coupled to them. Reports those whose predicted gain exceeds the work that the smaller size
+    saves anyway.
 
     Why it costs
-    Ampere reads its caches in lines of 128 bytes and computes tiles of 64 to 256 elements: a narrow matrix
-    that just exceeds a tile computes and loads a whole tile more, of which it uses a corner. That is why
-    512 instead of 520 matters more than 5120 instead of 5128.
+    Ampere reads its caches in lines of 128 bytes and computes tiles of 64 to 256 elements: a narrow
+    matrix that just exceeds a tile loads and computes a whole extra tile, of which it uses a corner. That
+    is why 512 instead of 520 matters more than 5120 instead of 5128.
 
     Example
         nn.Linear(512, 264)
@@ -37,13 +37,8 @@ class Ampere128Bytes(GraphRule):
 
     When it does not apply
     Wide layers, where the last tile is a small part of the work; GPUs before Ampere; widths whose
-    neighbours are not faster by more than their size. A smaller width is another model: whether accuracy
-    allows it is not known here.
-
-    References
-    NVIDIA, Matrix Multiplication Background User's Guide, Table 1: most efficient on A100 with multiples
-    of 64 (fp16) and 32 (TF32).
-    NVIDIA, Linear/Fully-Connected Layers User's Guide: multiples of at least 64, ideally 256.
+    neighbors are not faster by more than their size explains. A smaller width is another model: whether
+    accuracy allows it is not known here.
     """
 
     code = "DIM010"
@@ -52,8 +47,10 @@ class Ampere128Bytes(GraphRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA Matrix Multiplication Background User's Guide, Table 1",
-        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist",
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1: on A100 most efficient with "
+        "multiples of 64 (fp16) and 32 (TF32)",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist: multiples of at least 64 and "
+        "ideally 256",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
@@ -76,12 +73,13 @@ class TileWaveQuantization(GraphRule):
     What it does
     Looks for products and convolutions that lose time to partly filled tiles or to a last wave of few
     tiles (108 tiles are a wave on A100, one per SM). Prices the step per sample at slightly smaller and
-    rounder batches, and widths from 1024 on at the next multiples of 128, and reports what is faster than
-    its size explains.
+    rounder batches, and widths from 1024 on at the next multiples of 128, and reports what is faster by
+    more than its size explains.
 
     Why it costs
     A matrix is computed in tiles of up to 256x128, as many at once as the GPU has SMs. 109 tiles on 108
-    SMs take twice as long as 108. A size is best when its tiles are a multiple of the wave or just below.
+    SMs take twice as long as 108. A size is best when its number of tiles is a multiple of the wave, or
+    just below one.
 
     Example
         DataLoader(dataset, batch_size=33)      # or nn.Linear(2048, 2056)
@@ -93,10 +91,6 @@ class TileWaveQuantization(GraphRule):
     Large products, whose many waves make the last one unimportant; steps limited by memory. On compute
     capability 9.0 and above kernels schedule tiles persistently and this prediction is advisory. Batches
     that tclint had to infer are not judged.
-
-    References
-    NVIDIA, Matrix Multiplication Background User's Guide, 2.2 and 2.3 (tile and wave quantization).
-    NVIDIA, Linear/Fully-Connected Layers User's Guide, checklist.
     """
 
     code = "DIM011"
@@ -105,8 +99,9 @@ class TileWaveQuantization(GraphRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA Matrix Multiplication Background User's Guide, 2.2 and 2.3",
-        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist",
+        "NVIDIA Matrix Multiplication Background User's Guide, Dimension Quantization Effects: tile and "
+        "wave quantization",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist: sizes that avoid them",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

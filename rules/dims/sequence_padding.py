@@ -40,7 +40,7 @@ class SequencePad(SourceRule):
     with fp16 or bf16: by the arguments of a trainer, or by the dtype that the model is loaded in.
 
     Why it costs
-    Every batch is as long as its longest sequence, so that batch times length, the M of every linear layer,
+    Every batch is as long as its longest sequence, so batch times length, the M of every linear layer,
     and the sides of the attention matrices are rarely multiples of 8.
 
     Example
@@ -52,10 +52,6 @@ class SequencePad(SourceRule):
     When it does not apply
     Sequences of one length (padding="max_length", packing, grouped texts); variable-length attention
     kernels; float32 training.
-
-    References
-    NVIDIA, Train With Mixed Precision, "Satisfying Tensor Core Shape Constraints": sequences in multiples
-    of 8.
     """
 
     code = "DIM008"
@@ -63,7 +59,10 @@ class SequencePad(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("NVIDIA, Train With Mixed Precision: Satisfying Tensor Core Shape Constraints",)
+    sources = (
+        "NVIDIA Train With Mixed Precision, Satisfying Tensor Core Shape Constraints: sequences in "
+        "multiples of 8",
+    )
     triggers = ("DataCollator", "pad_sequence")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -39,12 +39,12 @@ class FewChannels(GraphRule):
     """A convolution in the body of the network has fewer than 32 channels.
 
     What it does
-    Finds dense convolutions with fewer than 32 input or output channels that someone chose - not the
-    image's channels, not the model's output - and reports them, with their share of the step, when that
-    share is worth it.
+    Finds dense convolutions with fewer than 32 input or output channels by design (not the image's
+    channels, not the model's output) and reports them with their share of the step when that share is
+    large enough.
 
     Why it costs
-    Channels are two of the three sides of a convolution's matrix product. With 16 output channels seven
+    Channels are two of the three dims of a convolution's matrix product. With 16 output channels seven
     eighths of a 128-wide tile stay empty, and such layers usually run on large images, where they cost
     most.
 
@@ -56,10 +56,7 @@ class FewChannels(GraphRule):
 
     When it does not apply
     First layers on images, heads, grouped and depthwise convolutions. Networks for phones. The rule says
-    what the layers take, not what wider ones would gain: they would be another model.
-
-    References
-    NVIDIA, cuDNN Developer Guide: at least 32 input and output channels recommended.
+    what the layers take, not what wider ones would gain: those would be another model.
     """
 
     code = "DIM007"
@@ -68,7 +65,10 @@ class FewChannels(GraphRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("NVIDIA cuDNN Developer Guide, Tensor Core recommendations",)
+    sources = (
+        "NVIDIA cuDNN 8 Developer Guide, Tensor Core operations: at least 32 input and output channels "
+        "recommended",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
@@ -111,7 +111,7 @@ class SmallConvolution(GraphRule):
 
     Why it costs
     A tile computes up to 256 x 128 results. With a batch of 1 on a 7 x 7 image there are 49 rows: one
-    tile in that direction, a handful in all, on a GPU with a hundred processors.
+    tile in that direction, a handful in all, on a GPU with a hundred SMs.
 
     Example
         nn.Conv2d(512, 512, 3, padding=1)      # batch 1, 7 x 7
@@ -120,11 +120,9 @@ class SmallConvolution(GraphRule):
         nn.Conv2d(512, 512, 3, padding=1)      # batch 32 or more
 
     When it does not apply
-    Inference whose batch latency decides, and inputs that tclint inferred: nobody chose their batch.
-    Steps where such layers are a small part. Models that wait as a whole: see latency-bound-layers.
-
-    References
-    NVIDIA, Convolutional Layers User's Guide, implicit GEMM dimensions.
+    Inference whose batch is set by latency requirements, and inputs that tclint inferred: nobody chose
+    their batch. Steps in which such layers are a small part. Models that wait as a whole: see
+    latency-bound-layers.
     """
 
     code = "DIM013"
@@ -132,7 +130,7 @@ class SmallConvolution(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Convolutional Layers User's Guide, implicit GEMM",)
+    sources = ("NVIDIA Convolutional Layers User's Guide: the dims of the implicit GEMM",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         # A model that is latency-bound as a whole is told so once, by latency-bound-layers.

@@ -36,14 +36,14 @@ class SmallGemm(GraphRule):
 
     What it does
     Finds linear layers with fewer than 128 rows (batch times tokens), inputs or outputs whose time is not
-    limited by arithmetic, and reports those whose share of the step is worth it: once for the model where
-    the rows are few, with the gain per sample of a larger batch, and once where layers are narrow and take
-    five times --min-gain (5 % of the step).
+    limited by arithmetic, and reports those whose share of the step is large enough: once per model where
+    the rows are few, with the gain per sample of a larger batch, and once where layers are narrow and
+    take five times --min-gain (5 % of the step).
 
     Why it costs
-    A product of M x K with K x N does 2MNK operations on MK + KN + MN values. When one of the three is
-    small, each value read is used too rarely: with a batch of 1 once, where a V100 could do 139 operations
-    per byte.
+    A product of M x K with K x N does 2MNK operations on MK + KN + MN values. When one of the three dims
+    is small, each value read is used too rarely: with a batch of 1 only once, where a V100 could do 139
+    operations per byte.
 
     Example
         nn.Linear(4096, 1024)      # called with a batch of 16
@@ -52,12 +52,9 @@ class SmallGemm(GraphRule):
         nn.Linear(4096, 1024)      # called with a batch of 256; or several narrow layers as one
 
     When it does not apply
-    Inference with a batch given by latency, and inputs that tclint inferred: nobody chose their batch.
-    Models that wait as a whole, which latency-bound-layers reports. Products inside attention. Scores and
-    other outputs of one to four values. Layers that are a small part of the step.
-
-    References
-    NVIDIA, Linear/Fully-Connected Layers User's Guide: batch and neuron counts above 128.
+    Inference whose batch is set by latency requirements, and inputs that tclint inferred: nobody chose
+    their batch. Models that wait as a whole, which latency-bound-layers reports. Products inside
+    attention. Scores and other outputs of one to four values. Layers that are a small part of the step.
     """
 
     code = "DIM012"
@@ -65,7 +62,10 @@ class SmallGemm(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("NVIDIA Linear/Fully-Connected Layers User's Guide, batch size and neuron counts",)
+    sources = (
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, Batch Size and Input And Output Neuron "
+        "Counts: above 128",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}

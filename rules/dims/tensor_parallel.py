@@ -12,7 +12,7 @@ from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 
 class TensorParallelDivisibility(GraphRule):
-    """Heads, a layer's width or the vocabulary do not divide by the number of GPUs they are split over.
+    """Heads, a layer's width or the vocabulary are not divisible by the number of GPUs they are split over.
 
     What it does
     With --tensor-parallel N, checks that the heads of every attention, the widths between two linear
@@ -20,8 +20,8 @@ class TensorParallelDivisibility(GraphRule):
     8 (fp16, bf16; 4 in TF32).
 
     Why it costs
-    Tensor parallelism gives every GPU whole heads and equal slices of the wide layers. What does not
-    divide is an error in most frameworks, or padded; and a slice of 4104 / 4 = 1026 columns is
+    Tensor parallelism gives every GPU whole heads and equal slices of the wide layers. What is not
+    divisible is an error in most frameworks, or padded; and a slice of 4104 / 4 = 1026 columns is
     misaligned on every GPU, although 4104 was not.
 
     Example
@@ -33,10 +33,6 @@ class TensorParallelDivisibility(GraphRule):
     When it does not apply
     Without --tensor-parallel. Small heads of a model and layers that the parallel plan leaves whole: the
     rule does not know the plan.
-
-    References
-    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489):
-    hidden size and heads divisible by the tensor-parallel size.
     """
 
     code = "DIM015"
@@ -44,7 +40,10 @@ class TensorParallelDivisibility(GraphRule):
     since = "0.1.0"
     level = "warning"
     confidence = "medium"
-    sources = ("The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489)",)
+    sources = (
+        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): hidden size and "
+        "heads divisible by the tensor-parallel size",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         parts = context.settings.tensor_parallel

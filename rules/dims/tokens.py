@@ -36,7 +36,7 @@ class TokenCountMisaligned(GraphRule):
     The scores have the number of keys as their contiguous dim: with 197 tokens every row of scores and of
     weights starts at an unaligned address, and the product with the values has an odd inner dim. The
     tokens of a linear layer are rows, which are contiguous in none of its matrices: their number alone
-    costs nothing there.
+    costs nothing.
 
     Example
         scores = q @ k.transpose(-2, -1)                      # 509 tokens
@@ -47,13 +47,9 @@ class TokenCountMisaligned(GraphRule):
         tokenizer(texts, padding=True, pad_to_multiple_of=8)  # or pad and mask: 512 tokens
 
     When it does not apply
-    Fused attention. Decoding, whose keys grow by one with each call, and windows of a fixed, small size.
-    Lengths that vary from batch to batch are padded by the collate function, which is
-    not seen here: trace the length that training uses.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: pad sequences to a multiple of 8.
-    NVIDIA, Linear/Fully-Connected Layers User's Guide, checklist.
+    Fused attention. Decoding, where the keys grow by one with each call, and windows of a fixed, small
+    size. Lengths that vary from batch to batch are padded by the collate function, which is not seen
+    here: trace the length that training uses.
     """
 
     code = "DIM009"
@@ -62,8 +58,9 @@ class TokenCountMisaligned(GraphRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
-        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist",
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: pad sequences to a multiple of 8",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, checklist: dims divisible by 8 (fp16) or 4 "
+        "(TF32)",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

@@ -35,8 +35,8 @@ class VocabMisaligned(GraphRule):
     forward and backward. Multiples of 64 are preferred where they cost no more than the smallest one.
 
     Why it costs
-    The vocabulary is the widest dim of the model and contiguous in the logits. GPT-2's 50257 is odd: every
-    row of the logits and of their gradient starts at an unaligned address, so that three of the largest
+    The vocabulary is the widest dim of the model and contiguous in the logits. GPT-2's 50257 is odd:
+    every row of the logits and of their gradient starts at an unaligned address, so three of the largest
     products of the step run on slow kernels.
 
     Example
@@ -52,11 +52,6 @@ class VocabMisaligned(GraphRule):
     resize its embedding after loading (`model.resize_token_embeddings(n, pad_to_multiple_of=64)` in
     Transformers). The tokenizer never produces the added ids, so the loss teaches the model to avoid
     them; slice or mask them when sampling.
-
-    References
-    NVIDIA, Train With Mixed Precision, Optimizing for Tensor Cores: a vocabulary in multiples of 8.
-    Anthony et al., The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): a
-    vocabulary in multiples of 64.
     """
 
     code = "DIM003"
@@ -65,8 +60,9 @@ class VocabMisaligned(GraphRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores",
-        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489), vocabulary",
+        "NVIDIA Train With Mixed Precision, Optimizing for Tensor Cores: a vocabulary in multiples of 8",
+        "The Case for Co-Designing Model Architectures with Hardware (arXiv 2401.14489): a vocabulary in "
+        "multiples of 64",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
@@ -109,7 +105,7 @@ class VocabMisaligned(GraphRule):
         }
         related = (
             *context.related(head.op),
-            *related_sites(sites, location, "the vocabulary is written here and has to change with it"),
+            *related_sites(sites, location, "this layer has the same vocabulary, which changes with it"),
         )
         if not isinstance(outcome, Padding):
             return self.finding(

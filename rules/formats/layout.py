@@ -24,36 +24,34 @@ _RANKS = {4: "channels_last", 5: "channels_last_3d"}
 
 
 class ChannelsLastMissing(GraphRule):
-    """A convolutional model runs in NCHW, though Tensor Core convolutions want NHWC.
+    """A convolutional model runs in NCHW, although Tensor Core convolutions want NHWC.
 
     What it does
     Prices the whole step with model and images in channels_last against the step as traced, and reports
-    it once for the model where 2-D or 3-D convolutions run in the default format and the change pays.
+    it once per model where 2-D or 3-D convolutions run in the default format and the change pays off.
 
     Why it costs
     cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower
     kernel or transposes its tensors before and after.
 
     Example
-        model = build_model().cuda()
+        model = torchvision.models.resnet50().cuda()
         for images, labels in loader:
-            loss = criterion(model(images.cuda()), labels.cuda())
+            with torch.autocast("cuda"):
+                loss = criterion(model(images.cuda()), labels.cuda())
 
     Use instead
-        model = build_model().cuda().to(memory_format=torch.channels_last)
+        model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
         for images, labels in loader:
             images = images.cuda().to(memory_format=torch.channels_last)
-            loss = criterion(model(images), labels.cuda())
+            with torch.autocast("cuda"):
+                loss = criterion(model(images), labels.cuda())
 
     When it does not apply
-    fp32 without TF32, which has no Tensor Cores to feed. Models without 2-D or 3-D convolutions. Models
+    fp32 without TF32, which does not use Tensor Cores. Models without 2-D or 3-D convolutions. Models
     whose operators lack channels_last kernels (they convert back and forth): the predicted gain decides,
-    and NHWC does lose on some. The training script may set the format already: trace the model as the
+    and NHWC does lose on some. The training script may already set the format: trace the model as the
     script runs it, or suppress the rule where it is built.
-
-    References
-    PyTorch, Channels Last Memory Format tutorial: 22 % for ResNet-50, 8 to 35 % for a list of models.
-    NVIDIA, Convolutional Layers User's Guide, tensor layouts.
     """
 
     code = "FMT001"
@@ -62,8 +60,9 @@ class ChannelsLastMissing(GraphRule):
     level = "warning"
     confidence = "medium"
     sources = (
-        "PyTorch tutorial Channels Last Memory Format in PyTorch",
-        "NVIDIA Convolutional Layers User's Guide, tensor layouts",
+        "PyTorch Channels Last Memory Format tutorial: 22 % for ResNet-50, 8 to 35 % for a list of models",
+        "NVIDIA Convolutional Layers User's Guide, Tensor Layouts In Memory: NCHW vs NHWC: NHWC is "
+        "recommended",
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:

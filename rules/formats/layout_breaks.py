@@ -17,7 +17,7 @@ def _lines(context: GraphContext, ops: list[Op]) -> Iterator[list[Op]]:
 
 
 class LayoutBreakingOp(GraphRule):
-    """An operator in a channels_last network makes its result row-major again.
+    """An operator in a channels_last network writes its result in NCHW.
 
     What it does
     In a model that runs in channels_last (as traced, or as --layout or the training script says), finds
@@ -25,8 +25,8 @@ class LayoutBreakingOp(GraphRule):
     pixel shuffle, channel shuffle - other than norms, and prices the step with the format kept there.
 
     Why it costs
-    The next convolution has to transpose the images back. Both copies read and write the whole tensor,
-    in forward and in backward.
+    The next convolution has to transpose the images back. Both copies read and write the whole tensor, in
+    forward and in backward.
 
     Example
         x = x.contiguous()
@@ -36,11 +36,8 @@ class LayoutBreakingOp(GraphRule):
         x = self.conv(x)          # or x.contiguous(memory_format=torch.channels_last)
 
     When it does not apply
-    Where the image ends: flattening for a classifier, tokens for a transformer, which is not reported
-    unless a convolution reads what comes of it.
-
-    References
-    PyTorch, Channels Last Memory Format tutorial: operators without channels_last support.
+    Where the image ends: flattening for a classifier or tokens for a transformer is not reported unless a
+    convolution reads the result.
     """
 
     code = "FMT006"
@@ -48,7 +45,7 @@ class LayoutBreakingOp(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("PyTorch tutorial Channels Last Memory Format in PyTorch",)
+    sources = ("PyTorch Channels Last Memory Format tutorial: operators without channels_last support",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         breaking = [op for op in layout_breaks(context) if op.kind != "norm"]
@@ -76,7 +73,7 @@ class NormWithoutNhwcKernel(GraphRule):
 
     What it does
     In a model that runs in channels_last, finds group norms and instance norms, whose CUDA kernels write
-    row-major results whatever they read, and prices the step with kernels as fast that write NHWC.
+    NCHW whatever they read, and prices the step with equally fast kernels that write NHWC.
 
     Why it costs
     PyTorch has channels_last kernels for batch norm, not for these: the norm reads the images transposed
@@ -90,10 +87,7 @@ class NormWithoutNhwcKernel(GraphRule):
 
     When it does not apply
     Small batches, segmentation and diffusion models need these norms; NVIDIA's apex has a group norm for
-    NHWC, and torch.compile generates one. Which change pays is not predicted.
-
-    References
-    PyTorch, Channels Last Memory Format tutorial and the list of operators with channels_last support.
+    NHWC, and torch.compile generates one. Which change pays off is not predicted.
     """
 
     code = "ARC010"
@@ -101,7 +95,7 @@ class NormWithoutNhwcKernel(GraphRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("PyTorch tutorial Channels Last Memory Format in PyTorch",)
+    sources = ("PyTorch Channels Last Memory Format tutorial: operators with channels_last kernels",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.compiled:

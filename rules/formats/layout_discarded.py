@@ -27,10 +27,6 @@ class ChannelsLastDiscarded(SourceRule):
 
     When it does not apply
     Modules, which are converted in place.
-
-    References
-    PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models".
-    PyTorch, torch.Tensor.to. Behaviour measured on PyTorch 2.13.
     """
 
     code = "FMT002"
@@ -38,7 +34,11 @@ class ChannelsLastDiscarded(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch", "PyTorch docs, torch.Tensor.to")
+    sources = (
+        "PyTorch Channels Last Memory Format tutorial, Converting existing models: the result of `to` "
+        "replaces the input",
+        "PyTorch torch.Tensor.to: returns a new tensor (behaviour tried on PyTorch 2.13)",
+    )
     triggers = ("memory_format",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

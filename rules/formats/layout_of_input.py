@@ -20,7 +20,7 @@ class ModelChannelsLastInputNot(SourceRule):
 
     Why it costs
     The first convolution has to permute its input in every step; from there on the layout of the weights
-    decides, so it is one copy of the batch per step.
+    decides. The cost is one copy of the batch per step.
 
     Example
         model = model.to(memory_format=torch.channels_last)
@@ -28,15 +28,13 @@ class ModelChannelsLastInputNot(SourceRule):
             images = images.cuda(non_blocking=True)
 
     Use instead
+        model = model.to(memory_format=torch.channels_last)
+        for images, labels in loader:
             images = images.to("cuda", non_blocking=True, memory_format=torch.channels_last)
 
     When it does not apply
     Batches converted in a collate function, a prefetcher or another file; loaders of FFCV and DALI, which
     may write channels last; conversions under a flag.
-
-    References
-    PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models". Propagation of the layout
-    measured on PyTorch 2.13.
     """
 
     code = "FMT003"
@@ -44,7 +42,10 @@ class ModelChannelsLastInputNot(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch: Converting existing models",)
+    sources = (
+        "PyTorch Channels Last Memory Format tutorial, Converting existing models: convert model and "
+        "inputs (propagation of the layout tried on PyTorch 2.13)",
+    )
     triggers = ("channels_last",)
     requires = (".backward(",)
 

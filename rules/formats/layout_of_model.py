@@ -17,8 +17,8 @@ class InputChannelsLastModelNot(SourceRule):
     """Inputs in channels_last for a model that is not.
 
     What it does
-    Finds training loops that convert their batches to channels_last, in programs whose model is known to be
-    convolutional, by what the file or the project's modules say, and is never converted.
+    Finds training loops that convert their batches to channels_last, in programs whose model is known to
+    be convolutional from the file or the project's modules, and is never converted.
 
     Why it costs
     Convolutions take channels_last when one of their operands is, so the weights of every layer are permuted
@@ -33,10 +33,7 @@ class InputChannelsLastModelNot(SourceRule):
         model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
 
     When it does not apply
-    Models that are not known before running, and projects that say channels_last in another file.
-
-    References
-    PyTorch, Channels Last Memory Format in PyTorch, "Converting existing models".
+    Models that are known only at run time, and projects that mention channels_last in another file.
     """
 
     code = "FMT004"
@@ -44,7 +41,9 @@ class InputChannelsLastModelNot(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch: Converting existing models",)
+    sources = (
+        "PyTorch Channels Last Memory Format tutorial, Converting existing models: convert model and inputs",
+    )
     triggers = ("channels_last",)
     requires = (".backward(",)
 

@@ -16,7 +16,7 @@ class ContiguousInsteadOfTo(SourceRule):
     are known to be 1.
 
     Why it costs
-    For such sizes NCHW and NHWC name the same order of memory, so `contiguous` returns the tensor with its
+    For such sizes NCHW and NHWC are the same order in memory, so `contiguous` returns the tensor with its
     NCHW strides, and the next convolution takes the NCHW kernel. `to` rewrites the strides.
 
     Example
@@ -27,10 +27,6 @@ class ContiguousInsteadOfTo(SourceRule):
 
     When it does not apply
     Any other size: both do the same.
-
-    References
-    PyTorch, Channels Last Memory Format in PyTorch, note on tensors with C == 1 or H == W == 1. Strides
-    measured on PyTorch 2.13.
     """
 
     code = "FMT007"
@@ -38,7 +34,10 @@ class ContiguousInsteadOfTo(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch: Converting existing models",)
+    sources = (
+        "PyTorch Channels Last Memory Format tutorial, Converting existing models: the note on tensors "
+        "with C == 1 or H == W == 1 (strides tried on PyTorch 2.13)",
+    )
     triggers = ("contiguous(memory_format",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

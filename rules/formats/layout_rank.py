@@ -14,7 +14,7 @@ class ChannelsLastWrongRank(SourceRule):
 
     What it does
     Finds `memory_format=torch.channels_last` (four dimensions) and `torch.channels_last_3d` (five) on
-    tensors whose rank is known to be another, and on modules whose convolutions have another.
+    tensors whose rank is known to be different, and on modules whose convolutions have a different rank.
 
     Why it costs
     Tensors and modules with Conv3d raise "required rank 4 tensor to use channels_last format". A module that
@@ -28,9 +28,6 @@ class ChannelsLastWrongRank(SourceRule):
 
     When it does not apply
     Shapes that are known only at run time.
-
-    References
-    PyTorch, Channels Last Memory Format in PyTorch. Behaviour measured on PyTorch 2.13.
     """
 
     code = "FMT005"
@@ -38,7 +35,10 @@ class ChannelsLastWrongRank(SourceRule):
     since = "0.1.0"
     level = "error"
     confidence = "high"
-    sources = ("PyTorch tutorials, Channels Last Memory Format in PyTorch",)
+    sources = (
+        "PyTorch Channels Last Memory Format tutorial: the format is for tensors of four dims (behaviour "
+        "tried on PyTorch 2.13)",
+    )
     triggers = ("channels_last",)
     requires = ("memory_format",)
 

@@ -18,9 +18,10 @@ class Float64Model(SourceRule):
     classification loss.
 
     Why it costs
-    Only A100, H100 and their successors have float64 Tensor Cores, at 19.5 TFLOP/s on an A100 against 156
-    for TF32 and 312 for 16-bit; other GPUs run float64 at 1/32 or 1/64 of their float32 rate. Every tensor
-    takes twice the memory of float32.
+    The fastest float64 is as fast as float32, on Tensor Cores (A100, A30, H100); V100 and B200 run it at
+    half that rate, other GPUs at 1/32 (T4) or 1/64 (A10, L4, GeForce). Either way that is at most about
+    1/7 of what Tensor Cores reach in TF32 or 16 bits: on an A100 19.5 TFLOP/s against 156 and 312. Every
+    tensor takes twice the memory of float32.
 
     Example
         model = Classifier().double().cuda()
@@ -31,10 +32,6 @@ class Float64Model(SourceRule):
     When it does not apply
     Numerical work: solvers, physics, gradient checks. The rule speaks only about files with a
     cross-entropy or a binary cross-entropy loss, and is silent in tests.
-
-    References
-    NVIDIA, Matrix Multiplication Background, Table 1 (float64 in multiples of 2, of 16 on A100).
-    NVIDIA A100 Tensor Core GPU Architecture, peak rates.
     """
 
     code = "PRC007"
@@ -43,8 +40,12 @@ class Float64Model(SourceRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA, Matrix Multiplication Background User's Guide: Table 1",
-        "NVIDIA A100 Tensor Core GPU Architecture: peak rates",
+        "NVIDIA A100 Tensor Core GPU Architecture: float64 at 19.5 TFLOP/s, against 156 in TF32 and 312 "
+        "in 16 bits",
+        "NVIDIA V100 GPU Architecture: float64 at half the rate of float32",
+        "NVIDIA A30 datasheet: float64 Tensor Cores at the rate of float32",
+        "NVIDIA Turing GPU Architecture: float64 at 1/32 of the rate of float32",
+        "NVIDIA Ampere GA102 GPU Architecture: float64 at 1/64 of the rate of float32",
     )
     triggers = (".double()", "float64")
     requires = (".backward(", "ntropy")
@@ -71,9 +72,8 @@ class Float64Model(SourceRule):
                 continue
             yield self.finding(
                 context.location(event.call.node_id),
-                f"`{context.excerpt(event.call.node_id)}` trains the model in float64, at most 1/8 of "
-                "the TF32 "
-                "rate.",
+                f"`{context.excerpt(event.call.node_id)}` trains the model in float64, at 1/7 or less of the "
+                "rate that Tensor Cores reach in TF32 or 16 bits.",
                 related=training_evidence(context, program.trainings[0]),
                 evidence={"function": function.qualified_name, "dtype": "float64"},
                 fix=Fix("Train in float32 with TF32 or in 16 bits under autocast; keep float64 for metrics."),

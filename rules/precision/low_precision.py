@@ -120,8 +120,8 @@ class Fp8Dims(GraphRule):
     linear layer. Also says when none of the chosen GPUs has fp8 Tensor Cores.
 
     Why it costs
-    fp8 products take both dims in multiples of 16 only: Transformer Engine and torch._scaled_mm raise an
-    error otherwise. MXFP8 scales blocks of 32.
+    fp8 products accept both dims only in multiples of 16: Transformer Engine and torch._scaled_mm raise
+    an error otherwise. MXFP8 scales blocks of 32.
 
     Example
         te.Linear(1000, 4096)
@@ -131,9 +131,6 @@ class Fp8Dims(GraphRule):
 
     When it does not apply
     Layers kept in 16 bits, usually the first and the last: leave them out of the conversion.
-
-    References
-    NVIDIA, Transformer Engine: both dimensions divisible by 16.
     """
 
     code = "PRC008"
@@ -141,7 +138,7 @@ class Fp8Dims(GraphRule):
     since = "0.1.0"
     level = "error"
     confidence = "medium"
-    sources = ("NVIDIA Transformer Engine, quantization: dimensions divisible by 16",)
+    sources = ("NVIDIA Transformer Engine documentation, FP8: both dims divisible by 16",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if _is_meant(context, "fp8"):
@@ -168,7 +165,7 @@ class Int8Dims(GraphRule):
 
     Why it costs
     Tensor Cores load 16 bytes, 16 int8 values, at once. cuBLAS 11 and later run other dims on slower
-    kernels, cuBLASLt's int8 layouts refuse them; on A100 multiples of 128 are best.
+    kernels, and cuBLASLt's int8 layouts refuse them; on A100 multiples of 128 are best.
 
     Example
         nn.Linear(1000, 4096)      # quantized to int8
@@ -178,9 +175,6 @@ class Int8Dims(GraphRule):
 
     When it does not apply
     Weight-only quantization, whose products run in 16 bits. Layers left in 16 bits.
-
-    References
-    NVIDIA, Matrix Multiplication Background User's Guide, Table 1: int8 in multiples of 16, 128 on A100.
     """
 
     code = "PRC009"
@@ -188,7 +182,10 @@ class Int8Dims(GraphRule):
     since = "0.1.0"
     level = "warning"
     confidence = "medium"
-    sources = ("NVIDIA Matrix Multiplication Background User's Guide, Table 1",)
+    sources = (
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1: int8 in multiples of 16, of 128 "
+        "on A100",
+    )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from _format_findings(self, context, "int8", "want")

@@ -38,9 +38,6 @@ class PrecisionBadValue(SourceRule):
 
     When it does not apply
     Values read at run time, and tests of the error itself.
-
-    References
-    PyTorch, torch.set_float32_matmul_precision; torch.backends. Behaviour measured on PyTorch 2.13.
     """
 
     code = "PRC005"
@@ -49,8 +46,8 @@ class PrecisionBadValue(SourceRule):
     level = "error"
     confidence = "high"
     sources = (
-        "PyTorch docs, torch.set_float32_matmul_precision",
-        "PyTorch docs, torch.backends: fp32_precision",
+        "PyTorch torch.set_float32_matmul_precision: its values (behaviour tried on PyTorch 2.13)",
+        "PyTorch torch.backends: the values of fp32_precision",
     )
     triggers = ("fp32_precision", "set_float32_matmul_precision")
 

@@ -26,10 +26,8 @@ class ReducedPrecisionReduction(SourceRule):
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True   # the default
 
     When it does not apply
-    Programs whose accuracy suffers, which is why somebody switched it off: the rule is off unless selected.
-
-    References
-    PyTorch, CUDA semantics, "Reduced Precision Reduction in FP16 GEMMs" and "... in BF16 GEMMs".
+    Programs whose accuracy suffers, which may be why it was switched off: the rule is off unless
+    selected.
     """
 
     code = "PRC006"
@@ -38,7 +36,10 @@ class ReducedPrecisionReduction(SourceRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("PyTorch docs, CUDA semantics: Reduced Precision Reduction in FP16 GEMMs",)
+    sources = (
+        "PyTorch CUDA semantics, Reduced Precision Reduction in FP16 GEMMs and in BF16 GEMMs: what the "
+        "switches allow",
+    )
     triggers = ("reduced_precision_reduction",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

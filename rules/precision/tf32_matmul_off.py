@@ -45,15 +45,10 @@ class Tf32MatmulOff(SourceRule):
         torch.set_float32_matmul_precision("high")   # once, before the loop
 
     When it does not apply
-    Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which cuDNN
-    uses TF32 by default; numerical work that needs float32. The rule is silent as soon as this file or one
-    that runs with it names a TF32 switch or a precision, when a training framework is imported, when the
-    layers are narrower than 256, and when it does not see what the model consists of.
-
-    References
-    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
-    PyTorch, Performance Tuning Guide, "Enable TF32".
-    PyTorch, torch.set_float32_matmul_precision.
+    Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which
+    cuDNN uses TF32 by default; numerical work that needs float32. The rule is silent if this file or one
+    that runs with it mentions a TF32 switch or a precision, if a training framework is imported, if the
+    layers are narrower than 256, and if it cannot see what the model consists of.
     """
 
     code = "PRC001"
@@ -62,9 +57,11 @@ class Tf32MatmulOff(SourceRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",
-        "PyTorch recipes, Performance Tuning Guide: Enable TF32",
-        "NVIDIA A100 Tensor Core GPU Architecture: peak rates",
+        "PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: about 7 times the "
+        "speed, relative error 2e-3",
+        "PyTorch Performance Tuning Guide, Enable TF32: the switch",
+        "PyTorch torch.set_float32_matmul_precision: the default is `highest`",
+        "NVIDIA A100 Tensor Core GPU Architecture: 156 TFLOP/s in TF32 and 19.5 in float32",
     )
     triggers = (".backward(",)
     requires = (".step(",)

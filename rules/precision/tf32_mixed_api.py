@@ -18,9 +18,10 @@ class Tf32MixedApi(SourceRule):
     file sets them, and reports the `fp32_precision` after which the two APIs disagree.
 
     Why it costs
-    It raises. Since PyTorch 2.9 reading an older switch (`allow_tf32`, `get_float32_matmul_precision`, and
-    with them `torch.backends.cudnn.flags` and some library code) is a RuntimeError while it contradicts the
-    newer one. Setting an older switch sets the newer with it, but not the other way round.
+    It raises. Since PyTorch 2.9 reading an older switch (`allow_tf32`, `get_float32_matmul_precision`,
+    and with them `torch.backends.cudnn.flags` and some library code) is a RuntimeError while it
+    contradicts the newer one. Setting an older switch also sets the newer one, but not the other way
+    round.
 
     Example
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -32,10 +33,6 @@ class Tf32MixedApi(SourceRule):
     When it does not apply
     One API only; equal values; branches of which only one runs (older and newer PyTorch); an older switch
     that is set after the newer one.
-
-    References
-    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices": do not mix the APIs.
-    PyTorch, aten/src/ATen/Context.cpp; behaviour measured on PyTorch 2.13.
     """
 
     code = "PRC004"
@@ -44,8 +41,9 @@ class Tf32MixedApi(SourceRule):
     level = "error"
     confidence = "high"
     sources = (
-        "PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",
-        "PyTorch 2.13, aten/src/ATen/Context.cpp: checks of the legacy getters",
+        "PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: do not mix the APIs",
+        "PyTorch 2.13 aten/src/ATen/Context.cpp: checks of the older getters (behaviour tried on PyTorch "
+        "2.13)",
     )
     triggers = ("fp32_precision",)
 

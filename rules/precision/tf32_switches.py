@@ -39,10 +39,7 @@ class Tf32Disabled(SourceRule):
     When it does not apply
     Code that needs float32 accuracy or bitwise reproducibility. The rule is silent about switches under a
     condition, in tests, in functions about determinism or seeds, where the old value is restored, under a
-    comment that says why, and in files that make float64 the default dtype.
-
-    References
-    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
+    comment that gives the reason, and in files that make float64 the default dtype.
     """
 
     code = "PRC002"
@@ -50,7 +47,9 @@ class Tf32Disabled(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",)
+    sources = (
+        "PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: what the switches do",
+    )
     triggers = ("allow_tf32", "fp32_precision", "set_float32_matmul_precision")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
@@ -85,9 +84,9 @@ class Tf32LegacyApi(SourceRule):
     Finds assignments to `allow_tf32`, the older of the two APIs for TF32.
 
     Why it costs
-    Nothing today. PyTorch 2.9 brought `fp32_precision`, which also knows bf16 and single operators, and
-    announced that the older switches will be deprecated. Mixing both raises (tf32-mixed-api), so a program
-    has to move in one go.
+    Nothing today. PyTorch 2.9 introduced `fp32_precision`, which also covers bf16 and single operators,
+    and announced that the older switches will be deprecated. Mixing both raises (tf32-mixed-api), so a
+    program has to move in one go.
 
     Example
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -98,9 +97,6 @@ class Tf32LegacyApi(SourceRule):
     When it does not apply
     Programs that must run on PyTorch before 2.9, and code that reads the older switches elsewhere: the rule
     is off unless selected.
-
-    References
-    PyTorch, CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
     """
 
     code = "PRC003"
@@ -109,7 +105,7 @@ class Tf32LegacyApi(SourceRule):
     level = "info"
     confidence = "low"
     enabled_by_default = False
-    sources = ("PyTorch docs, CUDA semantics: TensorFloat-32 (TF32) on Ampere (and later) devices",)
+    sources = ("PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: the newer API",)
     triggers = ("allow_tf32",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -26,9 +26,9 @@ class BatchMultipleOf8(SourceRule):
     weights, where n is known, larger than 8 and not a multiple of 8.
 
     Why it costs
-    In linear layers the batch is a dimension of the matrix products of forward, activation gradient and
-    weight gradient. 16-bit Tensor Core kernels are most efficient when every dimension is a multiple of 8
-    (of 64 on A100), and need it before cuBLAS 11.
+    In linear layers the batch is a dim of the matrix products of the forward pass, the activation
+    gradient and the weight gradient. 16-bit Tensor Core kernels are most efficient when every dim is a
+    multiple of 8 (of 64 on A100), and before cuBLAS 11 they require it.
 
     Example
         loader = DataLoader(dataset, batch_size=100, shuffle=True)
@@ -37,12 +37,8 @@ class BatchMultipleOf8(SourceRule):
         loader = DataLoader(dataset, batch_size=96, shuffle=True)   # or 104, or 128
 
     When it does not apply
-    Language models, where batch times sequence length counts; evaluation loaders; batch samplers; batches of
-    8 and fewer, which memory dictates; batch sizes that are known only at run time.
-
-    References
-    NVIDIA, Train With Mixed Precision, "Satisfying Tensor Core Shape Constraints".
-    NVIDIA, Linear/Fully-Connected Layers User's Guide, "Batch Size".
+    Language models, where batch times sequence length counts; evaluation loaders; batch samplers; batches
+    of 8 or fewer, which memory dictates; batch sizes that are known only at run time.
     """
 
     code = "RUN009"
@@ -51,9 +47,10 @@ class BatchMultipleOf8(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "NVIDIA, Train With Mixed Precision: Satisfying Tensor Core Shape Constraints",
-        "NVIDIA, Linear/Fully-Connected Layers User's Guide: Batch Size",
-        "NVIDIA, Convolutional Layers User's Guide: Batch Size, Height And Width",
+        "NVIDIA Train With Mixed Precision, Satisfying Tensor Core Shape Constraints: batches in "
+        "multiples of 8",
+        "NVIDIA Linear/Fully-Connected Layers User's Guide, Batch Size: it is a dim of all three products",
+        "NVIDIA Convolutional Layers User's Guide, Batch Size, Height And Width: multiples for convolutions",
     )
     triggers = ("batch_size", "DataLoader")
     requires = ("DataLoader",)

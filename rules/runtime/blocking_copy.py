@@ -18,23 +18,21 @@ class BlockingCopy(SourceRule):
     in a training loop of the same file; and `x.pin_memory().to(device)` without it.
 
     Why it costs
-    The copy could run while the CPU goes on to launch kernels; without `non_blocking` the CPU waits until it
-    is done.
+    The copy could run while the CPU goes on launching kernels; without `non_blocking` the CPU waits until
+    it is done.
 
     Example
-        loader = DataLoader(dataset, pin_memory=True, ...)
+        loader = DataLoader(dataset, batch_size=64, pin_memory=True)
         for images, labels in loader:
             images = images.cuda()
 
     Use instead
+        loader = DataLoader(dataset, batch_size=64, pin_memory=True)
+        for images, labels in loader:
             images = images.cuda(non_blocking=True)
 
     When it does not apply
-    Loaders that do not pin, or pin depending on an option; copies to the CPU.
-
-    References
-    PyTorch, CUDA semantics, "Use pinned memory buffers".
-    PyTorch, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
+    Loaders that do not pin, or that pin depending on an option; copies to the CPU.
     """
 
     code = "RUN008"
@@ -43,8 +41,9 @@ class BlockingCopy(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch docs, CUDA semantics: Use pinned memory buffers",
-        "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
+        "PyTorch CUDA semantics, Use pinned memory buffers: non_blocking copies from pinned memory",
+        "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: pinned "
+        "memory for asynchronous copies",
     )
     triggers = ("pin_memory",)
     pattern = ON_GPU

@@ -27,15 +27,15 @@ _ENTRANCES = words("main main_worker __init__ run train setup worker")
 
 
 class CudnnBenchmarkOff(SourceRule):
-    """cudnn.benchmark switched off without a reason that shows.
+    """cudnn.benchmark switched off for no visible reason.
 
     What it does
-    Finds `torch.backends.cudnn.benchmark = False` that always runs, in a file without anything about
+    Finds `torch.backends.cudnn.benchmark = False` that always runs, in a file that says nothing about
     determinism.
 
     Why it costs
-    cuDNN then picks convolution algorithms by a heuristic. Off is the default, so the line only matters as a
-    decision, and it stands in the way of the auto-tuner.
+    cuDNN then picks convolution algorithms by a heuristic. Off is the default, so the line only documents
+    a decision, and it keeps the auto-tuner from being used.
 
     Example
         torch.backends.cudnn.benchmark = False
@@ -46,9 +46,6 @@ class CudnnBenchmarkOff(SourceRule):
     When it does not apply
     Next to `deterministic = True` or in a seeding helper, where it is part of a reproducible run; inputs of
     changing sizes; switches under a condition. The rule is silent there.
-
-    References
-    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
     """
 
     code = "RUN002"
@@ -56,7 +53,7 @@ class CudnnBenchmarkOff(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",)
+    sources = ("PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",)
     triggers = ("benchmark",)
     requires = ("cudnn",)
 
@@ -98,9 +95,9 @@ class DeterministicWithBenchmark(SourceRule):
     `torch.use_deterministic_algorithms(True)`.
 
     Why it costs
-    The two want opposite things. The auto-tuner may choose another algorithm in every run, because it times
-    them, so that results differ between runs although each algorithm is deterministic; and it can only
-    choose among the deterministic ones.
+    The two contradict each other. The auto-tuner times algorithms and may choose another one in every
+    run, so results differ between runs although each algorithm is deterministic; and it can only choose
+    among the deterministic ones.
 
     Example
         torch.backends.cudnn.deterministic = True
@@ -109,17 +106,12 @@ class DeterministicWithBenchmark(SourceRule):
     Use instead
         torch.backends.cudnn.benchmark = True        # speed
 
-    or, for reproducible runs:
-
+        # or, for reproducible runs:
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
 
     When it does not apply
     Branches of which only one runs; a later line that switches one of them off again.
-
-    References
-    PyTorch, Reproducibility, "CUDA convolution benchmarking".
-    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
     """
 
     code = "RUN003"
@@ -128,8 +120,9 @@ class DeterministicWithBenchmark(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch docs, Reproducibility: CUDA convolution benchmarking",
-        "PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",
+        "PyTorch Reproducibility, CUDA convolution benchmarking: the auto-tuner may choose another "
+        "algorithm in every run",
+        "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",
     )
     triggers = ("benchmark",)
     requires = ("deterministic",)

@@ -68,11 +68,7 @@ class CudnnBenchmarkMissing(SourceRule):
 
     When it does not apply
     Inputs whose sizes change (detection, speech), which would be timed again and again; runs that must be
-    reproducible; programs that set it in another file, or that use a training framework which may set it.
-
-    References
-    PyTorch, Performance Tuning Guide, "Enable cuDNN auto-tuner".
-    NVIDIA, Convolutional Layers User's Guide, "Autotuning And cuDNN Heuristics".
+    reproducible; programs that set it in another file, or that use a training framework that may set it.
     """
 
     code = "RUN001"
@@ -81,8 +77,9 @@ class CudnnBenchmarkMissing(SourceRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "PyTorch recipes, Performance Tuning Guide: Enable cuDNN auto-tuner",
-        "NVIDIA, Convolutional Layers User's Guide: Autotuning And cuDNN Heuristics",
+        "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",
+        "NVIDIA Convolutional Layers User's Guide, Autotuning And cuDNN Heuristics: heuristics do not "
+        "always find the fastest algorithm",
     )
     triggers = (".backward(",)
     requires = (".step(",)

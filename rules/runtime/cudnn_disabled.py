@@ -32,11 +32,8 @@ class CudnnDisabled(SourceRule):
         torch.backends.cudnn.enabled = True   # the default: remove the line
 
     When it does not apply
-    Debugging behind a flag, tests, a switch that is set back, and one whose comment says what fails with
-    cuDNN.
-
-    References
-    PyTorch, torch.backends.cudnn.
+    Debugging behind a flag, tests, a switch that is set back, and one with a comment that says what fails
+    with cuDNN.
     """
 
     code = "RUN004"
@@ -44,7 +41,7 @@ class CudnnDisabled(SourceRule):
     since = "0.1.0"
     level = "warning"
     confidence = "high"
-    sources = ("PyTorch docs, torch.backends: torch.backends.cudnn.enabled",)
+    sources = ("PyTorch torch.backends, torch.backends.cudnn.enabled: what it switches off",)
     triggers = ("cudnn",)
     requires = ("enabled",)
 

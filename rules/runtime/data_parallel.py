@@ -15,9 +15,9 @@ class DataParallel(SourceRule):
     Finds `nn.DataParallel(model)` in files that train and have no DistributedDataParallel.
 
     Why it costs
-    One process drives all GPUs: in every step it copies the model to each, splits the batch and gathers the
-    outputs on the first GPU, under one Python interpreter lock. DistributedDataParallel has a process per
-    GPU and overlaps the reduction of gradients with backward, on one machine as well.
+    One process drives all GPUs: in every step it copies the model to each, splits the batch and gathers
+    the outputs on the first GPU, under one Python interpreter lock. DistributedDataParallel has a process
+    per GPU and overlaps the reduction of gradients with the backward pass, also on a single machine.
 
     Example
         model = nn.DataParallel(model)
@@ -27,10 +27,6 @@ class DataParallel(SourceRule):
 
     When it does not apply
     `isinstance` checks, unwrapping or loading checkpoints, inference.
-
-    References
-    PyTorch, Performance Tuning Guide, "Use DistributedDataParallel instead of DataParallel".
-    PyTorch, CUDA semantics, "Use nn.parallel.DistributedDataParallel instead of ... nn.DataParallel".
     """
 
     code = "RUN013"
@@ -39,8 +35,11 @@ class DataParallel(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch docs, CUDA semantics: Use nn.parallel.DistributedDataParallel",
-        "PyTorch docs, torch.nn.DataParallel: warning",
+        "PyTorch Performance Tuning Guide, Use DistributedDataParallel instead of DataParallel: why it is"
+        " faster",
+        "PyTorch CUDA semantics, Use nn.parallel.DistributedDataParallel instead of multiprocessing or "
+        "nn.DataParallel: one process per GPU",
+        "PyTorch torch.nn.DataParallel: its warning recommends DistributedDataParallel",
     )
     triggers = ("DataParallel",)
     requires = ("backward(",)

@@ -36,7 +36,7 @@ _NVTX = ("torch.autograd.profiler.emit_nvtx", "torch.autograd.profiler.emit_itt"
 
 
 class DebugApisOn(SourceRule):
-    """Autograd's debugging switched on in training.
+    """Autograd's debugging tools switched on in training.
 
     What it does
     Finds `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` or
@@ -44,9 +44,9 @@ class DebugApisOn(SourceRule):
     and `os.environ["CUDA_LAUNCH_BLOCKING"] = "1"` that always runs, in files that use torch.
 
     Why it costs
-    Anomaly detection records a stack trace for every forward op and looks for NaN after every backward op,
-    each with a wait for the GPU; steps take several times as long. emit_nvtx costs an annotation per op.
-    CUDA_LAUNCH_BLOCKING makes the CPU wait for each kernel, so that none is queued ahead of the GPU.
+    Anomaly detection records a stack trace for every forward op and looks for NaN after every backward
+    op, waiting for the GPU each time; steps take several times as long. emit_nvtx costs an annotation per
+    op. CUDA_LAUNCH_BLOCKING makes the CPU wait for each kernel, so none is queued ahead of the GPU.
 
     Example
         torch.autograd.set_detect_anomaly(True)
@@ -57,10 +57,6 @@ class DebugApisOn(SourceRule):
     When it does not apply
     Switches behind a flag, tests, scripts for profiling or debugging, programs that hide every GPU,
     deterministic runs, for which older versions of CUDA need CUDA_LAUNCH_BLOCKING.
-
-    References
-    PyTorch, Performance Tuning Guide, "Disable debugging APIs".
-    PyTorch, CUDA semantics, "Asynchronous execution".
     """
 
     code = "RUN005"
@@ -69,8 +65,8 @@ class DebugApisOn(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch recipes, Performance Tuning Guide: Disable debugging APIs",
-        "PyTorch docs, CUDA semantics: Asynchronous execution",
+        "PyTorch Performance Tuning Guide, Disable debugging APIs: anomaly detection and profilers",
+        "PyTorch CUDA semantics, Asynchronous execution: CUDA_LAUNCH_BLOCKING",
     )
     triggers = ("detect_anomaly", "emit_nvtx", "CUDA_LAUNCH_BLOCKING", "profiler")
 

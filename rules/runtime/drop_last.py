@@ -10,7 +10,7 @@ from tclint.source.training.loaders import LOADERS, feeds_evaluation
 
 
 class DropLast(SourceRule):
-    """A smaller last batch where every shape is prepared once.
+    """A smaller last batch in a program that prepares every shape once.
 
     What it does
     Finds shuffled training loaders without `drop_last` in files that capture CUDA graphs or compile the
@@ -18,7 +18,7 @@ class DropLast(SourceRule):
 
     Why it costs
     The last batch of an epoch is usually smaller. It does not fit a captured graph, makes torch.compile
-    compile again, and its size is rarely a multiple of 8.
+    recompile, and its size is rarely a multiple of 8.
 
     Example
         loader = DataLoader(dataset, batch_size=64, shuffle=True)
@@ -28,10 +28,6 @@ class DropLast(SourceRule):
 
     When it does not apply
     Evaluation, where every sample counts; batch samplers; options through `**kwargs`.
-
-    References
-    NVIDIA, Matrix Multiplication Background, "Requirements for Tensor Cores".
-    PyTorch, Performance Tuning Guide, "Use CUDA Graphs".
     """
 
     code = "RUN010"
@@ -40,8 +36,8 @@ class DropLast(SourceRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "NVIDIA, Matrix Multiplication Background User's Guide",
-        "PyTorch recipes, Performance Tuning Guide: Use CUDA Graphs",
+        "NVIDIA Matrix Multiplication Background User's Guide, Table 1: sizes that Tensor Cores need",
+        "PyTorch Performance Tuning Guide, Use CUDA Graphs: static shapes",
     )
     triggers = ("reduce-overhead", "max-autotune", "CUDAGraph", "make_graphed_callables")
     requires = ("DataLoader", ".backward(")

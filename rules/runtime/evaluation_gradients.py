@@ -29,9 +29,9 @@ class EvalWithoutNoGrad(SourceRule):
     """Evaluation that records gradients.
 
     What it does
-    Finds functions that call `model.eval()` and then run the model over a loader, without `torch.no_grad()`
-    or `inference_mode()` anywhere around and without a backward call; and results of a model that an
-    optimizer of the file trains which are detached at once: `actor(state).cpu().data`.
+    Finds functions that call `model.eval()` and then run the model over a loader, without
+    `torch.no_grad()` or `inference_mode()` anywhere around and without a backward call; and results that
+    are detached at once, of a model that an optimizer of the file trains: `actor(state).cpu().data`.
 
     Why it costs
     Autograd keeps every activation that a backward pass could need, until the outputs are gone: evaluation
@@ -50,11 +50,8 @@ class EvalWithoutNoGrad(SourceRule):
                 correct += (model(images).argmax(1) == labels).sum()
 
     When it does not apply
-    Adversarial attacks, saliency, test-time training, which take gradients; functions that a caller runs
-    under no_grad, or that are called from other files; files that freeze parameters.
-
-    References
-    PyTorch, Performance Tuning Guide, "Disable gradient calculation for validation or inference".
+    Adversarial attacks, saliency and test-time training, which need gradients; functions that a caller
+    runs under no_grad, or that are called from other files; files that freeze parameters.
     """
 
     code = "RUN016"
@@ -63,7 +60,8 @@ class EvalWithoutNoGrad(SourceRule):
     level = "info"
     confidence = "medium"
     sources = (
-        "PyTorch recipes, Performance Tuning Guide: Disable gradient calculation for validation or inference",
+        "PyTorch Performance Tuning Guide, Disable gradient calculation for validation or inference: "
+        "no_grad saves memory and time",
     )
     triggers = (".eval()", ".parameters()")
     # A loop whose header speaks of data, or a result that is detached at once.

@@ -22,8 +22,8 @@ class OptimizerNotFused(SourceRule):
     Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU.
 
     Why it costs
-    The default takes several kernels per group of parameters, each reading and writing all of them; the
-    fused version is one. The optimizer step is bound by memory, so this is most of its time.
+    The default launches several kernels per group of parameters, each reading and writing all of them;
+    the fused version launches one. The optimizer step is limited by memory, so this is most of its time.
 
     Example
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -35,10 +35,6 @@ class OptimizerNotFused(SourceRule):
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
     CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError.
     Lightning refuses to clip gradients of a fused optimizer in float16; DeepSpeed and apex bring their own.
-
-    References
-    PyTorch, torch.optim, "Algorithms": implementations for-loop, foreach and fused. Signatures checked on
-    PyTorch 2.13.
     """
 
     code = "RUN012"
@@ -46,7 +42,10 @@ class OptimizerNotFused(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "medium"
-    sources = ("PyTorch docs, torch.optim: Algorithms",)
+    sources = (
+        "PyTorch torch.optim, Algorithms: for-loop, foreach and fused implementations (signatures tried "
+        "on PyTorch 2.13)",
+    )
     triggers = ("Adam(", "AdamW(", "SGD(")
     requires = (".backward(",)
     pattern = ON_GPU

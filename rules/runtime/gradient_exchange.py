@@ -19,8 +19,9 @@ class DdpAccumulationWithoutNoSync(SourceRule):
     backward each time, in files that wrap the model in DistributedDataParallel and never use `no_sync`.
 
     Why it costs
-    DistributedDataParallel reduces all gradients between the GPUs in every backward. With accumulation only
-    the last of n is needed: the others are n-1 reductions of the whole model for nothing.
+    DistributedDataParallel reduces all gradients between the GPUs in every backward pass. With
+    accumulation only the last of n is needed: the others are n-1 reductions of the whole model for
+    nothing.
 
     Example
         for step, batch in enumerate(loader):
@@ -30,17 +31,16 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 optimizer.step()
 
     Use instead
+        for step, batch in enumerate(loader):
             last = (step + 1) % n == 0
             with nullcontext() if last else model.no_sync():
                 loss = model(batch) / n
                 loss.backward()
+            if last:
+                optimizer.step()
 
     When it does not apply
     `require_backward_grad_sync` set by hand, FSDP, frameworks that do it themselves.
-
-    References
-    PyTorch, Performance Tuning Guide, "Skip unnecessary all-reduce if training with DistributedDataParallel
-    and gradient accumulation".
     """
 
     code = "RUN018"
@@ -48,7 +48,10 @@ class DdpAccumulationWithoutNoSync(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch recipes, Performance Tuning Guide: Skip unnecessary all-reduce",)
+    sources = (
+        "PyTorch Performance Tuning Guide, Skip unnecessary all-reduce if training with "
+        "DistributedDataParallel and gradient accumulation: no_sync",
+    )
     triggers = ("DistributedDataParallel", "DDP")
     requires = (".backward(", "%")
 

@@ -24,8 +24,8 @@ class NumWorkersZero(SourceRule):
     dataset decodes files: a torchvision dataset of images, or a Dataset of the project that opens files.
 
     Why it costs
-    With `num_workers=0`, the default, the training loop itself reads and decodes every batch, and the GPU
-    waits meanwhile. With workers, batches are prepared while the previous one trains.
+    With `num_workers=0`, the default, the training loop itself reads and decodes every batch while the
+    GPU waits. With workers, batches are prepared while the previous one trains.
 
     Example
         loader = DataLoader(ImageFolder(root, transform), batch_size=64, shuffle=True)
@@ -36,9 +36,6 @@ class NumWorkersZero(SourceRule):
     When it does not apply
     Data that lies in memory or on the GPU (TensorDataset), IterableDataset, options that come through
     `**kwargs`, evaluation loaders, tests.
-
-    References
-    PyTorch, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
     """
 
     code = "RUN006"
@@ -47,7 +44,7 @@ class NumWorkersZero(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
+        "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: num_workers",
     )
     triggers = ("DataLoader",)
     requires = (".backward(",)

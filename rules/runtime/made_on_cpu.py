@@ -27,8 +27,8 @@ class CpuCreateThenCuda(SourceRule):
     that a training loop calls.
 
     Why it costs
-    The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it. Made
-    on the GPU, it is one small kernel.
+    The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it.
+    Made on the GPU, the tensor is one small kernel.
 
     Example
         noise = torch.randn(64, 100).cuda()
@@ -39,9 +39,6 @@ class CpuCreateThenCuda(SourceRule):
     When it does not apply
     Random numbers that must come from the CPU's generator (a `generator` argument, or a fixed seed whose
     numbers matter: on the GPU they differ); pinned tensors; tensors that are made once.
-
-    References
-    PyTorch, Performance Tuning Guide, "Create tensors directly on the target device".
     """
 
     code = "RUN015"
@@ -49,7 +46,9 @@ class CpuCreateThenCuda(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch recipes, Performance Tuning Guide: Create tensors directly on the target device",)
+    sources = (
+        "PyTorch Performance Tuning Guide, Create tensors directly on the target device: instead of a copy",
+    )
     triggers = (".cuda(", ".to(", "torch.cuda.")
     pattern = re.compile(
         rb"\b(?:rand|randn|randint|randperm|zeros|ones|full|empty|arange|linspace|eye)"

@@ -22,7 +22,7 @@ class PinMemoryMissing(SourceRule):
 
     What it does
     Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
-    function, or in one of the project that gets the loader, wrapped or not.
+    function, or in another function of the project that gets the loader, wrapped or not.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -41,10 +41,6 @@ class PinMemoryMissing(SourceRule):
     When it does not apply
     Programs on the CPU, data that lies on the GPU already, loaders that a framework makes, options through
     `**kwargs`, and `pin_memory=False` written on purpose.
-
-    References
-    PyTorch, Performance Tuning Guide, "Enable asynchronous data loading and augmentation".
-    PyTorch, CUDA semantics, "Use pinned memory buffers".
     """
 
     code = "RUN007"
@@ -53,8 +49,8 @@ class PinMemoryMissing(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "PyTorch recipes, Performance Tuning Guide: Enable asynchronous data loading and augmentation",
-        "PyTorch docs, CUDA semantics: Use pinned memory buffers",
+        "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: pin_memory",
+        "PyTorch CUDA semantics, Use pinned memory buffers: faster and asynchronous copies",
     )
     triggers = ("DataLoader",)
     pattern = ON_GPU

@@ -13,32 +13,33 @@ class SyncInLoop(SourceRule):
     """A wait for the GPU in every training step.
 
     What it does
-    Finds what makes every step of a training loop on a GPU wait for it: `.item()`, `.cpu()`, `.numpy()`,
-    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`, `int`,
-    `print`, f-strings and `%` of the loss; comparisons of it; `torch.cuda.synchronize()`; the same in a
-    function of the project that the step calls. There is one finding per loop, which lists all lines. Loops
-    that go backward through Accelerate, Fabric, DeepSpeed, Lightning or a scaler's wrapper count as well.
+    Finds what makes every step of a training loop wait for the GPU: `.item()`, `.cpu()`, `.numpy()`,
+    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`,
+    `int`, `print`, f-strings and `%` of the loss; comparisons of it; `torch.cuda.synchronize()`; the same
+    in a function of the project that the step calls. There is one finding per loop, which lists all
+    lines. Loops that call backward through Accelerate, Fabric, DeepSpeed, Lightning or a scaler's wrapper
+    count as well.
 
     Why it costs
-    The CPU normally runs ahead and queues kernels. Reading a value waits until everything before it is done;
-    then the GPU is idle until the next kernels arrive. How long that is depends on how far the CPU was ahead,
-    which the source does not tell: much of the step of a small model, little of a large one's.
+    The CPU normally runs ahead and queues kernels. Reading a value waits until everything before it is
+    done; then the GPU is idle until the next kernels arrive. How long that is depends on how far ahead
+    the CPU was, which the source does not show: much of a small model's step, little of a large one's.
 
     Example
         for images, labels in loader:
-            ...
+            loss = criterion(model(images), labels)
             loss.backward()
             total += loss.item()
 
     Use instead
+        for images, labels in loader:
+            loss = criterion(model(images), labels)
+            loss.backward()
             total += loss.detach()      # a tensor: read it once per epoch, or every 100 steps
 
     When it does not apply
-    Reads behind a logging interval or an option, once per epoch, checks for NaN, values that decide whether
-    to go backward, actions for an environment, timing with synchronize, programs on the CPU.
-
-    References
-    PyTorch, Performance Tuning Guide, "Avoid unnecessary CPU-GPU synchronization".
+    Reads behind a logging interval or an option, or once per epoch; checks for NaN; values that decide
+    whether to call backward; actions for an environment; timing with synchronize; programs on the CPU.
     """
 
     code = "RUN014"
@@ -46,7 +47,9 @@ class SyncInLoop(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch recipes, Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization",)
+    sources = (
+        "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
+    )
     triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -30,9 +30,6 @@ class ZeroGradMemset(SourceRule):
     When it does not apply
     Code that reads or adds to `p.grad` and relies on it being a tensor; CUDA graphs, whose gradients keep
     their addresses.
-
-    References
-    PyTorch, Performance Tuning Guide, "Use parameter.grad = None instead of model.zero_grad()".
     """
 
     code = "RUN011"
@@ -40,7 +37,10 @@ class ZeroGradMemset(SourceRule):
     since = "0.1.0"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch recipes, Performance Tuning Guide: Use parameter.grad = None",)
+    sources = (
+        "PyTorch Performance Tuning Guide, Use parameter.grad = None instead of model.zero_grad() or "
+        "optimizer.zero_grad(): no memset and no read of the old gradient",
+    )
     triggers = ("set_to_none",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,9 +121,21 @@ def check_kept(
     return report
 
 
-def mention_models(targets: Sequence[str]) -> None:
-    """Say of a single file that was only read how its model is linted, which takes running it."""
-    if len(targets) != 1 or not targets[0].endswith(".py") or not Path(targets[0]).is_file():
+_OF_MODELS = frozenset({"ARC", "DIM", "FMT"})
+"""Families of rules whose findings have a price in a traced model."""
+
+
+def mention_models(targets: Sequence[str], families: Set[str]) -> None:
+    """Say of a file or folder that was only read how its models are linted, which takes running them.
+
+    Args:
+        families: of the rules that found something; of a folder, only what models are made of counts.
+    """
+    if len(targets) != 1 or is_model_target(targets[0]):
+        return
+    if Path(targets[0]).is_dir() and families & _OF_MODELS:
+        say(f"note: only source was read; 'tclint models {shlex.quote(targets[0])}' lists models to price.")
+    if not targets[0].endswith(".py") or not Path(targets[0]).is_file():
         return
     from tclint.engine.model_listing.candidates import list_models
 

@@ -19,9 +19,11 @@ DOC_SECTIONS = (
     "Example",
     "Use instead",
     "When it does not apply",
-    "References",
 )
 """Sections that every rule's docstring has, in this order; each heading stands alone on a line."""
+
+REFERENCES = "References"
+"""The section that lists the sources; a docstring may end with text of its own under this heading."""
 
 
 class Rule:
@@ -39,7 +41,7 @@ class Rule:
     level: ClassVar[Level]
     confidence: ClassVar[Confidence]
     sources: ClassVar[tuple[str, ...]]
-    """Document and section of every number the rule uses."""
+    """What every number and claim of the rule rests on, each as 'Document, section: claim'."""
     enabled_by_default: ClassVar[bool] = True
     """Low-confidence rules are off unless selected."""
 
@@ -84,7 +86,7 @@ class Rule:
         heading: str | None = None
         lines: list[str] = []
         for line in (inspect.getdoc(cls) or "").splitlines():
-            if line.strip() in DOC_SECTIONS and not line.startswith(" "):
+            if line.strip() in (*DOC_SECTIONS, REFERENCES) and not line.startswith(" "):
                 if heading is not None:
                     found[heading] = "\n".join(lines).strip("\n")
                 heading, lines = line.strip(), []

@@ -15,6 +15,7 @@ from tclint.core.rule import apply_rule
 from tclint.core.units import percent_text, time_text
 from tclint.engine.report import Entry, Metrics, PlannedFix
 from tclint.engine.run_cost import RunCost
+from tclint.engine.size_origins import with_origins
 from tclint.graph.ops import Assumption
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def check_graph(
         for rule in rules
         for finding in apply_rule(rule, context, context.root_location())
     ]
+    found = with_origins(found, graph)
     ruled = time.perf_counter()
     metrics = {}
     for scenario in context.scenarios:

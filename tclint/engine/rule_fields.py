@@ -11,7 +11,7 @@ from typing import Any, get_args
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.errors import UsageError
 from tclint.core.finding import Confidence, Level
-from tclint.core.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, Rule
+from tclint.core.rule import CODE_PATTERN, DOC_SECTIONS, NAME_PATTERN, REFERENCES, Rule
 from tclint.source.source_rule import SourceRule
 
 _MISSING = object()
@@ -42,7 +42,7 @@ _FIELDS: dict[str, _Check] = {
     ),
     "sources": (
         lambda value: _is_texts(value) and bool(value),
-        "a tuple with at least one document that the rule rests on, such as ('Handbook, chapter 3',)",
+        "a tuple with at least one document that the rule rests on, such as ('Handbook, chapter 3: widths',)",
     ),
     "enabled_by_default": (lambda value: isinstance(value, bool), "True or False"),
 }
@@ -103,5 +103,5 @@ def _page_mistakes(rule: type[Rule]) -> Iterator[tuple[str, str, str]]:
     absent = [name for name in DOC_SECTIONS if not sections.get(name, "").strip()]
     if absent:
         yield "a docstring", expected, f"it lacks {', '.join(map(repr, absent))}"
-    elif tuple(sections) != DOC_SECTIONS:
+    elif tuple(sections) not in (DOC_SECTIONS, (*DOC_SECTIONS, REFERENCES)):
         yield "a docstring", expected, f"it has {', '.join(map(repr, sections))}"

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import CRASH_CODE, CRASH_NAME, DOC_SECTIONS, UNREADABLE_CODE, UNREADABLE_NAME, Rule
+from tclint.core.rule import CRASH_CODE, CRASH_NAME, REFERENCES, UNREADABLE_CODE, UNREADABLE_NAME, Rule
 from tclint.core.table import table
 from tclint.core.terminal import WIDTH
 from tclint.core.text import wrapped
@@ -20,6 +20,7 @@ from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.report.render import Style
+from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
 
 _ENGINE_PAGES = {
     (CRASH_CODE, CRASH_NAME): (
@@ -68,40 +69,42 @@ def rules_json(rules: Sequence[type[Rule]], active: Collection[tuple[str, str]])
     return _dump({"rules": listed})
 
 
-SOURCE_SIDE = "In sources that are only read"
-"""Heading of a rule's second side."""
-
-
 def rule_page(sides: Sequence[type[Rule]], style: Style) -> str:
-    """One rule's page: summary, level, docstring sections and sources.
+    """One rule's page: summary, level, docstring sections, and the sources with their addresses.
 
     Args:
-        sides: the class of the rule, or its two sides.
+        sides: the class of the rule, or its two sides, which a section tells apart where they differ.
     """
-    first, *others = (_side_page(side, style) for side in sides)
-    return "".join([first, *(f"\n{SOURCE_SIDE}\n\n{other}" for other in others)])
-
-
-def _side_page(rule: type[Rule], style: Style) -> str:
 
     def heading(text: str) -> str:
         return click.style(text, bold=True) if style.colour else text
 
-    lines = [heading(f"{rule.code} {rule.name}"), *_wrap(rule.summary(), ""), ""]
-    state = "on by default" if rule.enabled_by_default else "off by default"
-    lines.append(
-        f"{rule.level}, {rule.confidence} confidence, {rule_kind(rule)} rule, {state}, since {rule.since}"
-    )
-    sections = rule.sections()
-    for name in DOC_SECTIONS:
-        if sections.get(name, "").strip():
-            body = _prose(sections[name]) if name in _PROSE else _indented(sections[name])
-            lines += ["", heading(name), *body]
-    if rule.sources:
-        lines += ["", heading("Sources")]
-        for source in rule.sources:
-            lines += _wrap(source, "  - ", "    ")
+    lines = [heading(f"{sides[0].code} {sides[0].name}")]
+    for part in summaries(sides):
+        lines += _wrap(f"{part.side}: " * bool(part.side) + part.body, "")
+    lines.append("")
+    for rule in sides:
+        state = "on by default" if rule.enabled_by_default else "off by default"
+        lines.append(
+            f"{rule.level}, {rule.confidence} confidence, {rule_kind(rule)} rule, {state}, since {rule.since}"
+        )
+    for name, parts in sections(sides):
+        lines += ["", heading(name), *_bodies(parts, prose=name in _PROSE)]
+    lines += ["", heading(REFERENCES), *_bodies(reference_texts(sides), prose=True)]
+    for reference in references(sides):
+        lines += _wrap(f"{reference.document}{reference.rest}", "  - ", "    ")
+        if reference.url is not None:
+            lines.append(f"    {reference.url}")
     return "\n".join(lines) + "\n"
+
+
+def _bodies(parts: Sequence[Part], prose: bool) -> Iterator[str]:
+    for number, part in enumerate(parts):
+        if number:
+            yield ""
+        if part.side is not None:
+            yield f"  {part.side}:"
+        yield from _prose(part.body) if prose else _indented(part.body)
 
 
 def rule_json(sides: Sequence[type[Rule]]) -> str:
@@ -113,6 +116,7 @@ def rule_json(sides: Sequence[type[Rule]]) -> str:
 def _side_json(rule: type[Rule]) -> dict[str, Any]:
     page = _rule(rule)
     page["sections"] = rule.sections()
+    page["documents"] = {found.document: found.url for found in references((rule,)) if found.url}
     return page
 
 

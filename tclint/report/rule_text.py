@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tclint.core.finding import Confidence, Finding, Level
 from tclint.core.markup import text
-from tclint.core.rule import DOC_SECTIONS, Rule
+from tclint.core.rule import REFERENCES, Rule
 from tclint.engine.rule_registry import all_rules
-from tclint.report.catalogue import SOURCE_SIDE, engine_page, rule_kind, rule_page
+from tclint.report.catalogue import engine_page, rule_kind, rule_page
 from tclint.report.render import Style
+from tclint.report.rule_parts import Part, Reference, reference_texts, references, sections, summaries
 
 _CODE_SECTIONS = ("Example", "Use instead")
 
@@ -83,26 +84,33 @@ def _of_finding(finding: Finding) -> RuleText:
 
 
 def rule_markdown(sides: Sequence[type[Rule]]) -> str:
-    """A rule's page in Markdown: the docstring's sections, code in fences, and its sources.
+    """A rule's page in Markdown: the docstrings' sections, code in fences, and the sources with addresses.
 
     Args:
-        sides: the class of the rule, or its two sides; the second is told under a heading of its own.
+        sides: the class of the rule, or its two sides, which a section tells apart where they differ.
     """
-    first, *others = (_side_markdown(side, "###" if at else "##") for at, side in enumerate(sides))
-    return "\n".join([first, *(f"## {SOURCE_SIDE}\n\n{other}" for other in others)])
+    lines = []
+    for part in summaries(sides):
+        lines += [f"{part.side}: " * bool(part.side) + text(" ".join(part.body.split())), ""]
+    for name, parts in sections(sides):
+        lines += [f"## {name}", "", *_bodies(parts, code=name in _CODE_SECTIONS)]
+    lines += [f"## {REFERENCES}", "", *_bodies(reference_texts(sides), code=False)]
+    lines += [f"- {_reference(found)}" for found in references(sides)]
+    return "\n".join(lines) + "\n"
 
 
-def _side_markdown(rule: type[Rule], level: str) -> str:
-    lines = [text(" ".join(rule.summary().split())), ""]
-    sections = rule.sections()
-    for name in DOC_SECTIONS:
-        body = textwrap.dedent(sections.get(name, "")).strip("\n")
-        if not body.strip():
-            continue
-        lines += [f"{level} {name}", "", *(_fenced(body) if name in _CODE_SECTIONS else [body]), ""]
-    if rule.sources:
-        lines += [f"{level} Sources", "", *(f"- {text(source)}" for source in rule.sources), ""]
-    return "\n".join(lines)
+def _bodies(parts: Iterable[Part], code: bool) -> Iterator[str]:
+    for part in parts:
+        if part.side is not None:
+            yield from (f"### {part.side}", "")
+        body = textwrap.dedent(part.body).strip("\n")
+        yield from _fenced(body) if code else [body]
+        yield ""
+
+
+def _reference(reference: Reference) -> str:
+    document = text(reference.document)
+    return (f"[{document}]({reference.url})" if reference.url else document) + text(reference.rest)
 
 
 def _fenced(body: str) -> list[str]:

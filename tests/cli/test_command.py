@@ -354,7 +354,7 @@ def test_rules_shows_what_the_configuration_selects(run: Run, tmp_path: Path) ->
 def test_explain(run: Run, name: str) -> None:
     page = run("explain", name).stdout
     assert page.startswith("DIM003 vocab-misaligned\n")
-    for heading in ("What it does", "Why it costs", "Use instead", "References", "Sources"):
+    for heading in ("What it does", "Why it costs", "Use instead", "References"):
         assert f"\n{heading}\n" in page
 
 
@@ -378,8 +378,8 @@ def test_local_rules_are_listed_and_explained(run: Run, tmp_path: Path) -> None:
         "from tclint.plugin import GraphRule\n"
         "class Mine(GraphRule):\n"
         '    """Ours alone.\n\n    What it does\n    It speaks to us.\n\n    Why it costs\n    Time.\n\n'
-        "    Example\n        x\n\n    Use instead\n        y\n\n    When it does not apply\n    Never.\n\n"
-        '    References\n    None.\n    """\n'
+        "    Example\n        x\n\n    Use instead\n        y\n\n    When it does not apply\n    Never.\n"
+        '    """\n'
         "    code, name, since, level, confidence = 'OUR001', 'our-own', '1', 'info', 'low'\n"
         "    sources = ('The team',)\n"
         "    def check(self, context):\n        return iter(())\n"

@@ -322,6 +322,14 @@ def test_a_file_that_is_only_read_is_told_how_to_be_traced(
     (folder / "plain.py").write_text("x = 1\n")
     assert "'tclint one.py:Net'" in notes("one.py")
     assert "'tclint models model.py' lists" in notes("model.py")
+    (folder / "sub").mkdir()
+    assert "note:" not in notes("sub")
+    (folder / "sub" / "loss.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.act, self.loss = nn.Sigmoid(), nn.BCELoss()\n\n    def forward(self, x, y):\n"
+        "        return self.loss(self.act(x), y)\n"
+    )
+    assert "'tclint models sub' lists models" in notes("sub")
     for silent in (
         ("one.py", "--format", "json"),
         ("one.py", "--format", "github"),
@@ -330,3 +338,17 @@ def test_a_file_that_is_only_read_is_told_how_to_be_traced(
         ("plain.py",),
     ):
         assert "note:" not in notes(*silent)
+
+
+def test_a_training_module_hides_no_model(folder: Path) -> None:
+    (folder / "net.py").write_text(
+        "from torch import nn\n\nclass Block(nn.Module):\n    def forward(self, x): ...\n\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        self.block = Block()\n"
+        "    def forward(self, x): ...\n"
+    )
+    (folder / "lit.py").write_text(
+        "import lightning as L\nfrom net import Net\n\nclass Training(L.LightningModule):\n"
+        "    def __init__(self):\n        self.net = Net()\n    def training_step(self, batch, i): ...\n"
+    )
+    found, _ = list_models(["lit.py", "net.py"])
+    assert {candidate.target for candidate in found} == {"lit.py:Training", "net.py:Net"}

@@ -11,7 +11,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.rule import DOC_SECTIONS
 from tclint.engine.rule_registry import Selection, all_rules, find_rule, load_rules
-from tclint.report.catalogue import SOURCE_SIDE, rule_json, rule_page
+from tclint.report.catalogue import rule_json, rule_page
 from tclint.report.render import Style
 
 PAGE = "".join(f"\n\n    {heading}\n    Text." for heading in DOC_SECTIONS)
@@ -167,7 +167,7 @@ def test_a_field_that_is_missing_or_wrong_is_one_sentence(
     [
         ("", "needs a docstring"),
         ("One line.", "it lacks 'What it does'"),
-        (f"One line.{PAGE}".replace("    References\n", "    Refs\n"), "it lacks 'References'"),
+        (f"One line.{PAGE}".replace("    Use instead\n", "    Instead\n"), "it lacks 'Use instead'"),
         (f"One line.{PAGE}".replace("Why it costs\n    Text.", "Why it costs\n"), "it lacks 'Why it costs'"),
         (
             f"One line.{PAGE}".replace("Example", "?")
@@ -253,9 +253,17 @@ def test_a_rule_may_have_a_side_for_each_pass(tmp_path: Path) -> None:
     chosen = Selection(Settings(rules=(str(file),), select=("ZZZ001",))).rules
     assert [type(rule).__name__ for rule in chosen] == ["Traced", "Read"]
     page = rule_page(sides, Style())
-    assert page.index("Traced side.") < page.index(SOURCE_SIDE) < page.index("Read side.")
+    assert page.index("In a traced model: Traced side.") < page.index("In training code: Read side.")
+    assert page.count("\nWhy it costs\n  Text.\n") == 1, "what both sides say stands once"
+    assert page.count("Handbook, chapter 1") == 1
     assert json.loads(rule_json(sides))["source_side"]["summary"] == "Read side."
     assert json.loads(rule_json(find_rule("DIM003")))["source_side"] is None
+
+
+def test_what_others_wrote_under_references_is_shown_above_the_sources(tmp_path: Path) -> None:
+    file = bad_rule(tmp_path, GOOD_FIELDS, page=f"One line.{PAGE}\n\n    References\n    A talk of ours.")
+    page = rule_page(find_rule("ZZZ001", (str(file),)), Style())
+    assert page.endswith("References\n  A talk of ours.\n  - Handbook, chapter 1\n")
 
 
 @pytest.mark.parametrize(("code", "name"), [("ZZZ001", "other"), ("ZZZ002", "mine")])

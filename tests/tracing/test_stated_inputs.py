@@ -43,11 +43,26 @@ def _shapes(model: nn.Module) -> dict[str | None, tuple[int, ...]]:
         ({"max_position_embeddings": 514}, 512),
         ({"max_position_embeddings": 131072}, 4096),
         ({"block_size": 77}, 77),
+        ({"ctx": 300}, 300),
         ({}, 128),
     ],
 )
 def test_tokens_fill_the_context(stated: dict[str, int], length: int) -> None:
     assert _shapes(GPT(**stated).eval()) == {"idx": (8, length)}
+
+
+def test_a_table_of_positions_states_the_length() -> None:
+    model = GPT()
+    model.position_embedding = nn.Embedding(200, 16)
+    model.type_embedding = nn.Embedding(50, 16)
+    assert _shapes(model.eval()) == {"idx": (8, 200)}
+
+
+@pytest.mark.parametrize(("stated", "guessed"), [({}, True), ({"block_size": 128}, False)])
+def test_a_length_that_nothing_states_is_called_a_guess(stated: dict[str, int], guessed: bool) -> None:
+    graph = tclint.trace(GPT(**stated).eval())
+    said = any("nothing states a length, 128 tokens are a guess" in one.what for one in graph.assumptions)
+    assert said is guessed
 
 
 def test_a_model_that_trains_gets_its_targets_and_says_so() -> None:

@@ -185,7 +185,7 @@ def _finding(
     sites = [site for group in layers.groups for site in group.sites]
     related = (
         *context.related(first),
-        *related_sites(sites, location, "the same width is written here and has to change with it"),
+        *related_sites(sites, location, "this layer has the same width, which changes with it"),
     )
     if not isinstance(outcome, Padding):
         return rule.finding(
@@ -230,5 +230,5 @@ def _advice(layers: MisalignedLayers, padding: Padding) -> str:
             "(slice the logits, or mask them with -inf)."
         )
     lines = len({(site.path, site.line) for group in layers.groups for site in group.sites})
-    where = f" at all {lines} lines listed" if lines > 1 else ""
+    where = f" where it is set, for the layers of all {lines} lines listed" if lines > 1 else ""
     return f"Change the width {padding.phrase()}{where}; weights trained with the old width no longer fit."

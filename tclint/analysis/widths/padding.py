@@ -125,8 +125,7 @@ def best_padding(
     """The padding of the groups that gains most, or an unknown effect with the reason.
 
     All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim, and with
-    them the other dims of the same size that the author may choose: a width that is written once is a
-    residual stream here and heads times head_dim there. Among paddings of equal gain the guides'
+    them the other dims of the same size that the author may choose. Among paddings of equal gain the guides'
     preferred multiple wins.
     """
     concerned = tuple(cost_of)
@@ -188,6 +187,15 @@ def padded_sizes(context: GraphContext, groups: Sequence[DimGroup], multiple: in
 
 def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple: int) -> list[DimGroup]:
     """The groups and others of their sizes, where those can be resized with them."""
+    wider = of_the_same_width(context, groups)
+    if len(wider) == len(groups) or _resize(context, padded_sizes(context, wider, multiple)) is not None:
+        return groups
+    return wider
+
+
+def of_the_same_width(context: GraphContext, groups: Sequence[DimGroup]) -> list[DimGroup]:
+    """The groups and others of their sizes: a width that is written once is a residual stream here and heads
+    times head_dim there."""
     own = {group.id for group in groups}
     wider = list(groups)
     for size in dict.fromkeys(group.size for group in groups if not group.is_output):
@@ -196,10 +204,7 @@ def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple
             if group.id not in own and not (interface or group.fixed or group.unresolved):
                 own.add(group.id)
                 wider.append(group)
-    wider = _without_repetition(wider)
-    if len(wider) == len(groups) or _resize(context, padded_sizes(context, wider, multiple)) is not None:
-        return groups
-    return wider
+    return _without_repetition(wider)
 
 
 def _without_repetition(groups: Sequence[DimGroup]) -> list[DimGroup]:

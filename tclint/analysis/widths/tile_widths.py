@@ -23,6 +23,7 @@ from tclint.analysis.layers import (
 )
 from tclint.analysis.widths.alignment import is_misaligned
 from tclint.analysis.widths.bounds import quantization_loss_percent
+from tclint.analysis.widths.padding import of_the_same_width
 from tclint.analysis.widths.resizing import LARGEST_CUT, Resizing, best_resizing, surplus_percent
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
@@ -63,7 +64,7 @@ def width_findings(
         losses = quantization_loss_percent(context, indices_of(readers))
         if not groups or max(losses.values(), default=0.0) < context.settings.min_gain_percent:
             continue
-        candidates = _neighbours(tuple(groups.values()), multiples)
+        candidates = _neighbours(of_the_same_width(context, tuple(groups.values())), multiples)
         best = best_resizing(context, candidates, indices_of(readers))
         if best is not None and surplus_percent(best) >= context.settings.min_gain_percent:
             yield _width_finding(rule, context, readers, tuple(groups.values()), best, losses)
@@ -73,7 +74,7 @@ def _uses(dims: Sequence[OpDim], op: Op, groups: dict[str, DimGroup]) -> bool:
     return any(dim.op.index == op.index and dim.group is not None and dim.group.id in groups for dim in dims)
 
 
-def _neighbours(groups: tuple[DimGroup, ...], multiples: tuple[int, ...]) -> list[dict[DimGroup, int]]:
+def _neighbours(groups: Sequence[DimGroup], multiples: tuple[int, ...]) -> list[dict[DimGroup, int]]:
     """The next multiples below (where they cut little) and above."""
     candidates = []
     for multiple in multiples:
@@ -118,7 +119,7 @@ def _width_finding(
         related=related_sites(
             [site for group in groups for site in group.sites],
             location,
-            "the same width is written here and has to change with it",
+            "this layer has the same width, which changes with it",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Fix of attention that is written out, its statements one behind the other and without a mask."""
+"""Fix of attention that is written out, its statements one behind the other, causal or without a mask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.codemod.visitors import GatherImportsVisitor
 
+from tclint.edits.causal import hides_later_tokens, is_minus_infinity
 from tclint.edits.codemod import Codemod, fixes, positional
 from tclint.edits.program import Statement, find_all, index_of
 from tclint.source.syntax.expressions import dotted_name
@@ -23,10 +24,11 @@ class FusedAttention(Codemod):
     """`((q @ k.transpose(-2, -1)) * scale).softmax(-1) @ v` becomes one call."""
 
     query = key = scale = dropout = ""
+    is_causal = False
 
     def plan(self) -> None:
         softmax = self.find(cst.Call)
-        if softmax is None or self.finding.evidence.get("masked"):
+        if softmax is None:
             return
         if any(item.keyword is not None and item.keyword.value != "dim" for item in softmax.args):
             return  # in another dtype
@@ -41,12 +43,16 @@ class FusedAttention(Codemod):
         called = self._function()
         if product is None or last is None or called is None or not self._are_a_run([*self.gone, last]):
             return
+        if self.is_causal is not bool(self.finding.evidence.get("masked")):
+            return
         value = product.right if isinstance(product, cst.BinaryOperation) else product.args[1].value
         if not isinstance(value, cst.Name):
             return
         arguments = [self.query, self.key, value.value]
         if self.dropout:
             arguments.append(f"dropout_p={self.dropout}.p if self.training else 0.0")
+        if self.is_causal:
+            arguments.append("is_causal=True")
         arguments.append(f"scale={self.scale or '1.0'}")
         self.rewrite(product, f"{called}({', '.join(arguments)})")
         for item in self.gone:
@@ -82,6 +88,8 @@ class FusedAttention(Codemod):
         match value:
             case cst.Name(value=name):
                 before = self.program.before(statement)
+                while before and self._makes_mask(before[-1]):
+                    self.gone.append(cst.ensure_type(before.pop(), cst.Assign))
                 made = before[-1] if before else None
                 if not isinstance(made, cst.Assign) or not _assigns(made, name):
                     return False
@@ -98,11 +106,29 @@ class FusedAttention(Codemod):
                     bare = value.right.with_changes(lpar=(), rpar=())
                     self.scale = self.program.code(bare)
                 return self._read_scores(value.left, statement)
+            case cst.Call(
+                func=cst.Attribute(value=scores, attr=cst.Name(value="masked_fill")), args=[mask, low]
+            ):
+                if self.is_causal or not is_minus_infinity(low.value):
+                    return False
+                self.is_causal, self.mask = hides_later_tokens(self.program, mask.value), mask
+                return self.is_causal and self._read_scores(scores, statement)
             case cst.BinaryOperation(operator=cst.MatrixMultiply(), left=left, right=right):
                 return self._read_product(left, right)
             case cst.Call(args=[cst.Arg(value=left), cst.Arg(value=right)]) if _is_matmul(value):
                 return self._read_product(left, right)
         return False
+
+    def _makes_mask(self, statement: Statement) -> bool:
+        """Whether a statement makes what only the mask is made of."""
+        if not self.is_causal or not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+            return False
+        target = statement.targets[0].target
+        if not isinstance(target, cst.Name):
+            return False
+        function = self.program.function(statement)
+        (*reads,) = self.program.loads(function, target.value)
+        return len(reads) == 1 and reads[0] in self.program.loads(self.mask, target.value)
 
     def _read_product(self, query: cst.BaseExpression, transposed: cst.BaseExpression) -> bool:
         self.query = query.value if isinstance(query, cst.Name) else ""

@@ -111,7 +111,9 @@ class _Listing:
             if self._is_wrapper(item):
                 continue
             bases = [base for name in item.bases if (base := self.known.base(item, name)) is not None]
-            parts |= self._named(item.file, item.node.body) - {item, *bases}
+            named = self._named(item.file, item.node.body) - {item, *bases}
+            if not (item.trains_itself and len(named) == 1):  # the model whose training it holds
+                parts |= named
             parts |= {base for base in bases if not base.has_forward or _is_abstract(base.node.name)}
         for file in self.project.files:
             for node in file.functions.values():

@@ -24,6 +24,9 @@ class ModelClass:
     own_needs: tuple[str, ...] | None
     """Arguments of its own __init__ without a default; None without an __init__."""
     has_forward: bool
+    """Or what takes its place."""
+    trains_itself: bool
+    """Whether it has the step of a LightningModule."""
 
 
 @dataclass(eq=False)
@@ -133,7 +136,8 @@ def _note(file: ModelFile, node: ast.stmt) -> None:
             file,
             [dotted for base in node.bases if (dotted := file.dotted(base))],
             None if initialiser is None else needs(initialiser, skip=1),
-            "forward" in own or "__call__" in own,
+            not own.keys().isdisjoint(("forward", "__call__", "training_step")),
+            "training_step" in own,
         )
     elif isinstance(node, ast.FunctionDef):
         file.functions[node.name] = node

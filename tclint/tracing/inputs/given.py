@@ -49,13 +49,14 @@ class CallInputs:
 
     def with_more(self, more: Mapping[str, Any], why: str) -> CallInputs:
         """The same inputs and further arguments, said in what was assumed last."""
+        noted = self.with_note(f"{listed(more)}, {why}")
+        return dataclasses.replace(noted, kwargs={**self.kwargs, **more})
+
+    def with_note(self, note: str) -> CallInputs:
+        """The same inputs, with more said in what was assumed last."""
         *others, last = self.assumptions
-        what = f"{last.what.removesuffix(ADVICE)}; {listed(more)}, {why}{ADVICE}"
-        return dataclasses.replace(
-            self,
-            kwargs={**self.kwargs, **more},
-            assumptions=(*others, dataclasses.replace(last, what=what)),
-        )
+        what = f"{last.what.removesuffix(ADVICE)}; {note}{ADVICE}"
+        return dataclasses.replace(self, assumptions=(*others, dataclasses.replace(last, what=what)))
 
     def describe(self) -> str:
         """'x=float32[8,3,224,224]' for every tensor, nested ones by their place."""

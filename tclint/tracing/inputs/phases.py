@@ -17,7 +17,7 @@ from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described
 from tclint.tracing.inputs.guesses.inference import guesses_for, infer_inputs
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH
 from tclint.tracing.inputs.guesses.named_inputs import floating_dtype
-from tclint.tracing.inputs.stated_sizes import attribute, number
+from tclint.tracing.inputs.stated_sizes import LENGTH_NAMES, attribute, number
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.trace import record
 from tclint.tracing.values.cache import Cache, filled
@@ -40,16 +40,6 @@ _CACHES = (
 _POSITIONS = ("start_pos", "input_pos", "cur_pos", "pos", "offset")
 """Arguments that say where the tokens stand, of models that keep their cache themselves."""
 _SETUPS = ("setup_caches", "setup_cache")
-_LIMITS = (
-    "n_positions",
-    "max_position_embeddings",
-    "block_size",
-    "context_length",
-    "n_ctx",
-    "max_seq_len",
-    "max_seq_length",
-    "max_sequence_length",
-)
 
 
 @dataclass(frozen=True)
@@ -128,7 +118,7 @@ class _Call:
 
     def _find_limit(self, phase: Phase) -> int | None:
         owners = (self._model, *(attribute(self._model, one) for one in ("config", "params", "args")))
-        limit = next((found for one in owners if (found := number(one, *_LIMITS)) is not None), None)
+        limit = next((found for one in owners if (found := number(one, *LENGTH_NAMES)) is not None), None)
         if limit is not None and phase.tokens > limit:
             option = "--prompt" if phase.name == "prefill" else "--kv-length"
             raise TargetError(

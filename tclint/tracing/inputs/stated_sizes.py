@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -44,23 +45,38 @@ _IMAGE_SIZE_NAMES = (
     "crop_size",
     "vision_image_size",
 )
-_LENGTH_NAMES = (
+LENGTH_NAMES = (
     "block_size",
+    "bptt",
+    "context_len",
     "context_length",
-    "max_position_embeddings",
-    "max_seq_len",
-    "max_seq_length",
+    "context_size",
+    "context_window",
+    "ctx",
+    "ctx_len",
+    "ctx_size",
+    "max_context_len",
+    "max_context_length",
     "max_length",
     "max_len",
+    "max_position_embeddings",
+    "max_positions",
+    "max_seq_len",
+    "max_seq_length",
+    "max_seqlen",
     "max_sequence_length",
+    "maxlen",
+    "n_ctx",
     "n_positions",
     "seq_len",
+    "seq_length",
     "sequence_len",
     "sequence_length",
     "train_seq_len",
-    "context_window",
-    "n_ctx",
 )
+"""Names of the number of tokens that a model is trained on, or takes at most."""
+_POSITION_NAME = re.compile(r"(^|_)(w?pos|wpe|position|positional|positions)(_|$|emb|enc)", re.IGNORECASE)
+"""Of tables with a row for every position."""
 _CHANNEL_NAMES = ("img_channels", "image_channels", "in_channels", "in_chans", "num_channels", "channels")
 _SAMPLE_RATE_NAMES = ("sampling_rate", "sample_rate", "samplerate")
 _MOST_SECONDS = 60
@@ -184,11 +200,24 @@ def stated_frames(model: nn.Module) -> int | None:
 
 def sequence_length(model: nn.Module) -> int:
     """What the model states that it is trained on or takes, but at most 4,096; else what is customary."""
-    limits = [limit for owner in _owners(model) if (limit := number(owner, *_LENGTH_NAMES)) is not None]
-    length = min(limits, default=_customary_length(model))
+    length = min(_stated_lengths(model), default=_customary_length(model))
     if length > 2 and (length - 2).bit_count() == 1:
         length -= 2  # positions from 2 on: the first two have another meaning (RoBERTa, BART)
     return min(length, _LONGEST)
+
+
+def states_length(model: nn.Module) -> bool:
+    """Whether the model, or what is customary for its class, says how long its sequences are."""
+    return bool(_stated_lengths(model)) or _customary_length(model) != SEQUENCE_LENGTH
+
+
+def _stated_lengths(model: nn.Module) -> list[int]:
+    limits = [limit for owner in _owners(model) if (limit := number(owner, *LENGTH_NAMES)) is not None]
+    return limits or [
+        layer.num_embeddings
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Embedding) and _POSITION_NAME.search(name.rpartition(".")[2])
+    ]
 
 
 def _customary_length(model: nn.Module) -> int:

@@ -47,11 +47,13 @@ from tclint.tracing.inputs.guesses.named_inputs import (
 from tclint.tracing.inputs.guesses.number_inputs import numbers_for, time_series
 from tclint.tracing.inputs.guesses.variants import with_variants
 from tclint.tracing.inputs.stated_sizes import (
+    SEQUENCE_LENGTH,
     attribute,
     image_sizes,
     number,
     sequence_length,
     stated_image,
+    states_length,
     width,
 )
 from tclint.tracing.inputs.uses.consumers import uses_of
@@ -78,7 +80,7 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
         text = guess.describe()
         if text not in seen:
             seen.add(text)
-            guesses.append(guess)
+            guesses.append(_with_guessed_length(guess, model))
         if len(guesses) == _MAX_GUESSES:
             break
     if not guesses:
@@ -88,6 +90,20 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
             f"{takes if len(required) > 1 else ''}no layer of it tells the shape of its input"
         )
     return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
+
+
+def _with_guessed_length(guess: CallInputs, model: nn.Module) -> CallInputs:
+    """The guess, which says so where it made up how many tokens a sequence has."""
+    tokens = (
+        value
+        for value in (*guess.args, *guess.kwargs.values())
+        if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.dim() == 2
+    )
+    if guess.basis == "stated" or not any(SEQUENCE_LENGTH in value.shape for value in tokens):
+        return guess
+    if states_length(model):
+        return guess
+    return guess.with_note(f"nothing states a length, {SEQUENCE_LENGTH} tokens are a guess")
 
 
 def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:

@@ -18,7 +18,7 @@ from tclint.tracing.inputs.forward import called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
-from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, SEQUENCE_LENGTH, SIGNAL_LENGTH
+from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, LENGTH_NAMES, SEQUENCE_LENGTH, SIGNAL_LENGTH
 
 _META = torch.device("meta")
 _MOST_FILES = 60
@@ -31,16 +31,6 @@ _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requiremen
 _SIDES = ("img_size", "image_size", "imgsz", "im_size", "crop_size", "input_size", "resolution")
 _HEIGHTS = ("img_height", "image_height", "imgh", "img_h", "height")
 _WIDTHS = ("img_width", "image_width", "imgw", "img_w", "width")
-_LENGTHS = (
-    "seq_len",
-    "seq_length",
-    "sequence_length",
-    "max_seq_len",
-    "max_seq_length",
-    "block_size",
-    "context_length",
-    "bptt",
-)
 _OTHER_SCRIPTS = re.compile(
     r"(?<![a-z])(test|eval|demo|vis|visuali|infer|predict|sampl|generat|export|video|bench)"
 )
@@ -132,7 +122,7 @@ def project_sizes(origin: Origin) -> ProjectSizes:
     image, height, width = agreed(_SIDES, 2), agreed(_HEIGHTS, 1), agreed(_WIDTHS, 1)
     if image is None and height is not None and width is not None:
         image = StatedSize((*height.sizes, *width.sizes), f"{height.why} and {width.why}")
-    return ProjectSizes(image, agreed(_LENGTHS, 1), agreed(_POINTS, 1))
+    return ProjectSizes(image, agreed(LENGTH_NAMES, 1), agreed(_POINTS, 1))
 
 
 def _scripts(origin: Origin) -> Iterator[str]:

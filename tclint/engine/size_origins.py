@@ -1,0 +1,86 @@
+"""Where a size that a fix changes is written, when the layers' own lines only use it by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tclint.analysis.change import Change
+from tclint.core.finding import Finding, Location, Related
+from tclint.edits.sizes.written import Written, written_in
+from tclint.graph.ops import Graph
+
+_SMALLEST = 32
+"""Numbers below stand in a file for other things too."""
+_MOST_PLACES = 3
+_IMPORT = re.compile(r"^\s*(?:from|import)\s.*$", re.MULTILINE)
+
+
+def with_origins(findings: Sequence[Finding], graph: Graph) -> list[Finding]:
+    """The findings, whose related places begin with those at which the size is written.
+
+    Only where all have one name: the same number under two names may be two sizes.
+    """
+    changed = [
+        (finding, sizes)
+        for finding in findings
+        if isinstance(finding.change, Change)
+        and (sizes := {group.size for group, _ in finding.change.sizes if group.size >= _SMALLEST})
+    ]
+    if not changed:
+        return list(findings)
+    texts = _texts({finding.location.path for finding, _ in changed}, graph.metadata.get("source_files", ()))
+    places = _places({size for _, sizes in changed for size in sizes}, texts)
+    origins = {id(finding): _origins(finding, sorted(sizes), places) for finding, sizes in changed}
+    return [
+        replace(finding, related=(*origins.get(id(finding), ()), *finding.related)) for finding in findings
+    ]
+
+
+def _texts(first: set[str], read: Iterable[str]) -> dict[str, str]:
+    """The user's files with these findings, and what they import of the files that the target read."""
+    texts = {}
+    for path in {*first, *read}:
+        if path.endswith(".py") and not os.path.relpath(path).startswith(os.pardir):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    texts[path] = file.read()
+            except (OSError, ValueError):
+                continue
+    found: dict[str, str] = {}
+    following = [path for path in first if path in texts]
+    while following:
+        found |= {path: texts[path] for path in following}
+        imported = set(
+            re.findall(r"\w+", " ".join(" ".join(_IMPORT.findall(text)) for text in found.values()))
+        )
+        following = [
+            path
+            for path in texts
+            if path not in found and os.path.splitext(os.path.basename(path))[0] in imported
+        ]
+    return found
+
+
+def _places(sizes: set[int], texts: dict[str, str]) -> dict[int, list[Written]]:
+    """By size: the numbers that have it."""
+    found: dict[int, list[Written]] = {size: [] for size in sizes}
+    for path, text in texts.items():
+        if any(str(size) in text for size in sizes):
+            for item in written_in(path, text).written:
+                if item.kind == "number" and item.value in found:
+                    found[item.value].append(item)
+    return found
+
+
+def _origins(finding: Finding, sizes: Iterable[int], places: dict[int, list[Written]]) -> list[Related]:
+    listed = {(one.path, one.line) for one in (finding.location, *(it.location for it in finding.related))}
+    return [
+        Related(Location(item.path, *item.start), f"`{item.name}` is {size} here")
+        for size in sizes
+        if len({item.name for item in places[size]}) == 1
+        for item in places[size][:_MOST_PLACES]
+        if item.name and (item.path, item.start[0]) not in listed
+    ]
