@@ -9,7 +9,8 @@ from typing import Any
 from tclint.core.errors import UsageError
 from tclint.engine.report import Report
 from tclint.engine.script.frameworks import of_lightning
-from tclint.integrations.session import FirstStep, warn
+from tclint.integrations.first_step import FirstStep
+from tclint.integrations.session import warn
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

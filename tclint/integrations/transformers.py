@@ -8,7 +8,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from tclint.engine.report import Report
 from tclint.engine.script.frameworks import of_transformers
-from tclint.integrations.session import FirstStep
+from tclint.integrations.first_step import FirstStep
 
 _READ = ("bf16", "fp16", "gradient_accumulation_steps", "torch_compile")
 
