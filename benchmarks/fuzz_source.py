@@ -44,7 +44,7 @@ from tclint.edits.program import Program
 from tclint.edits.registry import edits_of, with_fixes
 from tclint.edits.texts import apply_edits
 from tclint.engine.check import check
-from tclint.engine.fixing import fix
+from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
 from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_pass import lint_text

@@ -144,7 +144,7 @@ def apply(plan: FixPlan) -> list[str]:
     Raises:
         UsageError: a file has changed since the plan was made, or cannot be written; nothing was.
     """
-    from tclint.engine.fixes.writing import edited_files, write_files
+    from tclint.engine.fixes.files import edited_files, write_files
 
     files = edited_files(plan)
     write_files(files)

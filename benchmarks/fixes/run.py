@@ -34,9 +34,9 @@ from fixes_models import Model, missing, models
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.check import check
+from tclint.engine.fixes.files import edited_files, write_files
 from tclint.engine.fixes.plan import FixPlan
 from tclint.engine.fixes.planner import plan_fixes
-from tclint.engine.fixes.writing import edited_files, write_files
 from tclint.engine.report import Report
 
 HERE = Path(__file__).resolve().parent
@@ -63,6 +63,16 @@ def row_of(model: Model, finding: Finding) -> dict[str, Any]:
         "padding": " ".join(f"{old}->{new}" for old, new in finding.evidence["padding"]),
         "gain_percent": f"{finding.effect.best_gain_percent:.2f}",
     }
+
+
+def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two rows are of one finding."""
+    return all(one[field] == other[field] for field in FIELDS if field != "gain_percent")
+
+
+def ordered(rows: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results in the order of the findings, whichever were made last."""
+    return [row for item in wanted for row in rows if is_same(row, item)]
 
 
 def _kind(finding: Finding) -> str:
@@ -134,8 +144,20 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
         keys = {
             finding.fingerprint: row_of(model, finding) for finding in report.findings if is_padding(finding)
         }
+        taken: set[str] = set()
         for row in own:
-            same = [key for key, other in keys.items() if other == row]
+            same = [key for key, other in keys.items() if is_same(other, row)]
+            if not same:
+                # One that is told at another of its layers by now.
+                others = (key for key, other in keys.items() if not any(is_same(other, it) for it in own))
+                same = [
+                    key
+                    for key in others
+                    if key not in taken and is_same({**keys[key], "place": row["place"]}, row)
+                ][:1]
+            taken.update(same)
+            # The gain is today's: the list keeps the one that it was made with.
+            gain = keys[same[0]]["gain_percent"] if same else row["gain_percent"]
             steps = [step for step in plan.steps if step.fingerprint in same] if plan is not None else []
             outcome, why = (
                 "refused",
@@ -152,7 +174,13 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
             elif steps:
                 why = steps[0].reason
             print(f"{model.name:40} {row['code']} {row['padding']:44.44} {outcome:8} {why[:150]}", flush=True)
-            yield {**row, "outcome": outcome, "why": why, "seconds": f"{seconds:.0f}"}
+            yield {
+                **row,
+                "gain_percent": gain,
+                "outcome": outcome,
+                "why": why,
+                "seconds": f"{seconds:.0f}",
+            }
 
 
 def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
@@ -252,8 +280,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 write(file, rows, fields)
         else:
             done = {row["model"] for row in rows}
-            for row in fixed((model for model in found if model.name not in done), read(FINDINGS)):
-                rows.append(row)
+            wanted = read(FINDINGS)
+            for row in fixed((model for model in found if model.name not in done), wanted):
+                rows = ordered([*rows, row], wanted)
                 write(file, rows, fields)
     if options.command == "fix":
         print(summary(rows))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.attention import AttentionBlock, attention_blocks
+from tclint.analysis.causal import causal_mask
 from tclint.analysis.change import Change
 from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
@@ -115,6 +116,8 @@ def _advice(context: GraphContext, blocks: list[AttentionBlock]) -> str:
     call = (
         "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, {}dropout_p=...) instead of the two "
     )
+    if all(causal_mask(context.graph, block) is not None for block in blocks):
+        return call.format("is_causal=True, ") + "products and the softmax."
     if not masks:
         return call.format("attn_mask=..., ") + "products and the softmax."
     return call.format("is_causal=True, ") + (

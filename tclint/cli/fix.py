@@ -24,7 +24,8 @@ from tclint.core.text import printable
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings
-    from tclint.engine.fixing import Outcome
+    from tclint.engine.fixes.files import FixedFile
+    from tclint.engine.fixes.sources import Outcome
     from tclint.engine.report import Report
 
 unsafe_fixes_option = click.option(
@@ -43,37 +44,52 @@ def fix(
     diff: bool,
     quiet: bool,
     contents: Mapping[str, bytes] | None = None,
+    planned: Sequence[FixedFile] = (),
+    beside_models: bool = False,
 ) -> Outcome:
-    """Fix what a report found, or show it; say on stderr what came of it.
+    """Fix what a report found in sources, or show it; say on stderr what came of it.
 
     Args:
+        targets: of the run.
+        report: of it; with `contents`, or those of `planned`.
+        unsafe_fixes: unsafe fixes as well.
+        diff: show the changes instead.
+        quiet: say nothing but errors.
         contents: what was read from standard input; it is written to standard output, fixed.
+        planned: files as the fixes of models make them, which the diff shows too.
+        beside_models: whether fixes of models were planned in the same run: files are told by their names.
 
     Raises:
         UsageError: standard output cannot be written.
     """
     from tclint.engine.declared_models import check_targets
-    from tclint.engine.fixing import fix as run
-    from tclint.engine.fixing import unified_diff, write
+    from tclint.engine.fixes.files import unified_diff, write_each
+    from tclint.engine.fixes.sources import fix as run
 
     paths = [target for target in targets if not is_model_target(target)]
+    given = contents or {file.path: file.after for file in planned}
 
     def relint(changed: Mapping[str, bytes]) -> Report:
         return check_targets(paths, report.settings, contents=changed)
 
-    outcome = run(report, relint, unsafe=unsafe_fixes, contents=contents)
+    outcome = run(report, relint, unsafe=unsafe_fixes, contents=given)
     if diff:
-        write_stdout_bytes(unified_diff(outcome.files))
+        originals = {file.path: file.before for file in planned}
+        again = {file.path for file in outcome.files}
+        of_sources = [replace(file, before=originals.get(file.path, file.before)) for file in outcome.files]
+        write_stdout_bytes(unified_diff([*(it for it in planned if it.path not in again), *of_sources]))
     elif contents:
         fixed = {file.path: file.after for file in outcome.files}
         write_stdout_bytes(b"".join(fixed.get(path, data) for path, data in contents.items()))
     else:
-        write(outcome)
+        outcome.files, refused = write_each(outcome.files)
+        outcome.refused += refused
     for sentence in outcome.refused:
         say(f"error: {sentence}")
     nothing_was_linted = report.errors and not report.entries and not report.source_files
-    if not quiet and not nothing_was_linted:
-        say(outcome.summary(unsafe_fixes=unsafe_fixes, diff=diff))
+    nothing_to_say = beside_models and not outcome.files and not outcome.unsafe
+    if not quiet and not nothing_was_linted and not nothing_to_say:
+        say(outcome.summary(unsafe_fixes=unsafe_fixes, diff=diff, named=beside_models))
     return outcome
 
 
@@ -132,21 +148,35 @@ def fix_command(
     targets, contents = read_stdin(targets, stdin_filename)
     settings, _ = read_settings(config, isolated, flags, targets)
     models = [target for target in targets if is_model_target(target)]
+    scripts = [target for target in targets if not is_model_target(target)]
     code = 0
+    planned: tuple[FixedFile, ...] = ()
     if models:
         from tclint.cli.fix_models import fix_models
 
-        scripts = [target for target in targets if not is_model_target(target)]
-        code = fix_models(
+        code, files = fix_models(
             models, scripts, settings, make=unsafe_fixes, diff=diff, plan_file=plan_file, quiet=quiet
         )
-        targets = tuple(scripts)
-        if not targets:
+        planned = tuple(files) if diff else ()
+        if not scripts:
+            if diff:
+                from tclint.engine.fixes.files import unified_diff
+
+                write_stdout_bytes(unified_diff(planned))
             return code
     elif plan_file is not None:
         raise UsageError("--plan writes the plan of a model's fixes; name one, 'model.py:build_model'.")
-    report = _run(targets, settings, quiet, contents)
-    outcome = fix(targets, report, unsafe_fixes=unsafe_fixes, diff=diff, quiet=quiet, contents=contents)
+    report = _run(scripts, settings, quiet, contents or {file.path: file.after for file in planned})
+    outcome = fix(
+        scripts,
+        report,
+        unsafe_fixes=unsafe_fixes,
+        diff=diff,
+        quiet=quiet,
+        contents=contents,
+        planned=planned,
+        beside_models=bool(models),
+    )
     say_errors(report)
     unread = say_unreadable(outcome.report)
     return 2 if report.errors or unread else max(code, outcome.exit_code(diff=diff))

@@ -11,11 +11,11 @@ from tclint.cli.command_group import say
 from tclint.cli.models import user_cache
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
-from tclint.core.terminal import ProgressLine, write_stdout, write_stdout_bytes
-from tclint.core.units import plural
+from tclint.core.terminal import ProgressLine, write_stdout
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings
+    from tclint.engine.fixes.files import FixedFile
 
 
 def fix_models(
@@ -27,7 +27,7 @@ def fix_models(
     diff: bool,
     plan_file: str | None,
     quiet: bool,
-) -> int:
+) -> tuple[int, list[FixedFile]]:
     """Plan the fixes of models, one after the other, and make the proved ones if asked to.
 
     Args:
@@ -35,19 +35,19 @@ def fix_models(
         scripts: training code beside them, which says how they run.
         settings: of the run.
         make: write the edits.
-        diff: show them instead.
+        diff: write nothing; the caller shows what would be.
         plan_file: gets the plan as JSON; None: none is asked for.
 
     Returns:
-        The exit code: 2 where a model could not be linted, 1 where a diff shows something, else 0.
+        The exit code, 2 where a model could not be linted, 1 where a diff shows something, else 0; and the
+        files as the fixes make them.
 
     Raises:
         UsageError: a file cannot be written; every file is as it was.
     """
     from tclint.engine.declared_models import check_targets
+    from tclint.engine.fixes.files import edited_files, write_files
     from tclint.engine.fixes.planner import plan_fixes
-    from tclint.engine.fixes.writing import edited_files, write_files
-    from tclint.engine.fixing import unified_diff
     from tclint.report.plan_text import plan_text
 
     if plan_file is not None:
@@ -55,6 +55,7 @@ def fix_models(
             raise UsageError(f"--plan writes the plan of one model; you named {len(models)}.")
         check_writable(plan_file)
     code = 0
+    found: list[FixedFile] = []
     for model in models:
         targets = [model, *scripts]
         with contextlib.nullcontext() if quiet else ProgressLine() as progress:
@@ -66,25 +67,29 @@ def fix_models(
             if errors:
                 code = 2
                 continue
-            plan = plan_fixes(report, model, progress)
+            plan = plan_fixes(report, model, progress, scripts)
         files = edited_files(plan)
+        found += files
         if plan_file is not None:
             write_atomically(plan_file, json.dumps(plan.to_json(), indent=1) + "\n")
         if diff:
-            write_stdout_bytes(unified_diff(files))
             code = max(code, int(bool(files)))
         elif not quiet:
             write_stdout(plan_text(plan))
         if make and not diff:
             write_files(files)
         if not quiet:
-            say(_summary(plan.edits != (), len(files), make=make and not diff))
-    return code
+            say(_summary(model, files, make=make, diff=diff))
+    return code, found
 
 
-def _summary(edits: bool, files: int, *, make: bool) -> str:
-    if not edits:
-        return "nothing to write"
+def _summary(model: str, files: Sequence[FixedFile], *, make: bool, diff: bool) -> str:
+    from tclint.engine.fixes.files import files_text
+
+    if not files:
+        return f"{model}: nothing to write"
+    if diff:
+        return f"would write {files_text(files)}" + ("" if make else " with --unsafe-fixes")
     if make:
-        return f"wrote {plural(files, 'file')}"
-    return f"nothing was written; --unsafe-fixes changes {plural(files, 'file')}"
+        return f"wrote {files_text(files)}"
+    return f"not written: {files_text(files)}; --unsafe-fixes makes the plan's edits"

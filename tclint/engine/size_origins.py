@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tclint.analysis.change import Change
 from tclint.core.finding import Finding, Location, Related
 from tclint.edits.sizes.written import Written, written_in
+from tclint.engine.imports import imported
 from tclint.graph.ops import Graph
 
 _SMALLEST = 32
 """Numbers below stand in a file for other things too."""
 _MOST_PLACES = 3
-_IMPORT = re.compile(r"^\s*(?:from|import)\s.*$", re.MULTILINE)
 
 
 def with_origins(findings: Sequence[Finding], graph: Graph) -> list[Finding]:
@@ -49,19 +48,7 @@ def _texts(first: set[str], read: Iterable[str]) -> dict[str, str]:
                     texts[path] = file.read()
             except (OSError, ValueError):
                 continue
-    found: dict[str, str] = {}
-    following = [path for path in first if path in texts]
-    while following:
-        found |= {path: texts[path] for path in following}
-        imported = set(
-            re.findall(r"\w+", " ".join(" ".join(_IMPORT.findall(text)) for text in found.values()))
-        )
-        following = [
-            path
-            for path in texts
-            if path not in found and os.path.splitext(os.path.basename(path))[0] in imported
-        ]
-    return found
+    return {path: texts[path] for path in imported(texts, first)}
 
 
 def _places(sizes: set[int], texts: dict[str, str]) -> dict[int, list[Written]]:

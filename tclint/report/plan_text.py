@@ -73,9 +73,10 @@ def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]
     for edit in step.edits:
         what = f"{edit.old} -> {edit.new}" if edit.old else f"insert {edit.new.strip()}"
         yield f"     {edit.path}:{edit.line}:{edit.column}: {what}"
-    for item in step.by_hand[:_MOST_LISTED]:
-        place = f"{item.path}:{item.line}: " if item.path else ""
-        text = f"    {item.text}" if item.text else ""
-        yield f"     by hand: {place}{item.what}{text}"
-    if len(step.by_hand) > _MOST_LISTED:
-        yield f"     and {len(step.by_hand) - _MOST_LISTED} more places"
+    for label, items in (("by hand", step.by_hand), ("note", step.notes)):
+        for item in items[:_MOST_LISTED]:
+            place = f"{item.path}:{item.line}: " if item.path else ""
+            text = f"    {item.text}" if item.text else ""
+            yield f"     {label}: {place}{item.what}{text}"
+        if len(items) > _MOST_LISTED:
+            yield f"     and {len(items) - _MOST_LISTED} more places"

@@ -10,7 +10,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TclintError
 from tclint.core.finding import Edit, Finding
 from tclint.engine.check import check
-from tclint.engine.fixing import fix
+from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
 from tclint.server.text import Text
 from tclint.source.syntax.discovery import SUFFIXES

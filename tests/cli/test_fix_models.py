@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from tclint.cli.main import cli
 from tclint.core.errors import UsageError
 from tclint.engine.fixes import proof
+from tclint.engine.fixes.files import edited_files, write_files
 from tclint.engine.fixes.plan import FixPlan, read_plan
-from tclint.engine.fixes.writing import edited_files, write_files
 
 pytest.importorskip("torch")
 
@@ -112,7 +112,7 @@ def test_the_plan_is_shown_and_nothing_is_written(planned: tuple[Path, Result, d
     assert texts(folder) == PACKAGE
     assert "DIM003 vocab-misaligned (head): 8003 -> " in result.stdout
     assert f"{len(plan['steps'])} of {len(plan['steps'])} edited and proved" in result.stdout
-    assert "nothing was written; --unsafe-fixes changes 2 files\n" in result.stderr
+    assert "not written: config.json, parts.py; --unsafe-fixes makes the plan's edits\n" in result.stderr
     assert plan["schema_version"] == "1"
     read = FixPlan.from_json(plan)
     assert FixPlan.from_json(json.loads(json.dumps(read.to_json()))) == read
@@ -122,11 +122,11 @@ def test_edits_stand_where_sizes_are_written(planned: tuple[Path, Result, dict[s
     _, _, plan = planned
     edits = {(edit["path"], edit["old"], edit["new"]) for step in plan["steps"] for edit in step["edits"]}
     width = next(new for path, old, new in edits if (path, old) == ("config.json", "1500"))
-    tokens = next(new for path, old, new in edits if (path, old) == ("config.json", "8003"))
-    assert int(width) % 8 == int(tokens) % 8 == 0
-    assert ("parts.py", "", "[..., :8003]") in edits  # logits as the caller knows them
+    assert int(width) % 8 == 0
+    assert ("parts.py", "tokens", "(tokens + 63) // 64 * 64") in edits  # other readers of "tokens" keep it
+    assert ("parts.py", "", "[..., :self.unpadded_tokens]") in edits  # logits as the caller knows them
     assert ("parts.py", "", ", scale=125 ** -0.5") in edits  # heads grow, and their default scale would
-    assert len(edits) == 4
+    assert len(edits) == 5
     assert all(step["proved"] and not step["reason"] for step in plan["steps"])
     assert sum(step["parameters_added"] for step in plan["steps"]) > 0
 
@@ -142,7 +142,7 @@ def test_a_plan_is_made_and_nothing_is_left(
     changed = texts(tmp_path)
     assert {name for name in PACKAGE if changed[name] != PACKAGE[name]} == {"config.json", "parts.py"}
     assert changed["config.json"].startswith('{"steps": 1500, "width": 1')
-    assert "self.head(self.attention(self.tokens(ids)))[..., :8003]" in changed["parts.py"]
+    assert "self.head(self.attention(self.tokens(ids)))[..., :self.unpadded_tokens]" in changed["parts.py"]
     report = json.loads(run("model.py:build_model", "train.py", "--format", "json").stdout)
     fixed = {step["fingerprint"] for step in plan["steps"]}
     assert not fixed & {finding["fingerprint"] for finding in report["findings"]}
@@ -215,8 +215,8 @@ def test_what_is_not_proved_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "model.py").read_text() == code
     assert "not edited: the edited model would gain" in result.stdout
     assert "was planned" in result.stdout
-    assert "by hand: model.py:6: 8003 -> " in result.stdout
-    assert result.stderr.endswith("nothing to write\n")
+    assert "by hand: model.py:5: 1500 -> 1504" in result.stdout
+    assert result.stderr == "model.py:build_model: nothing to write\n"
 
 
 def test_plans_are_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,3 +233,99 @@ def test_plans_are_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(UsageError, match="is no plan that"):
         read_plan("plan.json")
+
+
+CONVOLUTIONS = """\
+import torch
+from torch import nn
+
+
+def build_model():
+    return nn.Sequential(*(nn.Conv2d(64, 64, 3) for _ in range(6)))
+
+
+def example_inputs():
+    return torch.empty(16, 64, 64, 64)
+"""
+SCRIPT = """\
+import torch
+
+from model import build_model
+
+model = build_model()
+optimizer = torch.optim.Adam(model.parameters())
+for images, labels in loader:
+    images = images.cuda()
+    out = model(images)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(out.{flat}, labels.view(-1))
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("flat", ["view(-1)", "flatten()"])
+def test_outputs_that_a_script_views_stay_contiguous_and_the_diff_shows_all(
+    flat: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(CONVOLUTIONS)
+    (tmp_path / "train.py").write_text(SCRIPT.format(flat=flat))
+    monkeypatch.chdir(tmp_path)
+    flags = ("--precision", "fp16", "--select", "FMT001,RUN")
+    if flat == "view(-1)":
+        result = run("fix", "model.py:build_model", "train.py", *flags)
+        assert "not edited: views at train.py:10 need contiguous outputs" in result.stdout
+        return
+    result = run("fix", "model.py:build_model", "train.py", "--diff", "--unsafe-fixes", *flags)
+    assert result.exit_code == 1
+    assert "+    return nn.Sequential(" in result.stdout
+    assert "+++ model.py" in result.stdout
+    assert result.stdout.endswith("\n")
+    assert "would write model.py\n" in result.stderr
+    assert (tmp_path / "model.py").read_text() == CONVOLUTIONS
+
+
+CAUSAL = """\
+import torch
+from torch import nn
+
+
+class Config:
+    width: int = 1020
+    heads: int = 12
+
+
+class Attention(nn.Module):
+    def __init__(self, config=Config):
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in (q, k, v))
+        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
+        mask = torch.tril(torch.ones(t, t, device=x.device)).bool()
+        scores = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+        y = scores @ v
+        return x + self.out(y.transpose(1, 2).reshape(b, t, c))
+
+
+def example_inputs():
+    return torch.empty(8, 1024, 1020)
+"""
+
+
+def test_causal_attention_is_fused_and_copies_of_the_file_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(CAUSAL)
+    (tmp_path / "model_of_last_year.py").write_text(CAUSAL)
+    monkeypatch.chdir(tmp_path)
+    result = run("fix", "model.py:Attention", "--select", "DIM001,ARC005", "--unsafe-fixes")
+    assert result.exit_code == 0, result.output
+    assert "model_of_last_year" not in result.output
+    text = (tmp_path / "model.py").read_text()
+    assert "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=" in text
+    assert "tril" not in text

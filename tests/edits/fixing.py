@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tclint.config.settings import Settings
 from tclint.engine.check import check
-from tclint.engine.fixing import Outcome, fix
+from tclint.engine.fixes.sources import Outcome, fix
 
 
 def fixed(path: Path, settings: Settings, *, unsafe: bool = True) -> tuple[bytes, Outcome]:

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from tclint.cli.main import cli
 from tclint.config.settings import Settings
 from tclint.engine.check import check
-from tclint.engine.fixing import fix, write
+from tclint.engine.fixes.files import write_each
+from tclint.engine.fixes.sources import fix
 
 BEFORE = """\
 import torch
@@ -124,7 +125,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(folder: Path) -> None:
     report = check(["train.py"], settings)
     outcome = fix(report, lambda contents: check(["train.py"], settings, contents=contents), unsafe=True)
     (folder / "train.py").write_text("# mine again\n" + BEFORE)
-    write(outcome)
+    outcome.files, outcome.refused = write_each(outcome.files)
     assert (outcome.files, outcome.exit_code(diff=False)) == ([], 2)
     assert outcome.refused == ["train.py changed while it was being fixed; left as it is, run tclint again."]
     assert (folder / "train.py").read_text() == "# mine again\n" + BEFORE

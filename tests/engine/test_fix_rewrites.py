@@ -8,8 +8,8 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
+from tclint.engine.fixes.files import contents_of
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
-from tclint.engine.fixes.search import contents_of
 from tclint.graph.ops import Site
 
 MODEL = """\

@@ -11,9 +11,10 @@ import pytest
 
 from tclint.core.errors import TargetError
 from tclint.edits.sizes.candidates import Sizes
-from tclint.engine.fixes.search import Found, Search, contents_of, texts_of
+from tclint.engine.fixes.files import contents_of, texts_of
+from tclint.engine.fixes.search import Found, Search
 from tclint.graph.dims.coupled import CoupledDims
-from tclint.graph.dims.realized import realized_sizes
+from tclint.graph.dims.realized import changed_factors, realized_sizes
 from tclint.graph.ops import Graph
 
 torch = pytest.importorskip("torch")
@@ -228,6 +229,31 @@ def test_a_model_that_branches_on_the_size_is_not_taken(tmp_path: Path) -> None:
     )
     found, _ = search(tmp_path, code, {"0.weight": 104})
     assert found is None
+
+
+def test_a_size_that_is_a_setting_too_is_not_taken(tmp_path: Path) -> None:
+    """The same shapes, but another dropout."""
+    layers = f"{LINEAR.format('WIDTH')[:-1]}, nn.Dropout(WIDTH / 1000))"
+    code = f"WIDTH = 100\ndef build_model():\n    return {layers}\n"
+    assert search(tmp_path, code, {"0.weight": 104}) == (None, "")
+    same, _ = search(tmp_path, code.replace("WIDTH / 1000", "0.1"), {"0.weight": 104})
+    assert same is not None
+
+
+def test_numbers_that_are_made_of_a_size_are_told() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.first, self.width = torch.nn.Linear(16, width), width
+
+        def forward(self, x: Any) -> Any:
+            return self.first(x) * self.width**0.5 + 2
+
+    import tclint
+
+    before, after = (tclint.trace(lambda size=size: Scaled(size), torch.empty(8, 16)) for size in (100, 104))
+    [(op, old, new)] = changed_factors(before, after)
+    assert (op.name, old, new) == ("mul", 10.0, 104**0.5)
 
 
 def test_names_lead_to_numbers_through_calls_and_keys(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.engine.check import check
-from tclint.engine.fixing import fix
+from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
 from tclint.report.words import place_text
 from tclint.source.syntax.notebooks import read_notebook

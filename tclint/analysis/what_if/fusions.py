@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 
 from tclint.analysis.attention import AttentionBlock
-from tclint.analysis.layers import operand_positions
+from tclint.analysis.causal import causal_mask
+from tclint.analysis.layers import consumers, operand_positions
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
 from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
 
@@ -35,17 +36,32 @@ def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Grap
     None where the attention's tensors are not as such a call takes them.
     """
     changed: dict[int, Op] = {}
+    masks: set[int] = set()
     for block in blocks:
         scores, product = graph.ops[block.ops[0].index], graph.ops[block.ops[-1].index]
-        fused = _fused(graph, scores, product, block)
+        causal = causal_mask(graph, block)
+        fused = _fused(graph, scores, product, block, is_causal=causal is not None)
         if fused is None:
             return None
+        masks |= causal or set()
         changed |= {index: emptied(graph.ops[index]) for index in (scores.index, *block.between)}
         changed[product.index] = fused
-    return with_ops(graph, changed)
+    return with_ops(
+        graph, changed | {index: emptied(graph.ops[index]) for index in _unread(graph, masks, changed)}
+    )
 
 
-def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock) -> Op | None:
+def _unread(graph: Graph, masks: Set[int], gone: Mapping[int, Op]) -> set[int]:
+    """The ops of masks that nothing reads any more."""
+    readers = consumers(graph.ops) if masks else {}
+    left: set[int] = set()
+    for index in sorted(masks, reverse=True):
+        if all(reader.index in gone or reader.index in left for reader in readers.get(index, ())):
+            left.add(index)
+    return left
+
+
+def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock, *, is_causal: bool) -> Op | None:
     first, second = operand_positions(scores), operand_positions(product)
     if first is None or second is None:
         return None
@@ -59,7 +75,7 @@ def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock) -> Op |
         _with_four_dims(value, value.shape),
     ]
     names = ["query", "key", "value"]
-    mask = _mask(graph, block)
+    mask = None if is_causal else _mask(graph, block)
     if mask is not None:
         inputs.append(mask)
         names.append("attn_mask")
@@ -69,7 +85,7 @@ def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock) -> Op |
         kind="attention",
         inputs=tuple(inputs),
         input_names=tuple(names),
-        attributes={"dropout_p": 0.0, "is_causal": False},
+        attributes={"dropout_p": 0.0, "is_causal": is_causal},
         parent=None,
     )
 

@@ -27,7 +27,12 @@ class _WithArgument(Codemod):
 
     def plan(self) -> None:
         call = self.find(cst.Call)
-        if call is None or has_stars(call):
+        if call is not None:
+            self.pass_to(call)
+
+    def pass_to(self, call: cst.Call) -> None:
+        """Give one call the argument."""
+        if has_stars(call):
             return
         given = keyword(call, self.name)
         if given is None:
@@ -93,6 +98,10 @@ class CopyAsynchronously(_WithArgument):
         if any("pin" in str(key).lower() and value for key, value in self.finding.evidence.items()):
             self.safety = "safe"
         super().plan()
+        for related in self.finding.related:
+            # The loader's call is related too; what it is given is another matter.
+            if "copy" in related.message and (call := self.program.find(related.location, cst.Call)):
+                self.pass_to(call)
 
 
 @fixes("RUN011")

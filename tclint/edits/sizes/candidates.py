@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ Place = tuple[str, int]
 
 _MULTIPLES = (4, 8, 16, 32, 64, 128)
 _FARTHEST = 8
+_BEFORE_SHIFTS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
 UNRELATED = 50.0
 """From here on nothing but its value connects a number with the size."""
 
@@ -50,13 +52,13 @@ class Sizes:
             pairs: old and new sizes.
         """
         lines = {place: self._calls_at(*place) for place in places}
+        distances = self._distances_from(lines.values())
         spans = {
             (path, line)
             for (path, _), calls in lines.items()
             for call in calls
             for line in range(call[0], call[1] + 1)
         }
-        distances = self._distances({name for calls in lines.values() for call in calls for name in call[2]})
         found: dict[tuple[object, ...], Candidate] = {}
         for file in self._files:
             for written in file.written:
@@ -69,6 +71,13 @@ class Sizes:
                     if key not in found or found[key].distance > distance:
                         found[key] = candidate
         return sorted(found.values(), key=lambda item: (item.distance, item.written.path, item.written.start))
+
+    def way(self, places: Collection[Place]) -> frozenset[str]:
+        """The names that lead to what these lines make."""
+        return frozenset(self._distances_from(self._calls_at(*place) for place in places))
+
+    def _distances_from(self, lines: Iterable[Sequence[tuple[int, int, frozenset[str]]]]) -> dict[str, int]:
+        return self._distances({name for calls in lines for call in calls for name in call[2]})
 
     def _calls_at(self, path: str, line: int) -> list[tuple[int, int, frozenset[str]]]:
         file = next((file for file in self._files if file.path == path), None)
@@ -94,16 +103,23 @@ def _replacements(written: Written, pairs: Collection[tuple[int, int]]) -> list[
         separated = "_" in written.text
         news = dict.fromkeys(new for old, new in pairs if old == written.value)
         return [f"{new:_}" if separated else str(new) for new in news]
-    multiples = dict.fromkeys(
-        next((m for m in _MULTIPLES if -(-old // m) * m == new), 0) for old, new in pairs
-    )
+    multiples = dict.fromkeys(multiple_of(old, new) for old, new in pairs)
     return [
         rounded_up(written.text, multiple, inside=not written.whole) for multiple in multiples if multiple
     ]
 
 
+def multiple_of(old: int, new: int) -> int | None:
+    """What a size has to be rounded up to a multiple of, to become another one."""
+    return next((multiple for multiple in _MULTIPLES if -(-old // multiple) * multiple == new), None)
+
+
 def rounded_up(text: str, multiple: int, *, inside: bool = False) -> str:
     """An expression rounded up to a multiple; inside another one it is put into brackets."""
+    expression = ast.parse(f"({text})", mode="eval").body
+    binds_tighter = not isinstance(expression, ast.BinOp) or isinstance(expression.op, _BEFORE_SHIFTS)
+    if not binds_tighter or isinstance(expression, ast.BoolOp | ast.IfExp | ast.Compare | ast.Lambda):
+        text = f"({text})"
     rounded = f"({text} + {multiple - 1}) // {multiple} * {multiple}"
     return f"({rounded})" if inside else rounded
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tclint.edits.sizes.syntax import Position, constant, last_name, names_in
+
 Kind: TypeAlias = Literal["number", "expression"]
-Position: TypeAlias = "tuple[int, int]"
-"""Line and column from 1, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,6 @@ class _Call:
 
 _COMPUTED = (ast.BinOp, ast.Call)
 _ROUNDING = frozenset({"int", "round", "floor", "ceil", "trunc"})
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Pow, ast.LShift)
 _KEYED_NUMBER = re.compile(
     r"""(?P<quote>["']?)(?P<key>[A-Za-z_][\w.-]*)(?P=quote)[ \t]*[:=][ \t]*"""
     r"""(?P<values>[^:="'{}#\n]*(?:\n\s*[-\d\[\],\s]+)*)""",
@@ -176,7 +175,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        function = _last_name(node.func)
+        function = last_name(node.func)
         options = [
             argument.value
             for argument in node.args
@@ -205,7 +204,7 @@ class _Reader(ast.NodeVisitor):
             for index, item in enumerate(target.elts):
                 self._bind_target(item, value.elts[index] if paired else value)  # type: ignore[attr-defined]
             return
-        name = _last_name(target)
+        name = last_name(target)
         if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
             name = str(target.slice.value)
         if name:
@@ -230,7 +229,7 @@ class _Reader(ast.NodeVisitor):
             for item in parts:
                 self.note(name, item, whole=whole)
         elif isinstance(value, _COMPUTED):
-            if isinstance(value, ast.BinOp) or _last_name(value.func) in _ROUNDING:
+            if isinstance(value, ast.BinOp) or last_name(value.func) in _ROUNDING:
                 self._add(name, value, "expression", None, whole)
             if isinstance(value, ast.BinOp):
                 for item in (value.left, value.right):
@@ -264,45 +263,6 @@ def bind_positional(files: list[FileSizes], texts: dict[str, str]) -> None:
                 if name:
                     file.sources.setdefault(name, set()).update(names_in(argument))
                 reader.note(name, argument)
-
-
-def constant(node: ast.expr) -> int | None:
-    """The whole number that an expression of nothing but numbers is."""
-    if isinstance(node, ast.Constant):
-        return node.value if type(node.value) is int else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
-        left, right = constant(node.left), constant(node.right)
-        if left is None or right is None or not (0 <= right <= 64 or isinstance(node.op, ast.Add | ast.Mult)):
-            return None
-        operators = {
-            ast.Add: left + right,
-            ast.Sub: left - right,
-            ast.Mult: left * right,
-            ast.FloorDiv: left // right if right else None,
-            ast.Pow: left**right if abs(left) <= 64 else None,
-            ast.LShift: left << right if 0 <= right <= 64 else None,
-        }
-        return operators[type(node.op)]
-    return None
-
-
-def names_in(node: ast.AST) -> set[str]:
-    """Variables, attributes and keys that an expression reads."""
-    found = set()
-    for item in ast.walk(node):
-        if isinstance(item, ast.Name):
-            found.add(item.id)
-        elif isinstance(item, ast.Attribute):
-            found.add(item.attr)
-        elif isinstance(item, ast.Constant) and isinstance(item.value, str) and item.value.isidentifier():
-            found.add(item.value)
-    return found
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _text(lines: list[str], start: Position, end: Position) -> str:

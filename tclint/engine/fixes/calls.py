@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from tclint.core.finding import Edit
-from tclint.engine.check import relative_path
+from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
+from tclint.edits.sizes.syntax import calls_on, end_of, function_at, last_name, parsed, start_of
+from tclint.edits.sizes.unrun import Unrun
+from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.plan import ByHand
+from tclint.engine.fixes.search import Trial
+from tclint.engine.fixes.shown import line_at, places_text
+from tclint.graph.dims.realized import other_setting
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 
 _MOST_STEPS = 8
 _PRODUCTS = frozenset({"linear", "matmul", "conv"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call in a file, in lines and characters."""
-
-    node: ast.Call
-    path: str
-    end: tuple[int, int]
-    last: str
-    """The last character before the closing bracket that is no white space."""
-
-
-def calls_to_adapt(
+def scaled_attention(
     before: Graph, after: Graph, texts: Mapping[str, str]
 ) -> tuple[tuple[Edit, ...], tuple[ByHand, ...]]:
-    """Edits of calls that rest on a size that grew, and what of that has to be done by hand.
+    """Edits that give attention the scale of its heads as they were, and what of that is left to do by hand.
 
     Args:
         before: the model as it is.
@@ -45,21 +39,59 @@ def calls_to_adapt(
         else:
             heads = ", ".join(f"1/sqrt({size})" for size in sorted(sizes))
             what = f"give attention here the scale of the old heads ({heads}): its own follows the new ones"
-            by_hand[_at(site, what, texts)] = None
-    for op, axis, size in _padded_heads(before, after):
-        edit = _cut(op, axis, size, texts)
-        if edit is not None:
-            edits[edit] = None
-        else:
-            site = op.call_site or op.construct_site
-            what = f"cut what {op.module_path or op.name} makes to the first {size} entries before the loss"
-            by_hand[_at(site, what, texts)] = None
+            by_hand[ByHand(what, *line_at(site.path, site.line)) if site else ByHand(what)] = None
     return tuple(edits), tuple(by_hand)
 
 
-def is_cut(edit: Edit) -> bool:
-    """Whether an edit of these cuts a padded output back."""
-    return edit.replacement.startswith("[")
+def cut_edits(
+    before: Graph, after: Graph, trial: Trial, texts: Mapping[str, str], unrun: Unrun
+) -> tuple[Edit, ...]:
+    """Edits that cut padded outputs back to the sizes that they had.
+
+    Args:
+        before: the model as it is.
+        after: the same ops at larger sizes, as predicted.
+        trial: the arguments of layers that were edited for these.
+        texts: the files that may be edited, by absolute path.
+        unrun: code that the trace did not run.
+
+    Raises:
+        NoCut: one cannot be cut back.
+    """
+    edits: dict[Edit, None] = {}
+    contiguous = bool(unrun.flattened())
+    for op, axis in padded_heads(before, after):
+        made, called, name = op.construct_site, op.call_site, head_name(op.module_path)
+        text = texts.get(called.path) if called is not None else None
+        if made is None or called is None or text is None or made.path != called.path or not name:
+            raise NoCut(f"{op.module_path or op.name} is not made and called in one file of yours")
+        own = _output_argument(text, made.line, [it.written for it in trial if it.written.path == made.path])
+        if own is None:
+            raise NoCut
+        head = Head(name, made.path, made.line, called.line, axis, own)
+        edits.update(dict.fromkeys(cut_back(head, text, contiguous=contiguous)))
+        function = function_at(text, called.line)
+        owner = function[1] if function is not None else None
+        others = unrun.uses_of(name, owner.name if owner is not None else "", calls=True)
+        if others:
+            raise NoCut(f"{name} is used at {places_text(others)} too")
+    if not edits:
+        raise NoCut("where it makes them is not found")
+    return tuple(edits)
+
+
+def _output_argument(text: str, line: int, edited: Sequence[Written]) -> str | None:
+    """The edited argument, at a line that constructs a layer, that says how many outputs it has."""
+    starts = {written.start: written.text for written in edited}
+    found: dict[str, None] = {}
+    for call in calls_on(text, line):
+        keywords = [word.value for word in call.keywords if (word.arg or "").startswith("out")]
+        if keywords or len(call.args) > 1:
+            argument = (keywords or call.args[1:])[0]
+            start = start_of(text, argument)
+            if start in starts:
+                found[starts[start]] = None
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
@@ -84,6 +116,9 @@ def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
             for own, new in zip(shape, other, strict=True)
         ):
             return f"{op.name} in {op.module_path or 'the model'} has other shapes"
+        setting = other_setting(known, op)
+        if setting is not None:
+            return f"{op.name} in {op.module_path or 'the model'} has another {setting}"
         position += 1
     if position != len(padded.ops):
         return f"{padded.ops[position].name} is missing"
@@ -116,24 +151,29 @@ def _attention_heads(before: Graph, after: Graph) -> dict[Site | None, set[int]]
 
 
 def _with_scale(site: Site | None, sizes: set[int], texts: Mapping[str, str]) -> Edit | None:
-    if site is None or len(sizes) != 1:
+    text = texts.get(site.path) if site is not None else None
+    if site is None or text is None or len(sizes) != 1:
         return None
     calls = [
-        call
-        for call in _calls(site, texts)
-        if _name(call.node) == "scaled_dot_product_attention"
-        and not any(keyword.arg in ("scale", None) for keyword in call.node.keywords)
+        node
+        for node in ast.walk(parsed(text))
+        if isinstance(node, ast.Call)
+        and node.lineno <= site.line <= (node.end_lineno or 0)
+        and last_name(node.func) == "scaled_dot_product_attention"
+        and not any(keyword.arg in ("scale", None) for keyword in node.keywords)
     ]
     if len(calls) != 1:
         return None
-    [call] = calls
-    place = (call.end[0], call.end[1] - 1)
-    comma = " " if call.last == "," else ", "
-    return Edit(call.path, place, place, f"{comma}scale={sizes.pop()} ** -0.5")
+    line, column = end_of(text, calls[0])
+    lines = text.split("\n")[:line]
+    lines[-1] = lines[-1][: column - 2]
+    has_comma = "\n".join(lines).rstrip().endswith(",")
+    place = (line, column - 1)
+    return Edit(site.path, place, place, f"{' ' if has_comma else ', '}scale={sizes.pop()} ** -0.5")
 
 
-def _padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int, int]]:
-    """Products that make more outputs than the model has, the axis of these, and how many it has."""
+def padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int]]:
+    """Products that make more outputs than the model has, and the axis of these."""
     starts = [(old, new) for old, new in zip(before.outputs, after.outputs, strict=True)]
     for mine, op in zip(before.ops, after.ops, strict=True):
         if mine.kind == "loss" and mine.inputs:
@@ -146,7 +186,7 @@ def _padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int, int]]:
         was, now = head.outputs[0].shape, after.ops[head.index].outputs[0].shape
         axes = [axis for axis, (a, b) in enumerate(zip(was, now, strict=True)) if a != b]
         if len(axes) == 1:
-            yield head, axes[0] - len(was) if axes[0] == len(was) - 1 else axes[0], was[axes[0]]
+            yield head, -1 if axes[0] == len(was) - 1 else axes[0]
 
 
 def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Iterator[Op]:
@@ -161,45 +201,3 @@ def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Ite
         return
     for source in op.inputs:
         yield from _heads(before, after, source, depth + 1)
-
-
-def _cut(op: Op, axis: int, size: int, texts: Mapping[str, str]) -> Edit | None:
-    site, name = op.call_site, op.module_path.rpartition(".")[2]
-    if site is None or not name:
-        return None
-    calls = [call for call in _calls(site, texts) if _name(call.node) == name]
-    if len(calls) != 1:
-        return None
-    [call] = calls
-    index = f"[..., :{size}]" if axis < 0 else f"[{':, ' * axis}:{size}]"
-    return Edit(call.path, call.end, call.end, index)
-
-
-def _calls(site: Site, texts: Mapping[str, str]) -> Iterator[_Call]:
-    """Calls that stand on a line, or on lines around it."""
-    text = texts.get(site.path)
-    if text is None:
-        return
-    lines = text.split("\n")
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and node.lineno <= site.line <= (node.end_lineno or 0):
-            assert node.end_lineno is not None
-            assert node.end_col_offset is not None
-            column = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode()) + 1
-            head = "\n".join([*lines[: node.end_lineno - 1], lines[node.end_lineno - 1][: column - 2]])
-            yield _Call(node, site.path, (node.end_lineno, column), head.rstrip()[-1:])
-
-
-def _name(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _at(site: Site | None, what: str, texts: Mapping[str, str]) -> ByHand:
-    if site is None:
-        return ByHand(what)
-    lines = texts.get(site.path, "").split("\n")
-    text = lines[site.line - 1].strip() if 0 < site.line <= len(lines) else ""
-    return ByHand(what, relative_path(site.path), site.line, text)

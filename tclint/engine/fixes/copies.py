@@ -11,15 +11,16 @@ from dataclasses import replace
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
+from tclint.engine.fixes.files import is_small
 from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
 from tclint.tracing import TraceResult
 from tclint.tracing.worker.client import Tracer
+from tclint.tracing.worker.project_files import PROJECT_MARKS
 
 _BESIDE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt")
 """Files of a folder that a target may look for without opening them."""
 _EDITABLE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 _LARGEST_BYTES = 16 << 20
 _MOST_BESIDE = 200
 
@@ -29,7 +30,7 @@ class Copies:
 
     def __init__(self, target: str, settings: Settings, read: Iterable[str]) -> None:
         self._target, self._settings = target, settings
-        self.files = tuple(path for path in read if _is_small(path))
+        self.files = tuple(path for path in read if is_small(path, _LARGEST_BYTES))
         path = os.path.abspath(target.rpartition(":")[0])
         self._copied = _with_what_is_beside(self.files, {os.path.dirname(path), os.getcwd()})
         self._folder = os.path.realpath(tempfile.mkdtemp(prefix="tclint-fix-"))
@@ -96,12 +97,6 @@ class Copies:
         return replace(result, target=self._target, error=error)
 
 
-def _is_small(path: str) -> bool:
-    with contextlib.suppress(OSError):
-        return os.path.getsize(path) <= _LARGEST_BYTES
-    return False
-
-
 def _with_what_is_beside(files: Sequence[str], listed: Iterable[str]) -> set[str]:
     """The files, others of folders where inputs are looked for, what marks packages and projects."""
     found = set(files)
@@ -117,8 +112,8 @@ def _with_what_is_beside(files: Sequence[str], listed: Iterable[str]) -> set[str
             above.add(upper)
             upper = os.path.dirname(upper)
     for folder in above:
-        for name in ("__init__.py", *_MARKS):
+        for name in ("__init__.py", *PROJECT_MARKS):
             path = os.path.join(folder, name)
             if os.path.isfile(path):
                 found.add(path)
-    return {path for path in found if _is_small(path)}
+    return {path for path in found if is_small(path, _LARGEST_BYTES)}

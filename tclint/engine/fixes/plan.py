@@ -60,6 +60,8 @@ class PlanStep:
     """Fingerprints of steps that alone would gain too little, and gain enough once this one is made."""
     edits: tuple[TextEdit, ...] = ()
     by_hand: tuple[ByHand, ...] = ()
+    notes: tuple[ByHand, ...] = ()
+    """What else of the project has to do with its edits: other readers, weights that are loaded."""
     cuts_us: Mapping[str, float] = field(default_factory=dict)
     """By GPU: what cutting padded logits back takes in the step, where it has to be; in no other time."""
     proved: bool = False
@@ -119,6 +121,7 @@ def _step(data: Mapping[str, Any]) -> PlanStep:
             "unlocks": tuple(data["unlocks"]),
             "edits": tuple(TextEdit(**edit) for edit in data["edits"]),
             "by_hand": tuple(ByHand(**item) for item in data["by_hand"]),
+            "notes": tuple(ByHand(**item) for item in data.get("notes", ())),
         }
     )
 

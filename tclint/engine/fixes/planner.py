@@ -2,54 +2,49 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from tclint.analysis.change import Change, resize
-from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.change import Change
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import FixStep, all_fixes
-from tclint.analysis.widths.alignment import efficient_multiple, padding_multiples
-from tclint.analysis.widths.padding import padded_sizes
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding
-from tclint.cost.estimate import estimate
-from tclint.edits.sizes.candidates import Place
 from tclint.engine.check import Progress, relative_path
-from tclint.engine.fixes.calls import calls_to_adapt, is_cut, other_than_cut
+from tclint.engine.fixes.bench import Bench, Made, Outcome, Refused, change_of, places_of
+from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
-from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep, TextEdit
-from tclint.engine.fixes.proof import Proof, checked, fingerprints, relative_finding, step_times_us
+from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep
+from tclint.engine.fixes.project import unrun_code
+from tclint.engine.fixes.proof import Proof, checked, key_of, other_interface, relative_finding
+from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
-from tclint.engine.fixes.search import Search, contents_of, texts_of
-from tclint.engine.model_pass import as_priced
+from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edits
 from tclint.engine.report import Entry, Report
 from tclint.engine.rule_registry import Selection
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
-from tclint.graph.dims.realized import realized_sizes
+from tclint.graph.dims.realized import difference, realized_sizes
 from tclint.graph.ops import Graph
 from tclint.graph.weights.weight_plan import weight_plan
-from tclint.tracing import TraceResult
 
-_MOST_GROWTH = 1.5
-"""Of a dim that is padded to another multiple than planned."""
+_CHANNELS_LAST = "FMT001"
+_OTHER_SIZES = "other models of the project give the size a value of their own"
 
-
-_VOCABULARY = "DIM003"
-_MOST_SEARCHED = 2
-"""Sizes of one finding whose edits are searched for."""
+_Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
 
 
-def plan_fixes(report: Report, target: str, on_progress: Progress | None = None) -> FixPlan:
+def plan_fixes(
+    report: Report, target: str, on_progress: Progress | None = None, scripts: Sequence[str] = ()
+) -> FixPlan:
     """The plan of a target's fixes: what each gains, its edits, and whether they are proved; writes nothing.
 
     Args:
         report: of a run that linted the target.
         target: as it was given to that run.
         on_progress: called with one line about what is being done.
+        scripts: training code that may read what is edited.
 
     Raises:
         UsageError: the report has no such target.
@@ -59,42 +54,11 @@ def plan_fixes(report: Report, target: str, on_progress: Progress | None = None)
         entry = next((one for one in report.entries if _is_of(one, target) and one.graph), None)
     if entry is None:
         raise UsageError(f"The report has no model {target!r}: fixes are planned for one that was linted.")
-    return _Planner(report, entry, target, on_progress).plan()
+    return _Planner(report, entry, target, on_progress).plan(scripts)
 
 
 def _is_of(entry: Entry, target: str) -> bool:
     return entry.target.startswith(f"{target} [")
-
-
-@dataclass
-class _Made:
-    """What is edited so far."""
-
-    edits: tuple[Edit, ...]
-    sizes: Mapping[DimGroup, int]
-    graph: Graph
-    fixed: tuple[Finding, ...] = ()
-    planned_us: Mapping[str, float] = field(default_factory=dict)
-    """The step that was promised with it, by GPU."""
-    cuts_us: Mapping[str, float] = field(default_factory=dict)
-    """What cutting padded logits back takes of that."""
-    changes: tuple[Change, ...] = ()
-    """Those that change no size."""
-
-
-@dataclass
-class _Outcome:
-    """What came of one step."""
-
-    step: FixStep
-    before: _Made
-    after: _Made
-    """The same where it is not edited."""
-    reason: str = ""
-    adapted: tuple[Edit, ...] = ()
-    """Edits of calls that depend on its sizes."""
-    cuts_us: Mapping[str, float] = field(default_factory=dict)
-    by_hand: tuple[ByHand, ...] = ()
 
 
 class _Planner:
@@ -104,9 +68,6 @@ class _Planner:
         assert entry.graph is not None
         self._target, self._entry, self._report = target, entry, report
         self._say = on_progress or (lambda _: None)
-        self._traced: Graph | None = None
-        """Without what the settings add to it."""
-        self._weights: Any = None
         self._settings: Settings = entry.settings or report.settings
         rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
         self._context, self._found = checked(entry.graph, rules, self._settings, entry.target)
@@ -114,23 +75,24 @@ class _Planner:
             entry.target,
             tuple(rules),
             self._settings,
-            step_times_us(self._context),
-            fingerprints(self._found),
+            self._context,
+            frozenset(map(key_of, self._found)),
         )
+        self._steps = self._ordered()
+
+    def plan(self, scripts: Sequence[str]) -> FixPlan:
+        plan = FixPlan(self._target, dict(self._proof.step_time_us))
+        if not self._steps:
+            return plan
+        read: Sequence[str] = self._context.graph.metadata.get("source_files", ())
+        self._say(f"building {self._target} from a copy")
+        with Copies(self._target, self._settings, read) as copies:
+            unrun = unrun_code(self._target, self._context.graph, read, scripts)
+            bench = Bench(self._target, self._settings, self._context, copies, self._proof, unrun)
+            plan = replace(plan, **self._made(bench))
+        return replace(plan, digests=digests_of(edit.path for edit in plan.edits))
 
     # -- the order
-
-    def plan(self) -> FixPlan:
-        steps = self._steps = self._ordered()
-        plan = FixPlan(self._target, dict(self._proof.step_time_us))
-        if not steps:
-            return plan
-        unlocks = self._unlocks(steps)
-        read: Sequence[str] = self._context.graph.metadata.get("source_files", ())
-        with Copies(self._target, self._settings, read) as copies:
-            planned, made = self._edited(steps, unlocks, copies)
-        plan = replace(plan, steps=planned, weights=self._weights, also_fixed=self._also(made))
-        return replace(plan, digests=_digests(plan))
 
     def _ordered(self) -> tuple[FixStep, ...]:
         """As the report has them."""
@@ -147,18 +109,18 @@ class _Planner:
         )
         return combined.steps if combined is not None else ()
 
-    def _unlocks(self, steps: Sequence[FixStep]) -> dict[int, tuple[str, ...]]:
+    def _unlocks(self) -> dict[int, tuple[str, ...]]:
         """By position: the later steps that gain enough only once that one is made."""
         found: dict[int, list[str]] = {}
         least = self._settings.min_gain_percent
-        for later, step in enumerate(steps):
+        for later, step in enumerate(self._steps):
             if (step.finding.effect.best_gain_percent or 0.0) >= least:
                 continue
             fingerprint = relative_finding(step.finding).fingerprint
             for earlier in range(later):
                 both = all_fixes(
                     self._context,
-                    [steps[earlier].finding],
+                    [self._steps[earlier].finding],
                     [step.finding],
                     min_gain_percent=least,
                 )
@@ -169,386 +131,244 @@ class _Planner:
 
     # -- the edits
 
-    def _edited(
-        self, steps: Sequence[FixStep], unlocks: Mapping[int, tuple[str, ...]], copies: Copies
-    ) -> tuple[tuple[PlanStep, ...], _Made]:
-        self._say(f"building {self._target} from a copy")
-        [unchanged] = copies.trace([{}])
-        problem = self._not_the_same(copies, unchanged)
-        self._traced = unchanged.graph
-        made = _Made((), {}, self._context.graph)
-        outcomes: list[_Outcome] = []
-        for position, step in enumerate(steps):
-            number = f"fix {position + 1} of {len(steps)}"
-            self._say(f"{number}: {step.finding.code} at {relative_path(step.finding.location.path)}")
-            if problem is not None or not _change(step.finding).sizes:
-                outcomes.append(_Outcome(step, made, made, problem or NO_EDIT))
-                continue
-            following = self._resized(step, made, copies)
-            if isinstance(following, str):
-                outcomes.append(_Outcome(step, made, made, following, by_hand=self._by_hand(step)))
-                continue
-            outcomes.append(_Outcome(step, made, following))
-            made = following
-        self._weights = self._weight_plan(made)
-        for outcome in outcomes if problem is None else ():
-            if not _change(outcome.step.finding).sizes:
-                made = self._rewrite(outcome, made, copies)
-        made = self._adapt(outcomes, made, copies)
-        written = [
-            self._written(position, outcome, unlocks.get(position, ()))
-            for position, outcome in enumerate(outcomes)
-        ]
-        return tuple(written), made
+    def _made(self, bench: Bench) -> dict[str, Any]:
+        """What the plan says of the steps: fields of a FixPlan."""
+        [unchanged] = bench.copies.trace([{}])
+        made = Made((), {}, self._context.graph)
+        if unchanged.graph is None:
+            problem = f"a copy of the files that it reads cannot be built: {unchanged.error}"
+        elif not _is_the_same(bench, bench.copies.as_priced(unchanged.graph)):
+            problem = "built a second time it is another model, so that no edit can be proved"
+        else:
+            problem = ""
+        outcomes: list[Outcome] = []
+        for step in self._steps:
+            outcomes.append(Outcome(step, made, made, problem or NO_EDIT))
+        if not problem:
+            # What cuts outputs back comes after all that only resizes: a trace with cuts has other ops.
+            for number, (outcome, make) in enumerate(self._in_order(bench, outcomes), start=1):
+                finding = outcome.step.finding
+                path = relative_path(finding.location.path)
+                self._say(f"fix {number} of {len(outcomes)}: {finding.code} at {path}")
+                outcome.before = outcome.after = made
+                made = make(bench, outcome)
+        made = _scale(bench, outcomes, made)
+        for outcome in [item for item in outcomes if _parameters(item.after) != _parameters(item.before)][:1]:
+            outcome.notes += _loads(bench)
+        return {
+            "steps": self._written(bench, outcomes),
+            "weights": _weight_plan(bench, made, unchanged.graph),
+            "also_fixed": self._also(made),
+        }
 
-    def _also(self, made: _Made) -> tuple[str, ...]:
+    def _in_order(self, bench: Bench, outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, _Make]]:
+        resized = [outcome for outcome in outcomes if change_of(outcome.step.finding).sizes]
+        grows = {id(it): Resizing(bench, it.step, it.before).grows for it in resized}
+        yield from ((outcome, _resize) for outcome in resized if not grows[id(outcome)])
+        yield from ((outcome, _resize) for outcome in resized if grows[id(outcome)])
+        yield from ((outcome, self._rewrite) for outcome in outcomes if outcome not in resized)
+
+    def _also(self, made: Made) -> tuple[str, ...]:
         """Fingerprints of listed findings that are gone with what is made, though no step is theirs."""
         if not made.edits:
             return ()
         left = self._proof.paying(made.graph)
-        steps = {relative_finding(step.finding).fingerprint for step in self._steps}
+        steps = {key_of(step.finding) for step in self._steps}
         return tuple(
             finding.fingerprint
             for finding in self._report.findings
             if self._entry.target in finding.targets
             and finding.effect.best_gain_percent is not None
-            and finding.fingerprint not in left
-            and finding.fingerprint not in steps
+            and key_of(finding) not in left
+            and key_of(finding) not in steps
         )
 
-    def _weight_plan(self, made: _Made) -> Any:
-        """How saved weights follow the new sizes; None where none changes."""
-        if not made.sizes or self._traced is None:
-            return None
-        # Of the model alone: what it returns is cut back before the loss that the settings put behind it.
-        dims = CoupledDims(self._traced)
-        sizes = realized_sizes(dims, replace(made.graph, ops=made.graph.ops[: len(self._traced.ops)])) or {}
-        grown = {group: size for group, size in sizes.items() if group.parameters and size > group.size}
-        try:
-            return weight_plan(dims, grown).to_json() if grown else None
-        except DimsUnresolved:
-            return None
-
-    def _not_the_same(self, copies: Copies, result: TraceResult) -> str | None:
-        if result.graph is None:
-            return f"a copy of the files that it reads cannot be built: {result.error}"
-        sizes = realized_sizes(self._context.dims, copies.as_priced(result.graph))
-        if sizes is None or any(size != group.size for group, size in sizes.items()):
-            return "built a second time it is another model, so that no edit can be proved"
-        return None
-
-    def _resized(self, step: FixStep, made: _Made, copies: Copies) -> _Made | str:
-        """What is edited with this step made too; else why it cannot be."""
-        dims = self._context.dims
-        fixed = (*made.fixed, step.finding)
-        try:
-            planned = self._sizes(_change(step.finding), made)
-        except DimsUnresolved as error:
-            return str(error)
-        planned_us = self._priced(dims.resize(planned))
-        first, searched = "", 0
-        for sizes in (planned, *self._others(step, made)):
-            graph = dims.resize(sizes)
-            # Before anything is edited: what the resized graph has as a finding, its edit would have too.
-            problem = self._proof.problem(graph, fixed, planned_us)
-            first = first or problem or ""
-            wanted = realized_sizes(dims, graph) if problem is None else None
-            if wanted is None:
-                continue
-            multiple = efficient_multiple(self._settings.precision) or 1
-            search = Search(copies, dims, made.edits, made.sizes, wanted, multiple)
-            found = search.run(self._places(step), _pairs(made.graph, graph))
-            if found is None:
-                first = first or (
-                    "no place in the files that it reads holds the size so that editing it gives the planned "
-                    f"model ({search.tried} edits tried)"
-                )
-                searched += 1
-                if searched == _MOST_SEARCHED:
-                    break
-                continue
-            changed = {group: size for group, size in found.sizes.items() if size != group.size}
-            following = _Made((*made.edits, *found.edits), changed, found.graph, fixed, planned_us)
-            return (
-                self._proof.problem(found.graph, fixed, planned_us)
-                or self._interface_problem(step, made, following, copies)
-                or following
-            )
-        return first or "the resized graph has no sizes that a trace could be compared with"
-
-    def _interface_problem(self, step: FixStep, made: _Made, following: _Made, copies: Copies) -> str | None:
-        """Why the model would return larger outputs that cannot be cut back; a vocabulary may stay padded."""
-        shapes, were = ([spec.shape for spec in graph.outputs] for graph in (following.graph, made.graph))
-        if shapes == were or step.finding.code == _VOCABULARY:
-            return None
-        texts = texts_of(copies.editable)
-        edits, _ = calls_to_adapt(self._context.graph, following.graph, texts)
-        cuts = tuple(edit for edit in edits if is_cut(edit))
-        cut = self._with_calls(following, cuts, texts, copies) if cuts else "where it makes them is not found"
-        if not isinstance(cut, str):
-            return None
-        shown = ", ".join(str(list(new)) for new, old in zip(shapes, were, strict=True) if new != old)
-        return f"the model would return {shown}, which cannot be cut back: {cut}"
-
-    def _sizes(self, change: Change, made: _Made) -> dict[DimGroup, int]:
-        """The change beside what is made; where both give a group a size, that one stays.
-
-        Raises:
-            DimsUnresolved: they do not fit together.
-        """
-        sizes = {**dict(change.sizes), **made.sizes}
-        self._context.dims.resize(sizes)
-        return sizes
-
-    def _others(self, step: FixStep, made: _Made) -> Iterator[dict[DimGroup, int]]:
-        """Other paddings of the same dims: each to a multiple."""
-        change = _change(step.finding)
-        groups = [group for group, size in change.sizes if size > group.size]
-        seen = [dict(change.sizes)]
-        for multiple in padding_multiples(self._settings.precision):
-            sizes = padded_sizes(self._context, groups, multiple)
-            if sizes in seen or any(size > _MOST_GROWTH * group.size for group, size in sizes.items()):
-                continue
-            seen.append(sizes)
-            try:
-                yield self._sizes(resize(sizes), made)
-            except DimsUnresolved:
-                continue
-
-    def _adapt(self, outcomes: Sequence[_Outcome], made: _Made, copies: Copies) -> _Made:
-        """With calls adapted that depend on a size: scales of attention, and logits cut back."""
-        texts = texts_of(copies.editable)
-        known: dict[Edit, None] = {}
-        told: set[ByHand] = set()
-        for outcome in outcomes:
-            if outcome.after.sizes != outcome.before.sizes:
-                edits, by_hand = calls_to_adapt(self._context.graph, outcome.after.graph, texts)
-                outcome.adapted = tuple(edit for edit in edits if edit not in known)
-                outcome.by_hand = tuple(item for item in by_hand if item not in told)
-                known.update(dict.fromkeys(edits))
-                told.update(by_hand)
-        for kind in (is_cut, lambda edit: not is_cut(edit)):
-            edits = tuple(edit for edit in known if kind(edit))
-            adapted = self._with_calls(made, edits, texts, copies) if edits else made
-            if not isinstance(adapted, str):
-                made = adapted
-                continue
-            for outcome in outcomes:
-                left = (self._not_adapted(edit, adapted) for edit in outcome.adapted if edit in edits)
-                outcome.by_hand = (*outcome.by_hand, *left)
-                outcome.adapted = tuple(edit for edit in outcome.adapted if edit not in edits)
-        for outcome in outcomes:
-            if any(map(is_cut, outcome.adapted)):
-                outcome.cuts_us = made.cuts_us
-        return made
-
-    def _with_calls(
-        self, made: _Made, edits: tuple[Edit, ...], texts: Mapping[str, str], copies: Copies
-    ) -> _Made | str:
-        """What is made with these calls adapted as well; else why not."""
-        contents = contents_of(texts, (*made.edits, *edits))
-        if contents is None:
-            return "it does not fit the other edits"
-        [result] = copies.trace([contents])
-        if result.graph is None:
-            return str(result.error)
-        graph = copies.as_priced(result.graph)
-        problem = other_than_cut(self._context.graph, made.graph, graph)
-        if problem is not None:
-            return problem
-        # All other ops are as predicted: what the step takes longer is what the cuts take.
-        before, after = self._priced_as_is(made.graph), self._priced_as_is(graph)
-        cuts_us = {gpu: after[gpu] - before[gpu] for gpu in after}
-        planned_us = {gpu: time + cuts_us[gpu] for gpu, time in made.planned_us.items()}
-        gains = [100.0 * (1.0 - after[gpu] / time) for gpu, time in self._proof.step_time_us.items()]
-        if max(gains) < self._settings.min_gain_percent:
-            return "it takes as much time as the fixes gain"
-        problem = self._proof.problem(graph, made.fixed, planned_us)
-        if problem is not None:
-            return problem
-        if not any(map(is_cut, edits)):
-            cuts_us = dict(made.cuts_us)
-        return replace(made, edits=(*made.edits, *edits), graph=graph, planned_us=planned_us, cuts_us=cuts_us)
-
-    def _not_adapted(self, edit: Edit, problem: str) -> ByHand:
-        what = f"{edit.replacement.strip(' ,')} is needed here, but could not be proved: {problem}"
-        return ByHand(what, relative_path(edit.path), edit.start[0])
-
-    def _priced_as_is(self, graph: Graph) -> dict[str, float]:
-        """A traced step, by GPU, as its own calls of torch.compile have it."""
-        graph, settings = as_priced(graph, self._settings)
-        return step_times_us(GraphContext(graph, settings, self._target))
-
-    def _rewrite(self, outcome: _Outcome, made: _Made, copies: Copies) -> _Made:
+    def _rewrite(self, bench: Bench, outcome: Outcome) -> Made:
         """What is made with a fix that changes no size."""
-        finding = outcome.step.finding
-        graph = self._context.graph
-        places = self._places(outcome.step)
+        made = outcome.before
+        finding, graph = outcome.step.finding, self._context.graph
+        places = places_of(outcome.step)
         for index in finding.effect.op_indices:
             op = graph.ops[index]
             sites = (op.construct_site, op.call_site)
             places |= {(site.path, site.line) for site in sites if site is not None}
-        texts = texts_of(copies.editable)
-        edits = rewrites(finding, places, graph.root_site, texts, self._report.settings)
+        viewed = bench.unrun.flattened()
+        if finding.code == _CHANNELS_LAST and viewed:
+            outcome.reason = f"views at {places_text(viewed)} need contiguous outputs: reshape allows both"
+            return made
+        edits = rewrites(finding, places, graph.root_site, bench.texts, self._report.settings)
         if isinstance(edits, str):
             outcome.reason = edits
             return made
-        contents = contents_of(texts, (*made.edits, *edits))
-        if contents is None:
-            outcome.reason = "its edits do not fit those of the fixes before it"
+        traced = bench.traced((*made.edits, *edits))
+        if isinstance(traced, str):
+            outcome.reason = traced
             return made
-        [result] = copies.trace([contents])
-        if result.graph is None:
-            outcome.reason = str(result.error)
-            return made
-        traced = copies.as_priced(result.graph)
-        planned_us = self._with_change(made, finding)
+        changes = (*made.changes, change_of(finding))
+        planned_us = bench.priced(bench.resized(made.sizes), changes)
+        planned_us = {
+            gpu: time + made.cuts_us.get(gpu, 0.0) - made.saved_us.get(gpu, 0.0)
+            for gpu, time in planned_us.items()
+        }
         fixed = (*made.fixed, finding)
         outcome.reason = (
-            self._proof.problem(traced, fixed, planned_us) or _other_interface(made.graph, traced) or ""
+            other_interface(made.graph, traced)
+            or self._proof.problem(traced, fixed, planned_us, may_gain_more=True)
+            or ""
         )
         if outcome.reason:
             return made
-        changes = (*made.changes, _change(finding))
-        following = replace(
+        saved_us = dict(made.saved_us)
+        for gpu, time_us in self._proof.unplanned_us(traced, planned_us).items():
+            saved_us[gpu] = saved_us.get(gpu, 0.0) - time_us
+            planned_us[gpu] += time_us
+        outcome.after = replace(
             made,
             edits=(*made.edits, *edits),
             graph=traced,
             fixed=fixed,
             planned_us=planned_us,
+            saved_us=saved_us,
             changes=changes,
         )
-        outcome.before, outcome.after = made, following
-        return following
-
-    def _with_change(self, made: _Made, finding: Finding) -> dict[str, float]:
-        """The step with what is made, and with one more change, by GPU."""
-        graph = self._context.dims.resize(made.sizes) if made.sizes else self._context.graph
-        changes = (*made.changes, _change(finding))
-        for change in changes:
-            graph = (change.edit(graph) if change.edit else None) or graph
-        times = {}
-        for scenario in self._context.scenarios:
-            changed = scenario
-            for change in changes:
-                changed = change.scenario(changed) if change.scenario else changed
-            priced = estimate(graph, changed)
-            times[priced.gpu.id] = priced.step_time_us
-        return times
-
-    def _priced(self, graph: Graph) -> dict[str, float]:
-        return {
-            (priced := estimate(graph, scenario)).gpu.id: priced.step_time_us
-            for scenario in self._context.scenarios
-        }
-
-    def _places(self, step: FixStep) -> set[Place]:
-        """The lines that make layers of the changing sizes."""
-        groups = [root for group, _ in _change(step.finding).sizes for root in (group, *group.roots)]
-        places = {(site.path, site.line) for group in groups for site in group.sites}
-        located = (step.finding.location, *(item.location for item in step.finding.related))
-        return places | {(location.path, location.line) for location in located}
+        return outcome.after
 
     # -- what the plan says
 
-    def _by_hand(self, step: FixStep) -> tuple[ByHand, ...]:
-        sizes = {group: size for group, size in _change(step.finding).sizes if group.size != size}
-        texts: dict[str, list[str]] = {}
-        found: dict[tuple[str, int], ByHand] = {}
-        for group, size in sizes.items():
-            for site in (*group.sites, *(site for root in group.roots for site in root.sites)):
-                if site.path not in texts:
-                    texts[site.path] = next(iter(texts_of([site.path]).values()), "").split("\n")
-                lines = texts[site.path]
-                text = lines[site.line - 1].strip() if 0 < site.line <= len(lines) else ""
-                what = f"{group.size} -> {size}"
-                found.setdefault(
-                    (site.path, site.line), ByHand(what, relative_path(site.path), site.line, text)
+    def _written(self, bench: Bench, outcomes: Sequence[Outcome]) -> tuple[PlanStep, ...]:
+        """The steps, with times of those that are edited each after those before it."""
+        base_us, unlocks = self._proof.step_time_us, self._unlocks()
+        found, sizes, edited_us = [], dict[DimGroup, int](), base_us
+        changes: list[Change] = []
+        for position, outcome in enumerate(outcomes):
+            step, before, after = outcome.step, outcome.before, outcome.after
+            if outcome.reason:
+                pairs = {(group.size, size) for group, size in change_of(step.finding).sizes}
+                before_us = self._steps[position - 1].step_time_us if position else base_us
+                step_us: Mapping[str, float] = step.step_time_us
+            else:
+                new = {group: size for group, size in after.sizes.items() if before.sizes.get(group) != size}
+                pairs = {(group.size, size) for group, size in new.items() if group.parameters}
+                sizes |= new
+                changes += after.changes[len(before.changes) :]
+                priced_us = bench.priced(bench.resized(sizes), changes)
+                before_us, edited_us = (
+                    edited_us,
+                    {gpu: time - after.saved_us.get(gpu, 0.0) for gpu, time in priced_us.items()},
                 )
-        return tuple(found.values())
-
-    def _written(self, position: int, outcome: _Outcome, unlocks: tuple[str, ...]) -> PlanStep:
-        step, before, after = outcome.step, outcome.before, outcome.after
-        finding = relative_finding(step.finding)
-        if outcome.reason:
-            pairs = {(group.size, size) for group, size in _change(finding).sizes if group.size != size}
-        else:
-            pairs = {
-                (group.size, size)
-                for group, size in after.sizes.items()
-                if before.sizes.get(group) != size and group.parameters
-            }
-        edits = [edit for edit in after.edits if edit not in before.edits]
-        return PlanStep(
-            code=finding.code,
-            name=finding.name,
-            fingerprint=finding.fingerprint,
-            path=finding.location.path,
-            line=finding.location.line,
-            module_path=finding.location.module_path or "",
-            message=finding.message,
-            step_time_us=dict(step.step_time_us),
-            gain_percent={
-                gpu: 100.0 * (before_us - step.step_time_us[gpu]) / self._proof.step_time_us[gpu]
-                for gpu, before_us in self._before(position).items()
-            },
-            sizes=tuple(sorted(pairs)),
-            unlocks=unlocks,
-            edits=_text_edits((*edits, *outcome.adapted)),
-            by_hand=outcome.by_hand,
-            cuts_us=dict(outcome.cuts_us),
-            proved=not outcome.reason,
-            reason=outcome.reason,
-            parameters_added=after.graph.parameter_count - before.graph.parameter_count,
-        )
-
-    def _before(self, position: int) -> Mapping[str, float]:
-        return self._steps[position - 1].step_time_us if position else self._proof.step_time_us
+                step_us = edited_us
+            finding = relative_finding(step.finding)
+            edits = [edit for edit in after.edits if edit not in before.edits]
+            cuts_us = {gpu: us - before.cuts_us.get(gpu, 0.0) for gpu, us in after.cuts_us.items()}
+            found.append(
+                PlanStep(
+                    code=finding.code,
+                    name=finding.name,
+                    fingerprint=finding.fingerprint,
+                    path=finding.location.path,
+                    line=finding.location.line,
+                    module_path=finding.location.module_path or "",
+                    message=finding.message,
+                    step_time_us=dict(step_us),
+                    gain_percent={
+                        gpu: 100.0 * (before_us[gpu] - step_us[gpu]) / base_us[gpu] for gpu in base_us
+                    },
+                    sizes=tuple(sorted(pair for pair in pairs if pair[0] != pair[1])),
+                    unlocks=unlocks.get(position, ()),
+                    edits=text_edits(sorted((*edits, *outcome.scales), key=lambda it: (it.path, it.start))),
+                    by_hand=outcome.by_hand,
+                    notes=outcome.notes,
+                    cuts_us={} if before.cuts_us == after.cuts_us else cuts_us,
+                    proved=not outcome.reason,
+                    reason=outcome.reason,
+                    parameters_added=after.graph.parameter_count - before.graph.parameter_count,
+                )
+            )
+        return tuple(found)
 
 
-def _other_interface(before: Graph, after: Graph) -> str | None:
-    """How a rewritten model differs from the one before it for its callers; None: in nothing."""
-    if [spec.shape for spec in before.outputs] != [spec.shape for spec in after.outputs]:
-        return "the edited model returns other shapes"
-    theirs = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in after.parameters}
-    ours = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in before.parameters}
-    added = [name for name, shape in theirs.items() if ours.get(name) != shape]
-    return f"the edited model has another {added[0]}" if added else None
+def _is_the_same(bench: Bench, graph: Graph) -> bool:
+    sizes = realized_sizes(bench.dims, graph)
+    return sizes is not None and all(size == group.size for group, size in sizes.items())
 
 
-def _change(finding: Finding) -> Change:
-    assert isinstance(finding.change, Change)
-    return finding.change
+def _resize(bench: Bench, outcome: Outcome) -> Made:
+    """What is made with a fix that changes sizes."""
+    resizing = Resizing(bench, outcome.step, outcome.before)
+    result = resizing.run()
+    if isinstance(result, Refused):
+        outcome.reason, outcome.by_hand = result.reason, result.by_hand
+        return outcome.before
+    outcome.after, outcome.reason, outcome.notes = result, "", resizing.notes
+    outcome.is_given_elsewhere = resizing.is_given_elsewhere
+    return result
 
 
-def _pairs(before: Graph, after: Graph) -> set[tuple[int, int]]:
-    """Old and new sizes of all tensors that change."""
-    found: set[tuple[int, int]] = set()
-    for old, new in zip(before.parameters, after.parameters, strict=True):
-        found.update(zip(old.shape, new.shape, strict=True))
-    for mine, op in zip(before.ops, after.ops, strict=True):
-        if mine is not op:
-            for ours, theirs in zip((*mine.inputs, *mine.outputs), (*op.inputs, *op.outputs), strict=True):
-                found.update(zip(ours.shape, theirs.shape, strict=True))
-    return {(old, new) for old, new in found if old != new}
+def _scale(bench: Bench, outcomes: Sequence[Outcome], made: Made) -> Made:
+    """With attention that keeps the scale of its heads."""
+    seen: set[Edit] = set()
+    told: set[ByHand] = set()
+    for outcome in sorted(outcomes, key=lambda outcome: len(outcome.after.fixed)):
+        if outcome.after.sizes != outcome.before.sizes:
+            after = bench.resized(outcome.after.sizes)
+            edits, by_hand = scaled_attention(bench.context.graph, after, bench.texts)
+            outcome.by_hand += tuple(item for item in by_hand if item not in told)
+            edits = tuple(edit for edit in edits if edit not in seen)
+            seen.update(edits)
+            if outcome.is_given_elsewhere:
+                outcome.by_hand += tuple(_not_proved(edit, _OTHER_SIZES) for edit in edits)
+            else:
+                outcome.scales = edits
+            told.update(by_hand)
+    scales = [edit for outcome in outcomes for edit in outcome.scales]
+    if not scales:
+        return made
+    graph = bench.traced((*made.edits, *scales))
+    if isinstance(graph, str):
+        problem: str | None = graph
+    else:
+        problem = difference(made.graph, graph) or bench.proof.problem(graph, made.fixed, made.planned_us)
+    if problem is None:
+        return made
+    for outcome in outcomes:
+        outcome.by_hand += tuple(_not_proved(edit, problem) for edit in outcome.scales)
+        outcome.scales = ()
+    return made
 
 
-def _text_edits(edits: Sequence[Edit]) -> tuple[TextEdit, ...]:
-    texts = texts_of(dict.fromkeys(edit.path for edit in edits))
-    found = []
-    for edit in edits:
-        lines = texts[edit.path].split("\n")[edit.start[0] - 1 : edit.end[0]]
-        lines[-1] = lines[-1][: edit.end[1] - 1]
-        lines[0] = lines[0][edit.start[1] - 1 :]
-        found.append(
-            TextEdit(relative_path(edit.path), *edit.start, *edit.end, "\n".join(lines), edit.replacement)
-        )
-    return tuple(found)
+def _not_proved(edit: Edit, problem: str) -> ByHand:
+    what = (
+        f"{edit.replacement.strip(' ,')} is needed here for pretrained weights, but is not edited: {problem}"
+    )
+    return ByHand(what, *line_at(edit.path, edit.start[0]))
 
 
-def _digests(plan: FixPlan) -> dict[str, str]:
-    found = {}
-    for path in dict.fromkeys(edit.path for edit in plan.edits):
-        with open(path, "rb") as file:
-            found[path] = hashlib.sha256(file.read()).hexdigest()
-    return found
+def _parameters(made: Made) -> set[tuple[str, tuple[int, ...]]]:
+    return {(parameter.name, parameter.shape) for parameter in made.graph.parameters}
+
+
+def _loads(bench: Bench) -> tuple[ByHand, ...]:
+    what = (
+        "loads weights: those saved before have the old names and sizes; tclint pad makes them the new sizes"
+    )
+    return tuple(ByHand(what, *line_at(*place)) for place in bench.unrun.loads())
+
+
+def _weight_plan(bench: Bench, made: Made, traced: Graph | None) -> Any:
+    """How saved weights follow the new sizes; None where none changes.
+
+    Args:
+        bench: the target.
+        made: with all edits.
+        traced: the model alone, without the loss that the settings put behind it.
+    """
+    if not made.sizes or traced is None:
+        return None
+    dims = CoupledDims(traced)
+    resized = bench.resized(made.sizes)
+    sizes = realized_sizes(dims, replace(resized, ops=resized.ops[: len(traced.ops)])) or {}
+    grown = {group: size for group, size in sizes.items() if group.parameters and size > group.size}
+    try:
+        return weight_plan(dims, grown).to_json() if grown else None
+    except DimsUnresolved:
+        return None

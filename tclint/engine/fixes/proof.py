@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import apply_rule
+from tclint.cost.estimate import estimate
 from tclint.engine.check import relative_path
 from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
 
 TOLERANCE_PERCENT = 1.0
 """Of the step: how far the gain of the traced model may be from the plan's."""
+
+
+Key: TypeAlias = "str | tuple[str, str, int]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +31,50 @@ class Proof:
     target: str
     rules: tuple[GraphRule, ...]
     settings: Settings
-    step_time_us: Mapping[str, float]
-    """By GPU, as it is."""
-    fingerprints: frozenset[str]
+    context: GraphContext
+    """Of its trace, as it is."""
+    known: frozenset[Key]
     """Of all its findings, those included that gain too little to be listed."""
     _known: list[Any] = field(default_factory=list, repr=False)
     """The graph that was looked at last, with its findings and its step."""
 
-    def problem(self, graph: Graph, fixed: Sequence[Finding], planned_us: Mapping[str, float]) -> str | None:
+    @property
+    def step_time_us(self) -> dict[str, float]:
+        """By GPU, as it is."""
+        return step_times_us(self.context)
+
+    def problem(
+        self,
+        graph: Graph,
+        fixed: Sequence[Finding],
+        planned_us: Mapping[str, float],
+        *,
+        may_gain_more: bool = False,
+    ) -> str | None:
         """Why an edited model is not what was planned; None where it is.
 
         Args:
             graph: as it was traced.
             fixed: findings that have to be gone.
             planned_us: the step that was promised, by GPU.
+            may_gain_more: whether a faster step than promised is as good.
         """
         pays, step_time_us = self._checked(graph)
-        left = [finding for finding in fixed if finding.fingerprint in pays]
+        left = [finding for finding in fixed if key_of(finding) in pays]
         if left:
             return f"{left[0].code} {left[0].name} would still be reported"
-        new = [finding for key, finding in pays.items() if key not in self.fingerprints]
+        new = [
+            finding
+            for key, finding in pays.items()
+            if key not in self.known and not self._gained_before(finding, graph)
+        ]
         if new:
             place = new[0].location
             return f"{new[0].code} {new[0].name} would be new at {place.path}:{place.line}: {new[0].message}"
         for gpu, before in self.step_time_us.items():
             traced, planned = (100.0 * (1.0 - time / before) for time in (step_time_us[gpu], planned_us[gpu]))
+            if may_gain_more and traced > planned:
+                continue
             if abs(traced - planned) > TOLERANCE_PERCENT:
                 return (
                     f"the edited model would gain {traced:.1f} % of the step on {gpu}, and {planned:.1f} % "
@@ -58,15 +82,40 @@ class Proof:
                 )
         return None
 
-    def paying(self, graph: Graph) -> frozenset[str]:
-        """Fingerprints of a graph's findings that gain enough to be listed."""
+    def unplanned_us(self, graph: Graph, planned_us: Mapping[str, float]) -> dict[str, float]:
+        """By GPU, what the step of a traced graph takes beyond the planned one, where that is felt."""
+        _, step_time_us = self._checked(graph)
+        return {
+            gpu: step_time_us[gpu] - planned
+            for gpu, planned in planned_us.items()
+            if abs(step_time_us[gpu] - planned) > TOLERANCE_PERCENT / 100.0 * self.step_time_us[gpu]
+        }
+
+    def _gained_before(self, finding: Finding, graph: Graph) -> bool:
+        """Whether a fix gained as much time before, and only its share of a shorter step is larger."""
+        change = finding.change
+        if not isinstance(change, Change) or change.scenario is None or change.sizes or change.edit:
+            return False
+        for scenario in self.context.scenarios:
+            gains = []
+            for one in (self.context.graph, graph):
+                as_is, changed = (estimate(one, item) for item in (scenario, change.scenario(scenario)))
+                gains.append(as_is.step_time_us - changed.step_time_us)
+            before_us, after_us = gains
+            step_us = self.step_time_us[self.context.estimate(scenario).gpu.id]
+            if 100.0 * (after_us - before_us) / step_us > TOLERANCE_PERCENT:
+                return False
+        return True
+
+    def paying(self, graph: Graph) -> frozenset[Key]:
+        """The findings of a graph that gain enough to be listed, by their keys."""
         return frozenset(self._checked(graph)[0])
 
-    def _checked(self, graph: Graph) -> tuple[dict[str, Finding], dict[str, float]]:
+    def _checked(self, graph: Graph) -> tuple[dict[Key, Finding], dict[str, float]]:
         if not self._known or self._known[0] is not graph:
             context, found = checked(graph, self.rules, self.settings, self.target)
             pays = {
-                finding.fingerprint: finding
+                key_of(finding): finding
                 for finding in map(relative_finding, found)
                 if (finding.effect.best_gain_percent or 0.0) >= self.settings.min_gain_percent
             }
@@ -99,5 +148,30 @@ def relative_finding(finding: Finding) -> Finding:
     return replace(finding, location=location)
 
 
-def fingerprints(findings: Collection[Finding]) -> frozenset[str]:
-    return frozenset(relative_finding(finding).fingerprint for finding in findings)
+def key_of(finding: Finding) -> Key:
+    """What a finding is known by: as its fingerprint, with the line where that has numbers of the message."""
+    finding = relative_finding(finding)
+    if finding.identity or finding.location.module_path:
+        return finding.fingerprint
+    return finding.code, finding.location.path, finding.location.line
+
+
+def other_interface(before: Graph, after: Graph) -> str | None:
+    """How a rewritten model differs from the one before it for its callers; None: in nothing."""
+    if [spec.shape for spec in before.outputs] != [spec.shape for spec in after.outputs]:
+        return "the edited model returns other shapes"
+    theirs = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in after.parameters}
+    ours = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in before.parameters}
+    added = [name for name, shape in theirs.items() if ours.get(name) != shape]
+    if added:
+        return f"the edited model has another {added[0]}"
+    unread = sorted(_trained(before) - _trained(after))
+    return f"the edited model no longer reads {unread[0]}" if unread else None
+
+
+def _trained(graph: Graph) -> set[str]:
+    """The trainable parameters that its operators read."""
+    read = {spec.parameter for op in graph.ops for spec in op.inputs if spec.parameter}
+    return {
+        one.name.removeprefix("_orig_mod.") for one in graph.parameters if one.trainable and one.name in read
+    }

@@ -6,7 +6,6 @@ shapes as the resized graph says, and nothing else.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,13 +13,11 @@ from typing import TypeAlias
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Candidate, Place, Sizes
-from tclint.edits.texts import apply_edits
 from tclint.engine.fixes.copies import Copies
+from tclint.engine.fixes.files import contents_of, texts_of
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph
-from tclint.source.syntax.encoding import encoded_like
-from tclint.source.syntax.parse import NotPython, decode
 
 Trial: TypeAlias = "tuple[Candidate, ...]"
 
@@ -43,13 +40,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Edits, and the sizes that they give."""
+    """A trial, and the sizes that it gives."""
 
-    edits: tuple[Edit, ...]
+    trial: Trial
     sizes: Mapping[DimGroup, int]
     graph: Graph
     is_exact: bool
     """Whether these are the sizes that were asked for; else they are aligned too, and as large at least."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return edits_of(self.trial)
 
 
 class Search:
@@ -79,6 +80,8 @@ class Search:
         self._texts = texts_of(copies.editable)
         self._known: dict[Trial, Outcome] = {}
         self.tried = 0
+        self.way: frozenset[str] = frozenset()
+        """Names that lead to the layers, of the last run."""
 
     def run(self, places: Iterable[Place], pairs: Iterable[tuple[int, int]]) -> Found | None:
         """The fewest edits that give the wanted sizes; else those that give other ones as good.
@@ -87,8 +90,9 @@ class Search:
             places: lines where layers of the changing sizes are made.
             pairs: old and new sizes, of all that changes.
         """
-        candidates = Sizes(self._texts).candidates(set(places), set(pairs))
-        candidates = [item for item in candidates if not self._is_made(item)]
+        sizes = Sizes(self._texts)
+        self.way = sizes.way(set(places))
+        candidates = [item for item in sizes.candidates(set(places), set(pairs)) if not self._is_made(item)]
         near = [item for item in candidates if item.distance < UNRELATED][:_MOST_SINGLE]
         if self._try([*_singles(near), *_sets(near)]):
             return self._best()
@@ -141,21 +145,26 @@ class Search:
         )
 
     def _is_aligned(self, outcome: Outcome) -> bool:
-        """Whether all that should change has grown to a multiple, and nothing else has lost one."""
+        """Whether all that should change has become a multiple, and nothing else has lost one."""
         sizes = outcome.sizes
         if sizes is None:
             return False
+        signs = {self._sign(group, self._wanted[group]) for group in self._changing}
         for group, size in sizes.items():
             before = self._present.get(group, group.size)
             if size == before and group not in self._changing:
                 continue
-            if group in self._changing and size < before:
+            if self._sign(group, size) not in signs or (group not in self._changing and group.is_batch):
                 return False
             if size % self._multiple and (group in self._changing or before % self._multiple == 0):
                 return self._wanted.get(group) == size
-            if group not in self._changing and (size < before or group.is_batch):
-                return False
-        return all(sizes.get(group, 0) > self._present.get(group, group.size) for group in self._changing)
+        return all(
+            sizes.get(group) not in (None, self._present.get(group, group.size)) for group in self._changing
+        )
+
+    def _sign(self, group: DimGroup, size: int) -> int:
+        before = self._present.get(group, group.size)
+        return (size > before) - (size < before)
 
     def _helps(self, outcome: Outcome) -> bool:
         """Whether some of what should change does, and nothing shrinks."""
@@ -200,7 +209,7 @@ class Search:
         best = min(chosen, key=cost)
         assert best.sizes is not None
         assert best.graph is not None
-        return Found(edits_of(best.trial), best.sizes, best.graph, bool(exact))
+        return Found(best.trial, best.sizes, best.graph, bool(exact))
 
 
 def _singles(candidates: Sequence[Candidate]) -> list[Trial]:
@@ -232,51 +241,3 @@ def edits_of(trial: Trial) -> tuple[Edit, ...]:
         Edit(item.written.path, item.written.start, item.written.end, item.new)
         for item in sorted(trial, key=lambda item: (item.written.path, item.written.start))
     )
-
-
-def texts_of(files: Iterable[str]) -> dict[str, str]:
-    """By absolute path: the files that can be read as text."""
-    texts = {}
-    for path in files:
-        try:
-            with open(path, "rb") as file:
-                texts[path] = decode(file.read())
-        except (OSError, NotPython):
-            continue
-    return texts
-
-
-def contents_of(texts: Mapping[str, str], edits: Sequence[Edit]) -> dict[str, bytes] | None:
-    """By path: what edits make of the files; None where the edits do not fit together."""
-    contents = {}
-    for path in dict.fromkeys(edit.path for edit in edits):
-        own = tuple(dict.fromkeys(edit for edit in edits if edit.path == path))
-        if any(_overlap(one, other) for one, other in combinations(own, 2)):
-            return None
-        if path.endswith(".py"):
-            text, made = apply_edits(texts[path], [own])
-            if not made:
-                return None
-        else:
-            text = _edited(texts[path], own)
-        with open(path, "rb") as file:
-            contents[path] = encoded_like(text, file.read())
-    return contents
-
-
-def _overlap(one: Edit, other: Edit) -> bool:
-    return one.start < other.end and other.start < one.end
-
-
-def _edited(text: str, edits: Sequence[Edit]) -> str:
-    """A text that is not Python, with numbers in the place of numbers."""
-    lines = text.split("\n")
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        line = lines[edit.start[0] - 1]
-        lines[edit.start[0] - 1] = line[: edit.start[1] - 1] + edit.replacement + line[edit.end[1] - 1 :]
-    return "\n".join(lines)
-
-
-def shown(path: str) -> str:
-    """From the working directory, POSIX."""
-    return os.path.relpath(path).replace(os.sep, "/")

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tclint.graph.dims.coupled import CoupledDims
 from tclint.graph.dims.index import DimGroup, DimsUnresolved
 from tclint.graph.ops.graph import Graph
+from tclint.graph.ops.op import Op
+
+_SETTINGS = (
+    *("stride", "padding", "dilation", "kernel_size", "groups", "num_groups", "num_heads", "num_layers"),
+    *("dim", "dim0", "dim1", "dims", "index", "step", "padding_idx", "ord", "negative_slope"),
+    *("eps", "momentum", "p", "dropout", "dropout_p"),
+)
+"""Attributes of operators that are no sizes: another one makes another model."""
+_FACTORS = ("other", "scale", "value", "alpha")
+"""Numbers that models compute with, some of them made of sizes: sqrt(width), say."""
 
 
 def realized_sizes(dims: CoupledDims, other: Graph) -> dict[DimGroup, int] | None:
@@ -75,4 +87,22 @@ def difference(predicted: Graph, traced: Graph) -> str | None:
             if [spec.shape for spec in ours] != [spec.shape for spec in others]:
                 shapes = ", ".join(str(spec.shape) for spec in others)
                 return f"{op.name} in {op.module_path or 'the model'} {kind} {shapes}"
+        setting = other_setting(mine, op)
+        if setting is not None:
+            return f"{op.name} in {op.module_path or 'the model'} has another {setting}"
     return None
+
+
+def other_setting(predicted: Op, traced: Op) -> str | None:
+    """The attribute by which an op is another one, whatever the sizes; None: there is none."""
+    ours, theirs = predicted.attributes, traced.attributes
+    return next((name for name in _SETTINGS if ours.get(name) != theirs.get(name)), None)
+
+
+def changed_factors(predicted: Graph, traced: Graph) -> Iterator[tuple[Op, float, float]]:
+    """Ops of one model that compute with another number in the second graph: it was made of a size."""
+    for mine, op in zip(predicted.ops, traced.ops, strict=True):
+        for name in _FACTORS:
+            old, new = mine.attributes.get(name), op.attributes.get(name)
+            if isinstance(old, int | float) and isinstance(new, int | float) and old != new:
+                yield op, old, new

@@ -13,7 +13,7 @@ from typing import Any
 from tclint.tracing.values.sites import SiteFinder
 
 # What stands in the top folder of a project.
-_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 # Folders looked at on the way up: deeper than sources lie in their projects.
 _LEVELS = 6
 
@@ -30,7 +30,7 @@ def import_roots(path: str) -> list[str]:
         above = above.parent
     roots.append(str(above))
     levels = [folder, *folder.parents][:_LEVELS]
-    top = next((level for level in levels if any((level / mark).exists() for mark in _MARKS)), None)
+    top = next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
     if top is not None:
         roots.append(str(top))
     return [root for root in dict.fromkeys(roots) if root != str(folder)]

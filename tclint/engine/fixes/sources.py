@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -11,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tclint.core.errors import UsageError
 from tclint.core.finding import Finding
 from tclint.core.rule import UNREADABLE_CODE
-from tclint.core.text import printable
 from tclint.core.units import plural
 from tclint.edits.texts import apply_edits
+from tclint.engine.fixes.files import FixedFile, files_text, shown
 from tclint.engine.report import Report
 from tclint.source.syntax.encoding import encoded_like
 from tclint.source.syntax.parse import decode
@@ -26,18 +24,6 @@ _ROUNDS = 50
 
 Relint = Callable[[Mapping[str, bytes]], Report]
 """Lints the sources again, with other bytes for some absolute paths."""
-
-
-@dataclass(frozen=True, slots=True)
-class FixedFile:
-    """One file whose text fixes change."""
-
-    path: str
-    """Absolute."""
-    before: bytes
-    after: bytes
-    fixed: int
-    """Findings fixed."""
 
 
 @dataclass(slots=True)
@@ -66,12 +52,12 @@ class Outcome:
         """2 where a file was refused; 1 where a diff shows something; else 0."""
         return 2 if self.refused else int(diff and bool(self.files))
 
-    def summary(self, *, unsafe_fixes: bool, diff: bool = False) -> str:
-        """'fixed 3 findings in 2 files, 1 needs --unsafe-fixes'."""
+    def summary(self, *, unsafe_fixes: bool, diff: bool = False, named: bool = False) -> str:
+        """'fixed 3 findings in 2 files, 1 needs --unsafe-fixes'; with the files' names if asked for."""
         verb = "would fix" if diff else "fixed"
         text = f"{verb} {plural(self.fixed, 'finding')}"
         if self.files:
-            text += f" in {plural(len(self.files), 'file')}"
+            text += f" in {files_text(self.files) if named else plural(len(self.files), 'file')}"
         if self.unsafe and not unsafe_fixes:
             text += f", {self.unsafe} {'needs' if self.unsafe == 1 else 'need'} --unsafe-fixes"
         return text
@@ -169,13 +155,11 @@ def _read_as_linted(path: str, report: Report, outcome: Outcome) -> bytes | None
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        outcome.refused.append(f"{_shown(path)} cannot be read ({error.strerror or error}); left as it is.")
+        outcome.refused.append(f"{shown(path)} cannot be read ({error.strerror or error}); left as it is.")
         return None
     known = report.digests.get(path)
     if known is not None and known != hashlib.sha256(data).digest():
-        outcome.refused.append(
-            f"{_shown(path)} changed while it was linted; left as it is, run tclint again."
-        )
+        outcome.refused.append(f"{shown(path)} changed while it was linted; left as it is, run tclint again.")
         return None
     return data
 
@@ -218,53 +202,3 @@ def _joined(first: Report, last: Report) -> Report:
         paths=last.paths,
         digests=last.digests,
     )
-
-
-def write(outcome: Outcome) -> None:
-    """Write the fixed files, each wholly or not at all; one that has changed meanwhile is left alone."""
-    from tclint.core.files import write_bytes_atomically
-
-    written = []
-    for file in outcome.files:
-        try:
-            with open(file.path, "rb") as stream:
-                unchanged = stream.read() == file.before
-            if unchanged:
-                write_bytes_atomically(file.path, file.after)
-        except (OSError, UsageError) as error:
-            outcome.refused.append(
-                f"{error}" if isinstance(error, UsageError) else f"{_shown(file.path)}: {error}"
-            )
-            continue
-        if unchanged:
-            written.append(file)
-        else:
-            outcome.refused.append(
-                f"{_shown(file.path)} changed while it was being fixed; left as it is, run tclint again."
-            )
-    outcome.files = written
-
-
-def unified_diff(files: Sequence[FixedFile]) -> bytes:
-    """What would change, as `patch -p0` and `git apply -p0` read it."""
-    parts: list[bytes] = []
-    for file in files:
-        name = os.fsencode(_shown(file.path))
-        before, after = (_lines(data) for data in (file.before, file.after))
-        for line in difflib.diff_bytes(difflib.unified_diff, before, after, name, name, n=3, lineterm=b"\n"):
-            parts.append(line)
-            if not line.endswith(b"\n"):
-                parts.append(b"\n\\ No newline at end of file\n")
-    return b"".join(parts)
-
-
-def _lines(data: bytes) -> list[bytes]:
-    """Lines as diff counts them: ended by a line feed and nothing else."""
-    parts = data.split(b"\n")
-    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
-
-
-def _shown(path: str) -> str:
-    from tclint.engine.check import relative_path
-
-    return printable(relative_path(path))

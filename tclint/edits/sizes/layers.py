@@ -1,0 +1,80 @@
+"""Sizes as layers get them: the arguments at the lines that construct layers, each as a place of its own.
+
+An edit there leaves every name as it is: whatever else reads a constant, a field or an option still reads
+what it read before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Mapping
+
+from tclint.edits.sizes.candidates import Candidate, Place, multiple_of, rounded_up
+from tclint.edits.sizes.syntax import calls_on, constant, end_of, start_of
+from tclint.edits.sizes.written import Written
+
+_MOST_TEXTS = 5
+
+
+def layer_arguments(
+    texts: Mapping[str, str], places: Collection[Place], pairs: Iterable[tuple[int, int]]
+) -> list[Candidate]:
+    """Arguments that may be one of the old sizes, and what gives the layers the new one.
+
+    Args:
+        texts: the files that may be edited, by absolute path.
+        places: lines where layers of these sizes are made.
+        pairs: old and new sizes.
+    """
+    pairs = tuple(sorted(set(pairs)))
+    found: dict[tuple[str, tuple[int, int], str], Candidate] = {}
+    for path, line in sorted(places):
+        text = texts.get(path)
+        if text is None or not path.endswith(".py"):
+            continue
+        for call in calls_on(text, line):
+            for argument in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg)):
+                for candidate in _candidates(path, text, argument, pairs):
+                    key = (path, candidate.written.start, candidate.new)
+                    found.setdefault(key, candidate)
+    return list(found.values())
+
+
+def _candidates(
+    path: str, text: str, argument: ast.expr, pairs: Collection[tuple[int, int]]
+) -> Iterable[Candidate]:
+    number = constant(argument)
+    if number is None and not isinstance(argument, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp):
+        if not (isinstance(argument, ast.Call) and isinstance(argument.func, ast.Name)):
+            return
+        if argument.func.id not in ("int", "round", "max", "min", "len"):
+            return
+    start, end = start_of(text, argument), end_of(text, argument)
+    source = ast.get_source_segment(text, argument) or ""
+    kind = "number" if number is not None else "expression"
+    written = Written(path, start, end, source, kind, value=number)  # type: ignore[arg-type]
+    news: dict[str, None] = {}
+    for old, new in pairs:
+        if number is not None:
+            if number == old:
+                news[str(new)] = None
+        elif (multiple := multiple_of(old, new)) is not None:
+            news[rounded_up(source, multiple)] = None
+    for new_text in news:
+        yield Candidate(written, new_text, 0.0)
+
+
+def sets_of(candidates: Collection[Candidate]) -> list[tuple[Candidate, ...]]:
+    """Those that say the same, each alone, and two of the former together."""
+    same: dict[tuple[str, str], list[Candidate]] = {}
+    for item in candidates:
+        same.setdefault((item.written.text, item.new), []).append(item)
+    groups = [tuple(items) for items in same.values()]
+    groups.sort(key=len, reverse=True)
+    groups = groups[: 2 * _MOST_TEXTS]
+    found = [*groups, *((item,) for item in candidates)]
+    for index, one in enumerate(groups[:_MOST_TEXTS]):
+        for other in groups[index + 1 : _MOST_TEXTS]:
+            if one[0].written.text != other[0].written.text:
+                found.append((*one, *other))
+    return list(dict.fromkeys(found))

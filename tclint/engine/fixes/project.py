@@ -1,0 +1,61 @@
+"""The Python files of a target's project, and which of their code its trace ran."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from tclint.config.settings import Settings
+from tclint.edits.sizes.unrun import Unrun
+from tclint.engine.fixes.files import is_small, texts_of
+from tclint.engine.imports import connected
+from tclint.graph.ops import Graph
+from tclint.source.syntax.discovery import discover
+from tclint.tracing.worker.project_files import PROJECT_MARKS
+
+_MOST_FILES = 3000
+_LARGEST_BYTES = 1 << 20
+_MOST_LEVELS = 6
+
+
+def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequence[str]) -> Unrun:
+    """What a trace of the target left out, in the files beside it.
+
+    Args:
+        target: as it was given.
+        graph: its trace.
+        read: files that the target read.
+        scripts: training code that was given beside it.
+    """
+    place, _, name = target.rpartition(":")
+    path = graph.root_site.path if graph.root_site is not None else os.path.abspath(place)
+    files = [*read, *_python_files(path), *map(os.path.abspath, scripts)]
+    python = [
+        file for file in dict.fromkeys(files) if file.endswith(".py") and is_small(file, _LARGEST_BYTES)
+    ]
+    sites = {site for op in graph.ops for site in (op.call_site, op.construct_site)} | {graph.root_site}
+    ran = {(site.path, site.line) for site in sites if site is not None}
+    module = os.path.splitext(os.path.basename(path))[0]
+    words = {word for word in (name.rpartition(".")[2], module) if word.isidentifier()}
+    texts = texts_of(python)
+    speaking = connected(texts, [path, *(place for place, _ in ran), *map(os.path.abspath, scripts)])
+    return Unrun({file: texts[file] for file in texts if file in speaking}, frozenset(read), ran, words)
+
+
+def _python_files(path: str) -> list[str]:
+    """Of the project around a file; those beside it where no project is to be seen."""
+    folder = os.path.dirname(path)
+    for above in _upwards(folder):
+        if any(os.path.exists(os.path.join(above, mark)) for mark in PROJECT_MARKS):
+            return discover((above,), Settings())[0][:_MOST_FILES]
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))][:_MOST_FILES]
+    except OSError:
+        return []
+
+
+def _upwards(folder: str) -> list[str]:
+    found = [folder]
+    while len(found) < _MOST_LEVELS and os.path.dirname(found[-1]) != found[-1]:
+        found.append(os.path.dirname(found[-1]))
+    return found
