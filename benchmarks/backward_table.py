@@ -1,6 +1,6 @@
-"""docs/backward.md from the rows of backward_truth.py: every figure is computed from them.
+"""docs/explanation/backward.md from the rows of backward_truth.py: every figure is computed from them.
 
-python benchmarks/backward_table.py benchmarks/backward.csv docs/backward.md
+python benchmarks/backward_table.py benchmarks/backward.csv docs/explanation/backward.md
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Row = dict[str, Any]
 
 _INTRODUCTION = """# The derived backward pass against recorded ones
 
-tclint runs no backward pass: it derives one from the traced forward. `python benchmarks/backward_truth.py`
-checks that: every model also runs forward and backward under autograd, on meta tensors (on the CPU where it
-looks at values), with the sum of its outputs as the loss. Each matrix product, convolution and fused
-attention of the recorded backward pass is compared with the derived ones by its sizes (M, N, K and batch;
-channels, window and image sizes), and a second time with the contiguous dims of its operands. *Or in steps*
-counts recurrent layers as identical where the real run's products of single time steps add up to the derived
-ones, or to one step less, whose gradient belongs to the initial state. *Kept* is what
-`torch.autograd.graph.saved_tensors_hooks` still holds when the forward is over: distinct storages, parameters
-and buffers excepted. The real run uses the fused dropout and recurrent cells of CUDA, and fused attention
-where torch chooses it for tensors of these shapes. Every sixth model runs again with the first half of its
-parameters frozen, with all but one-dimensional parameters frozen, and with its own
-blocks checkpointed where it offers that.
+tclint does not run a backward pass; it derives one from the traced forward. `python
+benchmarks/backward_truth.py` checks the result: every model also runs forward and backward under autograd,
+on meta tensors (on the CPU if it reads values), with the sum of its outputs as the loss. Each matrix
+product, convolution and fused attention of the recorded backward pass is compared with the derived ones by
+its sizes (M, N, K and batch; channels, window and image sizes), and again including the contiguous dims of
+its operands. *Or in steps* also counts recurrent layers as identical if the products of single time steps
+in the real run add up to the derived ones, or to one step less, whose gradient belongs to the initial
+state. *Kept* is what `torch.autograd.graph.saved_tensors_hooks` still holds when the forward ends: distinct
+storages, excluding parameters and buffers. The real run uses CUDA's fused dropout and recurrent cells, and
+fused attention where torch chooses it for tensors of these shapes. Every sixth model runs again with the
+first half of its parameters frozen, with all but one-dimensional parameters frozen, and with its own blocks
+checkpointed if it supports that.
 """
 
 _RECURRENT = re.compile(r" of (?:lstm|gru|rnn_tanh|rnn_relu)\)")

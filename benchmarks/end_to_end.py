@@ -1,6 +1,6 @@
 """What a reader of tclint's advice relies on, held against measurements: whole steps, and what changes gain.
 
-    python benchmarks/end_to_end.py --data DIR [--write docs/accuracy.md]
+    python benchmarks/end_to_end.py --data DIR [--write docs/explanation/accuracy.md]
 
 Whole steps are end_to_end.csv's published runs of fixtures/resnet50.py and fixtures/bert_large.py, speed-ups
 of AMP ratios of two of them. Which operators of profiler traces ran on Tensor Cores is told by their kernels'

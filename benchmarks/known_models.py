@@ -3,7 +3,7 @@
 
     python benchmarks/known_models.py --repositories ~/checkouts                     # prints the table
     python benchmarks/known_models.py --repositories ~/checkouts --only DiT whisper
-    python benchmarks/known_models.py --repositories ~/checkouts --write             # into docs/coverage.md
+    python benchmarks/known_models.py --repositories ~/checkouts --write  # into docs/explanation/coverage.md
 
 known_models.toml lists commands and published figures; everything else is computed. --repositories is a
 folder of checkouts, named OWNER+NAME or NAME. Packages are those of the environment.
@@ -28,7 +28,7 @@ else:
     import tomli as tomllib
 
 ROWS = Path(__file__).with_name("known_models.toml")
-PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "coverage.md"
 HEADING = "## Well-known models as they are"
 """The last section of the page; benchmarks/zoo_table.py, which writes the rest, keeps it."""
 NOT_TRACED = """Not traced as typed:"""

@@ -2,7 +2,7 @@
 """tclint's trace against other tools that count a model's FLOPs or capture its graph, on the same models.
 
     python benchmarks/peers.py --repeats 3              # appends to benchmarks/peers.csv; restartable
-    python benchmarks/peers.py --table docs/peers.md    # writes the page from the rows
+    python benchmarks/peers.py --table docs/explanation/peers.md    # writes the page from the rows
 
 Needs timm, transformers and the tools themselves: fvcore, thop, ptflops, calflops, torchinfo, deepspeed.
 

@@ -1,4 +1,4 @@
-"""docs/peers.md from the rows of peers.py: every figure is computed from them."""
+"""docs/explanation/peers.md from the rows of peers.py: every figure is computed from them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from statistics import median
 TCLINT = "tclint"
 REFERENCES = ("flop_counter on meta", "flop_counter on CPU")
 
-_INTRODUCTION = """# tclint's trace and other tools, on the same models
+_INTRODUCTION = """# Comparison with other tools
 
 `python benchmarks/peers.py` runs tclint's trace, other FLOP counters and `torch.export` in turn on the same
-models, each run in a process of its own with all imports done, one thread. tclint's time is that of the
-trace and of counting, on a model that it builds on meta tensors; the others get a built model with real
-weights on the CPU, as their READMEs say, or on meta tensors where the name says so. Construction is not
-part of the time. The machine had 2 cores and other work to do, so CPU seconds say more than wall seconds.
-*Memory* is the peak over the imports, the model included as the tool needs it; *over the model* is without
-it. Resident memory is looked at whenever some is about to be given back (`benchmarks/peak_memory.c`), because
-the kernel's own peak may be a quarter of a MiB off. What the imports left free in the process is filled
-first, since it would hide as much growth. Counts are
-FLOPs at 2 per multiply-add; tools that count multiply-adds are doubled. They are compared with torch's own
-counter on meta tensors, or on the CPU for models that meta tensors do not carry; some of the tools also count
-normalisation, activations or pooling, so a difference is no error as such. On the CPU torch's counter has no
-figure for attention that runs in one kernel, nor for grouped products of experts: there tclint's larger
-counts are those of the formulas.
+models, each run in a separate process with all imports done, on one thread. tclint's time is for tracing
+and counting a model that it builds on meta tensors; the other tools get a built model with real weights on
+the CPU, as their READMEs recommend, or on meta tensors where the name says so. Construction is not
+included. The machine had 2 cores shared with other work, so CPU seconds are more reliable than wall
+seconds. *Memory* is the peak above that of the imports, including the model as the tool needs it; *over the
+model* excludes the model. Resident memory is sampled just before memory is released
+(`benchmarks/peak_memory.c`), because the kernel's own peak may be off by a quarter of a MiB. Memory that
+the imports left free is filled first, since it would hide an equal amount of growth. Counts are FLOPs at 2
+per multiply-add; those of tools that count multiply-adds are doubled. They are compared with torch's own
+counter on meta tensors, or on the CPU for models that do not run on meta tensors; some tools also count
+normalisation, activations or pooling, so a difference is not necessarily an error. On the CPU, torch's
+counter has no figure for fused attention or for grouped products of experts; tclint's larger counts there
+are those of the formulas.
 """
 
 
@@ -160,7 +160,7 @@ def _lost(by_tool: ByTool) -> Iterator[str]:
                 )
         if lines:
             yield from (f"## Where {title}", "", *lines, "")
-    yield "torch's counter keeps sums alone; tclint keeps every operator with its tensors and lines."
+    yield "torch's counter keeps only sums; tclint keeps every operator with its tensors and lines."
     yield ""
 
 

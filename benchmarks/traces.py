@@ -185,7 +185,7 @@ def _figures(errors: Sequence[float]) -> str:
 
 
 def markdown(judged: Iterable[Judged]) -> Iterator[str]:
-    """The rows of the table in docs/profile.md."""
+    """The rows of the table in docs/how-to/profile.md."""
     yield (
         "| trace | GPU | kernels | kernel time | not linked | unknown | on Tensor Cores | predicted right "
         "| priced | predicted / measured | products | convolutions | memory-bound |"
@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("traces", nargs="+", metavar="TRACE")
     parser.add_argument("--gpu", action="append", default=[], metavar="FILE=GPU")
     parser.add_argument("--labels", action="store_true", help="judge the table of names on the labels")
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/profile.md")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/how-to/profile.md")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every operator")
     arguments = parser.parse_args()
     given = dict(entry.split("=", 1) for entry in arguments.gpu)

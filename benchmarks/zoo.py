@@ -3,7 +3,7 @@
 
     python benchmarks/zoo.py --library timm --limit 100
     python benchmarks/zoo.py --library custom
-    python benchmarks/zoo.py --table            # writes docs/coverage.md from the CSV files
+    python benchmarks/zoo.py --table            # writes docs/explanation/coverage.md from the CSV files
 
 The library is imported once; every model is then built and traced in a forked child with a time limit.
 """
@@ -42,7 +42,7 @@ def main() -> int:
     if arguments.table:
         from zoo_table import write_table
 
-        write_table(HERE / "zoo", HERE.parent / "docs" / "coverage.md")
+        write_table(HERE / "zoo", HERE.parent / "docs" / "explanation" / "coverage.md")
         return 0
     if not arguments.library:
         note("say --library timm, transformers or custom, or --table")
@@ -133,7 +133,9 @@ def _parse() -> argparse.Namespace:
         help="trace models of one tensor, or all, without inputs too",
     )
     parser.add_argument("--no-count", dest="count", action="store_false", help="skip torch's FLOP counter")
-    parser.add_argument("--table", action="store_true", help="write docs/coverage.md from the CSV files")
+    parser.add_argument(
+        "--table", action="store_true", help="write docs/explanation/coverage.md from the CSV files"
+    )
     return parser.parse_args()
 
 

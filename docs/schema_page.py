@@ -1,4 +1,4 @@
-"""docs/json.md: the fields of the JSON report, from its JSON Schema."""
+"""docs/reference/json.md: the fields of the JSON report, from its JSON Schema."""
 
 from __future__ import annotations
 

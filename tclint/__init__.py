@@ -73,7 +73,7 @@ def estimate(
         graph: what `trace` returned.
         gpu: an id or alias that `tclint gpus` lists.
         precision: 'fp16' or 'bf16' as torch.autocast does it, 'pure-fp16', 'tf32', 'fp8' and others
-            (docs/cost-model.md).
+            (docs/explanation/cost-model.md).
         mode: 'train' (forward, backward, optimizer) or 'infer' (forward).
         **scenario: further fields of tclint.cost.scenario.Scenario.
 

@@ -55,7 +55,7 @@ class AutocastFp32Dtype(SourceRule):
                     f"Autocast to {autocast.dtype} is not supported: torch warns and leaves it off.",
                     related=(context.related(event.call.node_id, "autocast"),),
                     evidence={"autocast": context.excerpt(event.call.node_id), "dtype": autocast.dtype},
-                    fix=Fix("Write enabled=False where float32 is meant, else float16 or bfloat16."),
+                    fix=Fix("Pass enabled=False if float32 is meant, else float16 or bfloat16."),
                     identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                 )
                 break

@@ -93,7 +93,7 @@ class Bf16OnPreAmpere(SourceRule):
                 "bfloat16 is emulated without Tensor Cores.",
                 related=(context.related(called.call.node_id, "asked here"),),
                 evidence={"including_emulation": True, "gpus": list(gpus)},
-                fix=Fix("Ask `torch.cuda.is_bf16_supported(including_emulation=False)`."),
+                fix=Fix("Check `torch.cuda.is_bf16_supported(including_emulation=False)`."),
                 identity=f"{called.function.qualified_name}:is_bf16_supported",
             )
             return

@@ -108,9 +108,9 @@ class ClipBeforeUnscale(SourceRule):
             related.insert(0, context.related(backward.node_id, "gradients are scaled from here on"))
         return self.finding(
             context.location(clip.node_id),
-            f"Gradients are {what} here while multiplied by the loss scale{since}: no "
-            f"`{step.scaler}.unscale_({step.optimizer})` comes before; the limit then holds for gradients "
-            "times the scale, which is 65536 at first and changes.",
+            f"Gradients are {what} here while still multiplied by the loss scale{since}, without "
+            f"`{step.scaler}.unscale_({step.optimizer})` first: the limit then applies to gradients times "
+            "the scale, which starts at 65536 and changes.",
             related=tuple(related),
             evidence=scaler_evidence(context, view, clip=clip, step=step, backward=backward),
             fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before clipping."),

@@ -67,8 +67,8 @@ class CompileBackwardAutocast(SourceRule):
                     continue
                 yield self.finding(
                     context.location(compiled[inside]),
-                    f"`{inside}` is compiled and runs under autocast, its backward pass outside: compiled "
-                    "code runs the backward pass under the forward's autocast all the same.",
+                    f"`{inside}` is compiled and runs under autocast, but its backward pass is outside: "
+                    "compiled code still runs the backward pass under the forward's autocast.",
                     related=(
                         context.related(region.node_id, "autocast"),
                         context.related(backward.call.node_id, "backward outside"),

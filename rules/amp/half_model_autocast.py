@@ -122,7 +122,8 @@ class HalfModelWithAutocast(SourceRule):
                 return self.finding(
                     context.location(cast.written),
                     f"`{cast.name}` is cast to {cast.dtype} as a whole and runs under the autocast of line "
-                    f"{line}, which wants float32 weights: the optimizer then updates {cast.dtype} weights.",
+                    f"{line}, which expects float32 weights: the optimizer then updates "
+                    f"{cast.dtype} weights.",
                     related=(
                         context.related(region.node_id, "autocast is on from here"),
                         context.related(optimizer, f"the optimizer of the {cast.dtype} parameters"),
@@ -158,7 +159,7 @@ class HalfModelWithAutocast(SourceRule):
                     yield self.finding(
                         context.location(given.node_id),
                         f"`{render(given)}` casts the input of `{name}` under the autocast of line {line}, "
-                        "which casts by itself what gains from it; ops that want float32 get rounded values.",
+                        "which already casts where that pays off; ops that need float32 get rounded values.",
                         related=(context.related(region.node_id, "autocast is on from here"),),
                         evidence={
                             "input": render(given),

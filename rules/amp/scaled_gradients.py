@@ -68,7 +68,7 @@ class ScaledGradientInspection(SourceRule):
                 seen.add(read.node_id)
                 yield self.finding(
                     context.location(read.node_id),
-                    f"`{context.excerpt(read.node_id, 50)}` looks at gradients that are still multiplied "
+                    f"`{context.excerpt(read.node_id, 50)}` reads gradients that are still multiplied "
                     "by the "
                     f"loss scale: `{step.scaler}.unscale_({step.optimizer})` has not run.",
                     related=(
@@ -80,7 +80,7 @@ class ScaledGradientInspection(SourceRule):
                         "backward": context.excerpt(backward.node_id),
                         "step": context.excerpt(step.node_id),
                     },
-                    fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before."),
+                    fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` first."),
                     identity=f"{view.function.qualified_name}:{context.excerpt(read.node_id)}",
                 )
                 break

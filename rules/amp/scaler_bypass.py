@@ -85,10 +85,10 @@ class StepBypassesScaler(SourceRule):
     def _overflows(self, context: SourceContext, view: View, step: Op, unscale: Op) -> Finding:
         return self.finding(
             context.location(step.node_id),
-            f"`{step.optimizer}.step()` applies what `{unscale.scaler}.unscale_({unscale.optimizer})` of "
-            "line "
-            f"{context.location(unscale.node_id).line} unscaled also where it overflowed: only "
-            f"`{unscale.scaler}.step({unscale.optimizer})` leaves such steps out.",
+            f"`{step.optimizer}.step()` applies the gradients unscaled by "
+            f"`{unscale.scaler}.unscale_({unscale.optimizer})` on line "
+            f"{context.location(unscale.node_id).line} even if they overflowed: only "
+            f"`{unscale.scaler}.step({unscale.optimizer})` skips such steps.",
             related=(context.related(unscale.node_id, "the gradients are unscaled here"),),
             evidence=scaler_evidence(context, view, step=step, unscale=unscale),
             fix=Fix(

@@ -91,7 +91,7 @@ class ScalerLifetime(SourceRule):
                             "step": context.excerpt(step.node_id),
                             "backward": context.excerpt(backward.node_id),
                         },
-                        fix=Fix("Update once per round, after the steps of all optimizers."),
+                        fix=Fix("Update once per iteration, after the steps of all optimizers."),
                         identity=f"{view.function.qualified_name}:update:{step.optimizer}",
                     )
 
@@ -131,7 +131,7 @@ class ScalerLifetime(SourceRule):
                 "update": context.excerpt(early.update.node_id),
                 "backward": context.excerpt(early.backward.node_id),
             },
-            fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same test."),
+            fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same condition."),
             identity=f"{view.function.qualified_name}:update:{scaler}",
         )
 

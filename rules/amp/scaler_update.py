@@ -149,6 +149,6 @@ class StepWithoutUpdate(SourceRule):
             "step raises RuntimeError (step() has already been called since the last update()).",
             related=tuple(related) or (context.related(view.function.node_id, "in this function"),),
             evidence=scaler_evidence(context, view, step=step, backward=backward),
-            fix=Fix(f"Call `{step.scaler}.update()` once per round, after the last optimizer's step."),
+            fix=Fix(f"Call `{step.scaler}.update()` once per iteration, after the last optimizer's step."),
             identity=f"{view.function.qualified_name}:{step.scaler}:{step.optimizer}",
         )

@@ -107,7 +107,7 @@ class UnscaleMisuse(SourceRule):
         near = [op for op in updates if loop in view.around(op)]
         if not updates:
             return None
-        advice = "Unscale only in rounds that step: move it next to the step, under the same test."
+        advice = "Unscale only in rounds that step: move it next to the step, under the same condition."
         if not near:
             scaled = [op for op in view.of("scaled_backward") if loop in view.around(op)]
             after = [op for op in updates if op in view.after(unscale, "update")]
@@ -190,7 +190,7 @@ def _in_calls(view: View, unscale: Op, updates: list[Op]) -> tuple[Op, str, str]
     return (
         later[0],
         message,
-        "Unscale only in calls that step: move it next to the step, under the same test.",
+        "Unscale only in calls that step: move it next to the step, under the same condition.",
     )
 
 

@@ -79,7 +79,7 @@ class ManualAttentionInSource(SourceRule):
             arguments += ["attn_mask=..."] * attention.masked + ["dropout_p=..."] * attention.dropped
             yield self.finding(
                 context.location(attention.softmax.node_id),
-                "Attention is written out, so that its scores go to memory after the first product and after "
+                "Attention is written out, so its scores go to memory after the first product and after "
                 "each step up to the second; scaled_dot_product_attention keeps them on the chip.",
                 level="info",
                 evidence={"masked": attention.masked, "dropout": attention.dropped},

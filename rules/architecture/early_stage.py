@@ -69,7 +69,7 @@ class EarlyStageExtras(GraphRule):
                 f"{what} operator",
                 " in the early, memory-limited stage, on images of up to "
                 f"{max(_positions(op) for op in early)} positions",
-                effect=Effect(unknown="what takes its place decides what is gained"),
+                effect=Effect(unknown="the gain depends on what replaces it"),
                 advice=f"Where accuracy allows, keep {what} for the later stages.",
                 evidence={"what": what},
                 others=f"another early {what} operator",

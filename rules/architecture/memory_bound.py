@@ -62,7 +62,7 @@ class MemoryBoundLayers(GraphRule):
         concerned = indices_of(moving)
         shares = share_percent(context, concerned)
         if context.settings.compiled:
-            effect = Effect(unknown="priced as compiled already: what remains needs another architecture")
+            effect = Effect(unknown="already priced as compiled: what remains needs another architecture")
         else:
             effect = context.effect(concerned, change=compiled)
             if not effect.best_gain_percent:

@@ -79,7 +79,7 @@ class Sparse24Shape(GraphRule):
                     context,
                     ops,
                     "linear layer",
-                    f", with weights that are no multiples of {rows} x {columns} and cannot be 2:4 sparse; "
+                    f", with weights that are not multiples of {rows} x {columns} and cannot be 2:4 sparse; "
                     f"pruned in a shape that can be, they {most}",
                     effect=effect,
                     advice=f"Choose widths that are multiples of {columns}.",

@@ -100,7 +100,7 @@ class LmHeadNoPaddingTie(SourceRule):
             written = f"{event.targets[0]} = {dotted(event.value)}"
             yield self.finding(
                 context.location(event.node_id),
-                f"The head is tied to an embedding of {size} words, no multiple of {multiple}: "
+                f"The head is tied to an embedding of {size} words, not a multiple of {multiple}: "
                 "rows of the logits are unaligned, which slows the products with the vocabulary.",
                 related=(context.related(call.node_id, "the embedding that sets the size"),),
                 evidence={"vocabulary": size, "tie": written, "multiple": multiple},

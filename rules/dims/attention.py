@@ -196,8 +196,10 @@ def _candidates(block: AttentionBlock) -> tuple[int, ...]:
     width = block.heads * block.head_dim
     fitting = [
         size
-        for size in range(_SMALLEST_HEAD, _LARGEST_HEAD + 1, 8)
-        if width and width % size == 0 and size != block.head_dim
+        for size in range(
+            _SMALLEST_HEAD, min(_LARGEST_HEAD, width // 2) + 1, 8
+        )  # one head is no choice of heads
+        if width % size == 0 and size != block.head_dim
     ]
     liked = [size for size in (64, 128) if size in fitting]
     others = sorted((s for s in fitting if s not in liked), key=lambda size: abs(size - block.head_dim))

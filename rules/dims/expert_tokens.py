@@ -88,7 +88,7 @@ class ExpertTokens(GraphRule):
                 ops,
                 "expert product",
                 f", with {tokens[0]} tokens per expert"
-                + (f", fewer than {_FEW_TOKENS}" if few else f", no multiple of {multiple}")
+                + (f", fewer than {_FEW_TOKENS}" if few else f", not a multiple of {multiple}")
                 + gain,
                 effect=effect,
                 advice="Give each expert more tokens (larger batch, fewer experts on a GPU)."

@@ -65,7 +65,7 @@ class AlignmentRequired(GraphRule):
                     context,
                     ops,
                     noun,
-                    f" already with later versions; {version} runs dims that are no multiples of {multiple} "
+                    f" already with later versions; {version} runs dims that are not multiples of {multiple} "
                     "without Tensor Cores",
                     effect=Effect(unknown="versions that old have not been measured"),
                     advice=f"Pad every dim to a multiple of {multiple}, or use CUDA 11 and cuDNN 7.6.3.",

@@ -84,7 +84,7 @@ class SequencePad(SourceRule):
                 if called.function.index in padded:
                     continue
                 padded.add(called.function.index)
-                fix = Fix("Pad the result on to a multiple of 8 (64 for A100 and newer).")
+                fix = Fix("Pad the result further, to a multiple of 8 (64 for A100 and newer).")
             yield self.finding(
                 context.location(called.call.node_id),
                 f"{last} pads to the longest sequence of each batch, rarely a multiple of 8, in {precision} "

@@ -85,7 +85,7 @@ class FewChannels(GraphRule):
                 "convolution",
                 f", with {', '.join(map(str, channels[:4]))} channels; at least {_FEWEST_CHANNELS} fill "
                 "tiles better",
-                effect=Effect(unknown="wider layers are another model"),
+                effect=Effect(unknown="wider layers make a different model"),
                 advice="Use wider layers, on images made smaller first (stride, pixel unshuffle).",
                 evidence={"channels": channels},
             )

@@ -122,7 +122,7 @@ class SmallGemm(GraphRule):
             f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory: "
             f"{'layers of ' if len(ops) > 1 else ''}{product.k} x {product.n} "
             f"{'and the like are' if len(ops) > 1 else 'is'} narrow.",
-            effect=Effect(unknown="a wider layer is another model"),
+            effect=Effect(unknown="a wider layer makes a different model"),
             evidence={"in_features": product.k, "out_features": product.n, "share_percent": rounded(shares)},
             fix=Fix(_join(ops) + "Prefer wider layers to more of them."),
             related=(

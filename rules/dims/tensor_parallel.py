@@ -75,7 +75,7 @@ class TensorParallelDivisibility(GraphRule):
                 return f"{dim.size} columns"
             multiple = efficient_multiple(context.settings.precision)
             if multiple and dim.size % multiple == 0 and dim.size // parts % multiple:
-                return f"{dim.size} columns ({dim.size // parts} on each, no multiple of {multiple})"
+                return f"{dim.size} columns ({dim.size // parts} on each, not a multiple of {multiple})"
         return None
 
     def _finding(self, context: GraphContext, ops: list[Op], what: list[str]) -> Finding:

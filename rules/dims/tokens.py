@@ -102,7 +102,7 @@ class TokenCountMisaligned(GraphRule):
         shares = share_percent(context, concerned)
         length = blocks[0].key_length
         message = (
-            f"{length} tokens are no multiple of {multiple}: with their products, "
+            f"{length} tokens are not a multiple of {multiple}: with their products, "
             f"{layers_take(scores, 'attention', shares)}"
         )
         evidence = {

@@ -94,7 +94,7 @@ class VocabMisaligned(GraphRule):
         outcome = best_padding(context, tuple(groups.values()), concerned)
         units = tensor_core_name(context.settings.precision)
         message = (
-            f"The vocabulary of {head.size} is no multiple of {multiple}, which {units} Tensor Cores need "
+            f"The vocabulary of {head.size} is not a multiple of {multiple}, which {units} Tensor Cores need "
             f"for full speed: the product with it takes {share_phrase(shares)}"
         )
         evidence: dict[str, Any] = {

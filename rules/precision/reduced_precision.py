@@ -57,6 +57,6 @@ class ReducedPrecisionReduction(SourceRule):
                 context.location(switch.node_id),
                 f"`{context.excerpt(switch.node_id)}` excludes split-K kernels that reduce in 16 bits.",
                 evidence={"switch": switch.name, "value": False},
-                fix=Fix("Remove the line where the accuracy of the default suffices."),
+                fix=Fix("Remove the line if the accuracy of the default suffices."),
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )

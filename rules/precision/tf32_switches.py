@@ -69,7 +69,7 @@ class Tf32Disabled(SourceRule):
                 f"`{context.excerpt(switch.node_id)}` keeps {off} off TF32 Tensor Cores.",
                 evidence={"switch": switch.name, "value": switch.value.values[0]},
                 fix=Fix(
-                    "Remove the line, or set TF32 on where the accuracy allows it "
+                    "Remove the line, or enable TF32 where accuracy allows it "
                     '(`torch.set_float32_matmul_precision("high")`); if float32 is needed, say so with '
                     "`# tclint: ignore[tf32-disabled]`."
                 ),

@@ -1,4 +1,4 @@
-"""A rule on mini-batches that are no multiple of 8."""
+"""A rule on mini-batches that are not a multiple of 8."""
 
 from __future__ import annotations
 

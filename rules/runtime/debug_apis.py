@@ -106,7 +106,7 @@ class DebugApisOn(SourceRule):
                 context.location(called.call.node_id),
                 f"`{context.excerpt(called.call.node_id)}` always runs: it {cost}.",
                 evidence={"call": called.qualified, "function": called.function.qualified_name},
-                fix=Fix("Remove it, or switch it on by a debugging flag only."),
+                fix=Fix("Remove it, or enable it only with a debugging flag."),
                 identity=f"{called.function.qualified_name}:{last}",
             )
 
@@ -157,7 +157,7 @@ class DebugApisOn(SourceRule):
                         f"`{context.excerpt(event.node_id)}` always runs: the CPU waits for every kernel it "
                         "launches.",
                         evidence={"variable": "CUDA_LAUNCH_BLOCKING", "function": function.qualified_name},
-                        fix=Fix("Remove it, and set the variable in the shell when an error is to be found."),
+                        fix=Fix("Remove it, and set the variable in the shell while debugging."),
                         identity=f"{function.qualified_name}:CUDA_LAUNCH_BLOCKING",
                     )
                     return

@@ -76,7 +76,7 @@ class CpuCreateThenCuda(SourceRule):
             shown = names[0].removeprefix("torch.")
             yield self.finding(
                 context.location(event.call.node_id),
-                f"`{context.excerpt(event.call.node_id)}` fills memory of the CPU and copies it to the GPU.",
+                f"`{context.excerpt(event.call.node_id)}` fills CPU memory and copies it to the GPU.",
                 evidence={"creates": shown, "function": function.qualified_name},
                 fix=Fix(
                     f"Pass device= to torch.{shown}"
@@ -103,7 +103,9 @@ class CpuCreateThenCuda(SourceRule):
                     context.location(event.call.node_id),
                     f"`{context.excerpt(event.call.node_id)}` draws numbers on the CPU and copies them.",
                     evidence={"creates": drawn[0], "function": function.qualified_name},
-                    fix=Fix("Draw them there: torch.randn(..., device=device); the numbers will differ."),
+                    fix=Fix(
+                        "Draw them on the GPU: torch.randn(..., device=device); the numbers will differ."
+                    ),
                     identity=f"{function.qualified_name}:{render(event.call)}",
                 )
 

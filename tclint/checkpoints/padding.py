@@ -44,7 +44,7 @@ def read_plan(path: str) -> WeightPlan:
         raise UsageError(f"Cannot read {printable(path)!r}: {error.strerror or error}.") from None
     except ValueError:
         raise UsageError(
-            f"{printable(path)!r} is no plan: it is not JSON; make one with tclint fix --plan."
+            f"{printable(path)!r} is not a plan: it is not JSON; make one with tclint fix --plan."
         ) from None
     return weights_of(data, path)
 
@@ -78,7 +78,7 @@ def check_exact(plan: WeightPlan, *, inexact: bool) -> None:
     if broken and not inexact:
         raise UsageError(
             f"{len(broken)} of {len(plan.groups)} dims cannot grow without changing what the model computes; "
-            "--inexact pads all the same, for training on."
+            "--inexact pads it anyway, to continue training."
         )
 
 
@@ -93,7 +93,7 @@ def pad_checkpoint(path: str, plan: WeightPlan, output: str, *, optimizer: bool 
         what = "it is a folder; name a file in it" if os.path.isdir(path) else "there is no such file"
         raise UsageError(f"Cannot read {printable(path)!r}: {what}.")
     if os.path.exists(output) and os.path.samefile(path, output):
-        raise UsageError("--output is the checkpoint itself; name another file, so that it stays.")
+        raise UsageError("--output is the checkpoint itself; name another file to keep it.")
     if path.endswith(".index.json"):
         raise UsageError("Pad each part of a checkpoint on its own: name the files that the index lists.")
     remarks: list[str] = []

@@ -66,7 +66,7 @@ def pad_safetensors(source: str, target: str, plan: WeightPlan, *, is_part: bool
 
 
 def _read_header(file: BinaryIO, path: str) -> tuple[list[_Entry], dict[str, str] | None]:
-    error = UsageError(f"{printable(path)} is no safetensors file that could be read; is it whole?")
+    error = UsageError(f"{printable(path)} is not a readable safetensors file; is it complete?")
     size = os.fstat(file.fileno()).st_size
     start = file.read(8)
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else size

@@ -96,8 +96,9 @@ def _names(state: dict[str, Any], plan: WeightPlan) -> dict[Any, str]:
     if len(fitting) == 1:
         return dict(zip(numbers, fitting.pop(), strict=True))
     raise UsageError(
-        "The optimizer's state does not tell whose it is: its parameters are in none of the usual orders, "
-        "or fit several; make it with model.named_parameters() (torch 2.6) or leave out --optimizer."
+        "The optimizer's state does not say which parameters it belongs to: they are in none of the "
+        "usual orders, or fit several; make it with model.named_parameters() (torch 2.6) or leave "
+        "out --optimizer."
     )
 
 
@@ -191,7 +192,7 @@ def _load(path: str) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UsageError(
-            f"{printable(path)} holds more than tensors, which only running its code would load; save the "
+            f"{printable(path)} holds more than tensors, and loading it would run code; save the "
             "state dict alone, as torch.save(model.state_dict(), ...)."
         ) from None
     except (RuntimeError, EOFError, ValueError, KeyError) as error:

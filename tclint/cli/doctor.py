@@ -19,7 +19,7 @@ from tclint.core.version import __version__
 @click.command()
 @debug_option
 def doctor() -> int:
-    """Check versions, the installation, caches, torch and the GPU, and say what to do about what is wrong.
+    """Check versions, the installation, caches, torch and the GPU, and say how to fix what is wrong.
 
     Exit codes: 0 nothing is wrong, 1 something is.
     """

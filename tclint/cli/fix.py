@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tclint.engine.report import Report
 
 unsafe_fixes_option = click.option(
-    "--unsafe-fixes", is_flag=True, help="Make fixes that change what the program computes as well."
+    "--unsafe-fixes", is_flag=True, help="Apply fixes that change what the program computes as well."
 )
 diff_option = click.option(
     "--diff", is_flag=True, help="Show as a unified diff what would be fixed; change nothing."
@@ -132,18 +132,18 @@ def fix_command(
     quiet: bool,
     **flags: Any,
 ) -> int:
-    """Make the safe fixes of source findings; plan, prove and make those of models.
+    """Apply the safe fixes of source findings; plan, prove and apply those of models.
 
-    Of a model, the fixes are shown in the order in which they gain most. Sizes are edited where they are
-    written, in a copy, which is built and traced: only what it proves is offered, and --unsafe-fixes writes
-    it, all files or none.
+    The fixes of a model are shown in the order in which they gain most. Sizes are edited where they are
+    written, in a copy that is built and traced: only proved edits are offered, and --unsafe-fixes writes
+    them, all files or none.
 
-    Comments and everything else that a fix does not name stay as they are. Files are written whole or not
-    at all, and not when they changed meanwhile. For '-' standard input is read, and written fixed to standard
-    output.
+    Comments and everything else that a fix does not touch stay as they are. Files are written completely
+    or not at all, and only if they have not changed in the meantime. With '-', standard input is read and
+    written to standard output, fixed.
 
-    Exit codes: 0 done, also where findings are left; with --diff 1 if there is something to fix; 2 wrong
-    usage, or a file that could not be read or written.
+    Exit codes: 0 done, even if findings remain; with --diff, 1 if there is something to fix; 2 usage
+    error, or a file that could not be read or written.
     """
     targets, contents = read_stdin(targets, stdin_filename)
     settings, _ = read_settings(config, isolated, flags, targets)
@@ -193,14 +193,17 @@ def _run(
 
 @click.group("baseline")
 def baseline() -> None:
-    """Accept the findings of today, to see only new ones."""
+    """Accept the current findings, to see only new ones."""
 
 
 @baseline.command("write")
 @click.argument("targets", nargs=-1, metavar="TARGET...")
 @setting_flags("select", "extend-select", "ignore", "gpu", "precision", "mode", "baseline")
 @click.option(
-    "--models", "declared", is_flag=True, help="Accept what the declared models show, as check --models does."
+    "--models",
+    "declared",
+    is_flag=True,
+    help="Accept the findings of the declared models, as check --models shows them.",
 )
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
@@ -213,11 +216,12 @@ def write_command(
     quiet: bool,
     **flags: Any,
 ) -> int:
-    """Write what the TARGETs show to the baseline; what it says of anything else stays.
+    """Write the findings of the TARGETs to the baseline; its entries for anything else are kept.
 
-    The file is the one of --baseline, else of the key `baseline`, else tclint-baseline.json here.
+    The file is that of --baseline, else of the key `baseline`, else tclint-baseline.json in the working
+    directory.
 
-    Exit codes: 0 written, 2 wrong usage or a target that failed (then nothing is written).
+    Exit codes: 0 written, 2 usage error or a target that failed (then nothing is written).
     """
     from tclint.engine.baseline import DEFAULT_FILE, Baseline
 

@@ -37,7 +37,7 @@ from tclint.report.render import check_format
     "files",
     multiple=True,
     metavar="FILE",
-    help="Take targets from a file too: one per line, with options that hold for it alone, as in "
+    help="Take targets from a file too: one per line, with options for that target alone, as in "
     "'gpt.py:GPT --arg width=512 --gpu h100'.",
 )
 @click.option("--shard", default="", metavar="I/N", help="Only part I of N of the targets, such as 2/4.")
@@ -46,7 +46,7 @@ from tclint.report.render import check_format
     "resumed",
     default="",
     metavar="FILE",
-    help="Append results to FILE instead of printing them, leaving out the targets that it has.",
+    help="Append results to FILE instead of printing them, skipping the targets already in it.",
 )
 @scheduler_option
 @precisions_option
@@ -73,10 +73,10 @@ def fleet(
     tclint merge first.jsonl second.jsonl
     tclint fleet 'timm:*' --resume results.jsonl --scheduler tcp://10.0.0.1:8786
 
-    A target that fails, hangs or crashes costs only itself. Results are filed under the target and the
-    options of its line.
+    A target that fails, hangs or crashes does not affect the others. Results are filed under the target
+    and the options of its line.
 
-    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed.
+    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage error or a target that failed.
     """
     settings, _ = read_settings(config, isolated, flags)
     chosen = parse_precisions(precisions)
@@ -131,7 +131,7 @@ def _append(path: str, lines: str) -> None:
 def merge(
     reports: tuple[str, ...], format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool
 ) -> int:
-    """Make one report of the results of several runs on different models: shards, or JSON reports.
+    """Merge the results of several runs on different models into one report: shards, or JSON reports.
 
     Exit codes: those of the runs, as if they had been one.
     """

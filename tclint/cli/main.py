@@ -61,8 +61,8 @@ def cli() -> None:
     """Find where PyTorch models and training code waste Tensor Cores, before any GPU runs.
 
     \b
-    tclint model.py:build_model   build and trace a model (no GPU, no memory), predict what waste costs
-    tclint train.py src/          read training code, run nothing
+    tclint model.py:build_model   build and trace a model without a GPU, predict what waste costs
+    tclint train.py src/          read training code without running it
     """
 
 
@@ -73,22 +73,22 @@ def cli() -> None:
     "--models",
     "declared",
     is_flag=True,
-    help="Lint the models that the configuration file declares, beside the targets.",
+    help="Lint the models declared in the configuration file, in addition to the targets.",
 )
 @click.option(
     "--keep-baseline",
     is_flag=True,
-    help="Do not take findings that are gone out of the baseline; the default where CI is set.",
+    help="Keep findings that no longer occur in the baseline; the default if the variable CI is set.",
 )
 @format_option
 @output_option
-@click.option("--fix", "fix_them", is_flag=True, help="Make the safe fixes of source findings.")
+@click.option("--fix", "fix_them", is_flag=True, help="Apply the safe fixes of source findings.")
 @cli_fix.unsafe_fixes_option
 @cli_fix.diff_option
 @cli_stdin.stdin_filename_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
-    "--exit-zero", is_flag=True, help="Exit with 0 whatever the findings; errors still exit with 2."
+    "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings; errors still exit with 2."
 )
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Print findings and errors only.")
@@ -123,12 +123,12 @@ def check(
 
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
     a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
-    (hf:gpt2) by name. A file or folder is read, and nothing in it runs; 'tclint models PATH' lists the
+    (hf:gpt2) by name. A file or folder is read without running it; 'tclint models PATH' lists the
     models in it. '-' reads the source from standard input; --fix then writes it to standard output, and the
     report to standard error.
 
-    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 wrong usage or a target that failed. With --fix,
-    what is left counts; with --diff, 1 means that there is something to fix.
+    Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage error or a target that failed. With
+    --fix, only remaining findings count; with --diff, 1 means that there is something to fix.
     """
     refuse_command_names(ctx, targets)
     check_format(format_name)
@@ -282,12 +282,12 @@ def explain(rule: str, as_json: bool, config: str | None, isolated: bool, no_col
 
 @cli.command()
 @list_format_option
-@click.option("--verbose", "-v", is_flag=True, help="Show what every calibration rests on.")
+@click.option("--verbose", "-v", is_flag=True, help="Show what every calibration is based on.")
 @setting_flags("calibration")
 @config_options
 @debug_option
 def gpus(as_json: bool, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
-    """List the GPUs that times can be predicted for, and how well each is calibrated."""
+    """List the supported GPUs, and how well each is calibrated."""
     from tclint.cost.gpu import all_gpus, load_gpu
     from tclint.report.catalogue import gpus_json, gpus_text
 
@@ -331,7 +331,7 @@ def explain_cost(
     isolated: bool,
     **flags: Any,
 ) -> int:
-    """Show why one operator of a model takes the time that is predicted, and what padding it changes.
+    """Explain the predicted time of one operator of a model, and what padding it would change.
 
     \b
     tclint explain-cost model.py:build_model --op lm_head

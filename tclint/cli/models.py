@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @list_format_option
 @debug_option
 def models(paths: tuple[str, ...], as_json: bool) -> int:
-    """List functions that return models, and model classes, in files and folders; nothing of them runs.
+    """List functions that return models, and model classes, in files and folders, without running them.
 
-    Every line is a command. '(by its name)' marks functions that look like builders only by their name.
+    Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
     """
     import dataclasses
     import json

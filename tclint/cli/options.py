@@ -64,7 +64,7 @@ config_options = together(
         "--config",
         "config",
         metavar="FILE",
-        help="Read [tool.tclint] of this file, not of the nearest pyproject.toml.",
+        help="Read [tool.tclint] from this file instead of the nearest pyproject.toml.",
     ),
     click.option("--isolated", is_flag=True, help="Read no configuration file."),
 )
@@ -91,8 +91,12 @@ precisions_option = click.option(
     help="Precisions to price in, separated by commas.  [default: fp16]",
     shell_complete=completion.of_choices(PRECISIONS),
 )
-verbose_option = click.option("--verbose", "-v", count=True, help="List what is otherwise only counted.")
-no_color_option = click.option("--no-color", is_flag=True, help="No colours; so does the NO_COLOR variable.")
+verbose_option = click.option(
+    "--verbose", "-v", count=True, help="List everything that is otherwise only counted."
+)
+no_color_option = click.option(
+    "--no-color", is_flag=True, help="Use no colours; the variable NO_COLOR does the same."
+)
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
@@ -109,7 +113,7 @@ scheduler_option = click.option(
     "--scheduler",
     default="",
     metavar="ADDRESS",
-    help="Let the workers of a scheduler of dask.distributed do it: tcp://10.0.0.1:8786.",
+    help="Run on the workers of a dask.distributed scheduler: tcp://10.0.0.1:8786.",
 )
 list_format_option = click.option(
     "--format",

@@ -27,20 +27,26 @@ _MOST_NAMES = 3
     type=click.Path(),
     required=True,
     metavar="FILE",
-    help="What `tclint fix --plan` wrote.",
+    help="The plan written by `tclint fix --plan`.",
 )
 @click.option(
-    "--output", type=click.Path(), required=True, metavar="FILE", help="Where the padded checkpoint goes."
+    "--output",
+    type=click.Path(),
+    required=True,
+    metavar="FILE",
+    help="File to write the padded checkpoint to.",
 )
 @click.option("--optimizer", is_flag=True, help="Pad the optimizer states in the checkpoint as well.")
 @click.option(
-    "--inexact", is_flag=True, help="Pad also where the padded model computes something else, to train it on."
+    "--inexact",
+    is_flag=True,
+    help="Pad even if the padded model computes something else, to continue training it.",
 )
 @debug_option
 def pad(checkpoint: str, plan_path: str, output: str, *, optimizer: bool, inexact: bool) -> None:
-    """Pad the weights in CHECKPOINT to the sizes of a plan: a safetensors file, or one of torch.save.
+    """Pad the weights in CHECKPOINT, a file of safetensors or torch.save, to the sizes of a plan.
 
-    Says of every dim that grows whether the padded model computes the same. Nothing in the file is run.
+    Says for every dim that grows whether the padded model computes the same. No code in the file is run.
     """
     from tclint.checkpoints.padding import check_exact, pad_checkpoint, read_plan
 

@@ -65,13 +65,15 @@ def profile(
     isolated: bool,
     **flags: Any,
 ) -> int:
-    """Show where a GPU's time went, and which of it used Tensor Cores, from a trace of torch.profiler.
+    """Show from a torch.profiler trace where a GPU spent its time, and how much of it on Tensor Cores.
 
-    TRACE is what export_chrome_trace wrote (.json or .json.gz), or a folder with one such file per rank.
+    TRACE is a file written by export_chrome_trace (.json or .json.gz), or a folder with one file per
+    rank.
     Record it with record_shapes=True (sizes) and with_stack=True (modules and lines).
 
-    With a TARGET (model.py:build_model), the model is built and traced as by 'tclint check', and predictions
-    and findings stand beside what was measured; GPU, mode and precision are the trace's unless given.
+    With a TARGET (model.py:build_model), the model is built and traced as by 'tclint check', and
+    predictions and findings are shown next to the measured times; GPU, mode and precision default to
+    those of the trace.
 
     \b
     tclint profile trace.json.gz
@@ -132,7 +134,7 @@ def verify(
     isolated: bool,
     **flags: Any,
 ) -> int:
-    """Run a model's step on this machine's GPU under the profiler, and show it beside what is predicted.
+    """Profile a model's step on this machine's GPU, and compare it with the prediction.
 
     The model is built with its own weights (random ones where they are missing) and runs on its inputs, or
     on random ones of the sizes that 'tclint check' takes, a few steps to warm up and then those that count.

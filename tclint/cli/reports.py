@@ -48,7 +48,7 @@ def schema() -> int:
 @no_color_option
 @debug_option
 def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool) -> int:
-    """Show a JSON report (or one of JSON Lines) of an earlier run in another format; nothing is linted.
+    """Render a saved JSON or JSON Lines report in another format, without linting again.
 
     What JSON does not hold is left out: charts of operators, and lines of files that were changed since.
 
@@ -75,7 +75,7 @@ def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int,
 @click.option(
     "--fail-on",
     metavar="error|warning|info|never",
-    help="New findings of this level or above count.  [default: as the configuration has it, else warning]",
+    help="New findings of this level or above fail.  [default: as the configuration has it, else warning]",
 )
 @config_options
 @debug_option
@@ -88,11 +88,11 @@ def diff(
     config: str | None,
     isolated: bool,
 ) -> int:
-    """Judge a change by two JSON reports: what got worse over the budget, and all that moved.
+    """Compare two JSON reports: what got worse than the budget allows, and everything else that changed.
 
     Models are judged in the scenario that they are run in: GPU, precision and mode of the report.
 
-    Exit codes: 0 passed, 1 a regression over the budget, 2 wrong usage.
+    Exit codes: 0 passed, 1 a regression beyond the budget, 2 usage error.
     """
     from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
@@ -129,7 +129,7 @@ def diff(
 def history(folder: str, output: str | None) -> int:
     """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
 
-    Files that are no reports are named on standard error and left out.
+    Files that are not reports are listed on standard error and skipped.
     """
     from tclint.report.history import history as read
     from tclint.report.history import to_csv

@@ -23,10 +23,10 @@ from tclint.core.errors import UsageError
 @config_options
 @debug_option
 def server(config: str | None, isolated: bool, **flags: Any) -> int:
-    """Speak the language server protocol on standard input and output, for editors (docs/editors.md).
+    """Speak the language server protocol on standard input and output, for editors (docs/how-to/editors.md).
 
-    Every file has the settings of its own nearest pyproject.toml, under the flags given here. Opening and
-    editing runs nothing of the user's but local rules; models are traced when the user asks for it.
+    Every file gets the settings of its nearest pyproject.toml, overridden by the flags given here.
+    Opening and editing run no code of yours except local rules; models are traced on request.
     """
     if config is not None and isolated:
         raise UsageError("--config and --isolated exclude each other; give one of them.")

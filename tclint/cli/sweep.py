@@ -39,7 +39,7 @@ _FORMATS = ("text", "csv", "json", "html")
     "--where",
     default="",
     metavar="CONDITION",
-    help="Only points of which this holds: 'width % heads == 0 and width >= 32 * heads'.",
+    help="Only points for which this holds: 'width % heads == 0 and width >= 32 * heads'.",
 )
 @setting_flags("gpu")
 @precisions_option
@@ -79,16 +79,17 @@ def sweep(
     isolated: bool,
     **flags: Any,
 ) -> int:
-    """Price a model at every point of a grid of its arguments, and show which points are worth a look.
+    """Price a model at every point of a grid of its arguments, and show which points are worth
+    considering.
 
     \b
     tclint sweep gpt.py:build --arg width=256:1024:64 --arg heads=4,8,16 --where "width % heads == 0"
     tclint sweep gpt.py:build --arg vocabulary=50257,50304 --batch 8:32:8 --gpu a100,h100 --precision bf16
 
-    START:STOP:STEP is a range that includes STOP; commas separate values. Points that differ in sizes alone
-    are had by resizing the traced graph of one of them.
+    START:STOP:STEP is a range that includes STOP; commas separate values. Points that differ only in
+    sizes are computed by resizing one traced graph.
 
-    Exit codes: 0 all points were priced, 2 wrong usage, or a point failed.
+    Exit codes: 0 all points were priced, 2 usage error, or a point failed.
     """
     _check(format_name)
     files = files_of(outputs, lambda name: _check(name, (*_FORMATS, "parquet")))
@@ -128,7 +129,7 @@ def sweep(
 
 def _check(format_name: str, known: tuple[str, ...] = _FORMATS) -> None:
     if format_name == "parquet" and format_name not in known:
-        raise UsageError("Parquet is no text: write it with --output parquet=FILE.")
+        raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
     if format_name not in known:
         hint = closest(format_name, known)
         raise UsageError(

@@ -54,7 +54,7 @@ FailOn = Literal["error", "warning", "info", "never"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 """Described in tclint/config/precisions.py."""
 REPORTED_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
-"""Those that every report has the step time of."""
+"""Those for which every report has the step time."""
 MODES: tuple[Mode, ...] = ("train", "infer")
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
@@ -75,7 +75,7 @@ PRICING: tuple[Place, ...] = ("models", "report", "baseline")
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Other rules for some paths: one `[[tool.tclint.overrides]]` table."""
+    """Different rules for some paths: one `[[tool.tclint.overrides]]` table."""
 
     paths: tuple[str, ...]
     """gitignore patterns, relative to `root`."""
@@ -105,7 +105,7 @@ class Settings:
 
     A field made by `setting` is all there is to declare: its flag, its key in `[tool.tclint]` and what is
     wrong with a value there, completion, the JSON report and its schema, the scenario of a baseline and
-    docs/configuration.md follow from it, in this order.
+    docs/reference/configuration.md follow from it, in this order.
     """
 
     select: tuple[str, ...] = setting(
@@ -134,8 +134,9 @@ class Settings:
     phase: PhaseName = setting(
         "none",
         one_of(PHASES),
-        "For causal language models that answer (--mode infer): prefill, the forward of a prompt of --prompt "
-        "tokens, or decode, that of one new token against a key-value cache of --kv-length tokens.",
+        "Phase of a generating causal language model (--mode infer): prefill, the forward of a prompt of "
+        "--prompt tokens, or decode, the forward of one new token against a key-value cache of --kv-length "
+        "tokens.",
         places=(*PRICING, "trace"),
     )
     prompt: int | None = setting(
@@ -161,14 +162,14 @@ class Settings:
     quantized: QuantizedName = setting(
         "none",
         one_of(QUANTIZED),
-        "Check dims for linear layers that are to run in int8 or fp8, and price their padding; the step "
-        "stays that of --precision.",
+        "Check the dims of linear layers for later use in int8 or fp8, and price their padding; the step "
+        "is still priced in --precision.",
         places=PRICING,
     )
     tensor_parallel: int = setting(
         1,
         kinds.COUNT,
-        "GPUs that layers are split over: heads, widths and vocabulary have to divide by it.",
+        "Number of GPUs that layers are split over; heads, widths and vocabulary must be divisible by it.",
         places=("report", "baseline"),
     )
     cuda: str = setting(
@@ -188,7 +189,7 @@ class Settings:
     optimizer: OptimizerName = setting(
         "adamw",
         one_of(OPTIMIZERS),
-        f"Whose step and states to count when training: {', '.join(OPTIMIZERS)}.",
+        f"Optimizer whose step and states count in training: {', '.join(OPTIMIZERS)}.",
         places=PRICING,
     )
     accumulation: int = setting(
@@ -200,14 +201,15 @@ class Settings:
     loss: LossName = setting(
         "traced",
         one_of(LOSSES),
-        "Loss to count when training: traced (what the model's forward computes) or cross_entropy over its "
+        "Loss that counts in training: traced (what the model's forward computes) or cross_entropy over its "
         "output.",
         places=PRICING,
     )
     parallel: ParallelName = setting(
         "none",
         one_of(PARALLEL),
-        "How training is spread over --gpus: none, ddp (gradients summed) or fsdp (parameters gathered).",
+        "How training is distributed over --gpus: none, ddp (gradients summed) or fsdp (parameters "
+        "gathered).",
         places=PRICING,
     )
     calibration: str = setting(
@@ -220,14 +222,14 @@ class Settings:
     gpu_count: int = setting(
         8,
         kinds.COUNT,
-        "GPUs of one machine that --parallel spreads training over.",
+        "Number of GPUs in one machine over which --parallel distributes training.",
         key="gpus",
         places=PRICING,
     )
     compare: tuple[ComparisonKind, ...] = setting(
         (),
         some_of(COMPARISONS, "KIND"),
-        f"Price the step under other circumstances too: {', '.join(COMPARISONS)}.",
+        f"Also price the step with changes of: {', '.join(COMPARISONS)}.",
     )
     batch: int | None = setting(
         None, kinds.COUNT, "Resize the leading dimension of every model input.", places=(*PRICING, "trace")
@@ -256,35 +258,37 @@ class Settings:
         places=("models", "baseline", "trace"),
     )
     network: bool = setting(
-        False, kinds.SWITCH, "Let the code of models use the network.", places=("models", "trace")
+        False, kinds.SWITCH, "Allow model code to use the network.", places=("models", "trace")
     )
     operators: bool = setting(
-        False, kinds.SWITCH, "In JSON reports, every kernel of every model with its operator and its price."
+        False,
+        kinds.SWITCH,
+        "In JSON reports, include every kernel of every model with its operator and price.",
     )
     steps: int | None = setting(
         None,
         kinds.COUNT,
-        "Steps of one run, to say what it takes and what fixes save in GPU-hours.",
+        "Steps in one training run, to show its GPU-hours and those that fixes save.",
         places=("models", "report"),
     )
     gpu_hour_price: float = setting(
         0.0,
         kinds.PRICE,
-        "What a GPU costs per hour, in any currency, to say the same in money; goes with --steps.",
+        "Price of a GPU-hour, in any currency, to show the same in money; needs --steps.",
         places=("models", "report"),
     )
     measured_us: float | None = setting(
         None,
         kinds.TIME,
-        "Step time that you measured on the one GPU of the run ('120ms'): GPU-hours and money are of this "
-        "step, and predicted gains keep their share of it.",
+        "Step time measured on the one GPU of the run ('120ms'): GPU-hours and money are based on it, and "
+        "predicted gains keep their share of the step.",
         key="measured",
         places=("models", "report"),
     )
     cache: bool = setting(
         True,
         kinds.SWITCH,
-        "Use what earlier runs kept: files that were parsed, models that were traced for --models.",
+        "Use cached results of earlier runs: parsed files, traced models.",
     )
     min_gain_percent: float = setting(
         1.0,
@@ -303,25 +307,25 @@ class Settings:
         300.0, kinds.SECONDS, "Seconds to import, build and trace one model.", key="timeout"
     )
     memory_limit_mib: int = setting(
-        8192, kinds.SIZE_MIB, "Memory to build one model in: MiB, or '8GiB'.", key="memory-limit"
+        8192, kinds.SIZE_MIB, "Memory limit for building one model, in MiB or as '8GiB'.", key="memory-limit"
     )
     jobs: int = setting(0, kinds.COUNT_OR_ZERO, "Models traced at once; 0: one per CPU core.")
     exclude: tuple[str, ...] = setting(
         (),
         kinds.PATTERNS,
-        "Paths that the source rules leave out, as in .gitignore, relative to the configuration file.",
+        "Paths that the source rules skip, as in .gitignore, relative to the configuration file.",
         has_flag=False,
     )
     changed_since: str = setting(
         "",
         kinds.REVISION,
-        "Of folders, read only the files that differ from this git revision.",
+        "In folders, read only files that differ from this git revision.",
     )
-    baseline: str = setting("", kinds.FILE, "Leave out the findings that this file accepts.")
+    baseline: str = setting("", kinds.FILE, "Do not list findings accepted in this file.")
     frameworks: tuple[str, ...] = setting(
         (),
         kinds.FILES,
-        "TOML files with frameworks that scale losses themselves, in the form of frameworks.toml.",
+        "TOML files with frameworks that scale losses themselves, in the format of frameworks.toml.",
         has_flag=False,
     )
     rules: tuple[str, ...] = setting(

@@ -69,7 +69,8 @@ class Baseline:
             raise UsageError(f"The baseline {shown!r} is not JSON: {printable(str(error))}.") from error
         if not isinstance(data, dict) or data.get("version") != _VERSION:
             raise UsageError(
-                f"{shown!r} is no baseline of version {_VERSION}; write it anew with 'tclint baseline write'."
+                f"{shown!r} is not a baseline of version {_VERSION}; write it again with "
+                "'tclint baseline write'."
             )
         counts: Counter[Known] = Counter()
         try:
@@ -85,7 +86,7 @@ class Baseline:
             scenarios = {str(target): dict(scenario) for target, scenario in data["scenarios"].items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"The baseline {shown!r} lacks something ({error}); 'tclint baseline write' writes it anew."
+                f"The baseline {shown!r} lacks something ({error}); 'tclint baseline write' writes it again."
             ) from None
         return cls(file, counts, scenarios)
 

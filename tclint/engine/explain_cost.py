@@ -94,7 +94,7 @@ def explain_target(
     settings = settings.in_phase()
     if not is_model_target(target):
         raise UsageError(
-            f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
+            f"{target!r} is not a model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
     (result,) = trace_targets([target], settings, on_progress=on_progress)
     if result.graph is None:

@@ -106,7 +106,7 @@ def _kept(axes: Sequence[Axis], fixed: Mapping[str, object], where: str) -> tupl
         point for point in points if condition.holds({**fixed, **dict(zip(names, point, strict=True))})
     )
     if not kept:
-        raise UsageError(f"--where {where!r} is true of no point; the sweep would be empty.")
+        raise UsageError(f"--where {where!r} is true for no point; the sweep would be empty.")
     return kept
 
 

@@ -79,7 +79,7 @@ def resume(path: str, settings: Settings) -> frozenset[str]:
         if kept < len(data):
             os.truncate(path, kept)
     except OSError as error:
-        raise UsageError(f"Cannot go on with {path!r}: {error.strerror or error}.") from None
+        raise UsageError(f"Cannot resume {path!r}: {error.strerror or error}.") from None
     except (ValueError, KeyError, TypeError, IndexError):
         raise UsageError(f"{path!r} holds no results of 'tclint fleet'; give another file.") from None
     names = (found[at]["target"] for at in done if found[at]["type"] in _DONE)

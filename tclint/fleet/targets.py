@@ -150,7 +150,7 @@ def _expanded(text: str, place: str) -> list[str]:
         if not is_model_target(text):
             where = f" in {place}" if place else ""
             raise UsageError(
-                f"{text!r}{where} is no model: write 'path/file.py:callable', 'package.module:callable', "
+                f"{text!r}{where} is not a model: write 'path/file.py:callable', 'package.module:callable', "
                 "'timm:resnet50' or a pattern such as 'timm:resnet*'."
             )
         return [text]
@@ -165,7 +165,7 @@ def _callables(container: str, text: str) -> list[str]:
     """The models that `tclint models` lists in a file or module and that need no arguments."""
     file = container if container.endswith(".py") else file_of_module(container)
     if file is None or not os.path.isfile(file):
-        raise UsageError(f"{text!r} names no file or module whose models could be listed.")
+        raise UsageError(f"{text!r} is not a file or module whose models can be listed.")
     found, unread = list_models([file])
     if unread:
         raise UsageError(f"{file} cannot be read as Python 3, so {text!r} names nothing.")

@@ -22,7 +22,7 @@ def to_frame(what: Any) -> Any:
     try:
         import pandas
     except ImportError:
-        raise UsageError("tclint.to_frame makes tables of pandas, which is not installed here.") from None
+        raise UsageError("tclint.to_frame makes pandas DataFrames; pandas is not installed here.") from None
     if isinstance(what, Report):
         rows = list(_findings(what))
     elif isinstance(what, Estimate):

@@ -150,7 +150,7 @@ def beside(
 
     if not is_model_target(target):
         raise UsageError(
-            f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
+            f"{target!r} is not a model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
     settings, said = _as_recorded(profiles[0], settings, given)
     report = check([target], settings, on_progress, cache=traces)
@@ -198,8 +198,8 @@ def recorded_gpu(profile: RankProfile, given: Sequence[str] = ()) -> Gpu:
         return load_gpu(profile.summary.gpu)
     except UsageError:
         raise UsageError(
-            f"The trace is from {printable(profile.summary.gpu)!r}, which tclint has no figures of; name the "
-            "closest GPU with --gpu ('tclint gpus' lists them)."
+            f"The trace is from {printable(profile.summary.gpu)!r}, which tclint has no specifications for; "
+            "name the closest GPU with --gpu ('tclint gpus' lists them)."
         ) from None
 
 

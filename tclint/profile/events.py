@@ -81,7 +81,7 @@ class EventFile:
                 self.header[key] = text.value()
         if not has_events:
             raise UsageError(
-                f"{text.name!r} is JSON, but no trace: it has no 'traceEvents'. tclint reads what "
+                f"{text.name!r} is JSON but not a trace: it has no 'traceEvents'. tclint reads what "
                 "torch.profiler's export_chrome_trace writes."
             )
 

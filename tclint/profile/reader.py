@@ -70,9 +70,7 @@ def read_trace(path: str) -> Trace:
     others = [match[0] for entry in devices if (match := _OTHERS.search(str(entry.get("name", ""))))]
     if found.is_hip or others:
         vendor = "an Intel" if "Intel" in others else "an AMD"
-        raise UsageError(
-            f"The trace {name!r} is from {vendor} GPU; tclint knows the kernels of NVIDIA's alone."
-        )
+        raise UsageError(f"The trace {name!r} is from {vendor} GPU; tclint knows only NVIDIA's kernels.")
     if not found.kernels:
         raise UsageError(
             f"The trace {name!r} holds no GPU kernel: it was recorded on a CPU, or without "

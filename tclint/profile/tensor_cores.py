@@ -96,7 +96,7 @@ class Judge:
             multiple = _WANTED_BYTES // size
             dims = _misaligned(kernel, multiple)
             which = f": {', '.join(dims)}" if dims else ""
-            return "misaligned", f"dims that are no multiples of {multiple}{which}"
+            return "misaligned", f"dims that are not multiples of {multiple}{which}"
         older = name.generation is not None and self._generation is not None
         if older and GENERATIONS.index(name.generation or "") < (self._generation or 0):
             return "older", f"{(name.generation or '').capitalize()}'s instructions"
@@ -120,11 +120,11 @@ class Judge:
         dims = _misaligned(kernel, multiple)
         small = _small(kernel.operator)
         if dims and not self._has_tf32:
-            return "possible", f"dims that are no multiples of {multiple}: {', '.join(dims)}"
+            return "possible", f"dims that are not multiples of {multiple}: {', '.join(dims)}"
         if small:
             return "possible", f"small dims: {small}"
         if dims:
-            return "possible", f"dims that are no multiples of {multiple}: {', '.join(dims)}"
+            return "possible", f"dims that are not multiples of {multiple}: {', '.join(dims)}"
         if precision is None:
             return "possible", "precision not recorded"
         chosen = "in TF32 elsewhere, yet here" if precision == "fp32" else f"{precision}, yet"

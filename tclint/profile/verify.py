@@ -49,7 +49,7 @@ def verify(
 
     if not is_model_target(target):
         raise UsageError(
-            f"{target!r} is no model target; write 'path/file.py:callable' or 'package.module:callable'."
+            f"{target!r} is not a model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
     if settings.precision in NOT_RUN or settings.phase != "none" or settings.input_sets:
         raise UsageError(

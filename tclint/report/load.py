@@ -29,11 +29,11 @@ def load_report(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"Cannot read the report {name!r}: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name!r} is no tclint report: it is not UTF-8 text.") from error
+        raise UsageError(f"{name!r} is not a tclint report: it is not UTF-8 text.") from error
     try:
         document = _parse(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name!r} is no tclint report: {printable(str(error))}.") from error
+        raise UsageError(f"{name!r} is not a tclint report: {printable(str(error))}.") from error
     _check(document, name)
     return document
 
@@ -64,7 +64,7 @@ def _check(document: dict[str, Any], name: str) -> None:
     version = document.get("schema_version")
     match = re.fullmatch(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
     if match is None or not isinstance(document.get("tool"), dict):
-        raise UsageError(f"{name!r} is no tclint report: write one with --output json=FILE.")
+        raise UsageError(f"{name!r} is not a tclint report: write one with --output json=FILE.")
     if int(match[1]) != _KNOWN_MAJOR:
         raise UsageError(
             f"{name!r} has the schema version {version}, which this tclint does not read; "
@@ -73,18 +73,21 @@ def _check(document: dict[str, Any], name: str) -> None:
     for part in LISTS:
         items = document.get(part)
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise UsageError(f"{name!r} is no whole tclint report: its {part!r} are missing or damaged.")
+            raise UsageError(
+                f"{name!r} is not a complete tclint report: its {part!r} are missing or damaged."
+            )
     for part, needed in _NEEDED.items():
         for item in document[part]:
             missing = needed - set(item)
             if missing:
                 raise UsageError(
-                    f"{name!r} is no whole tclint report: {part!r} lack {', '.join(sorted(missing))}."
+                    f"{name!r} is not a complete tclint report: {part!r} lack {', '.join(sorted(missing))}."
                 )
             wrong = [key for key, kinds in _KINDS.items() if key in item and not isinstance(item[key], kinds)]
             if wrong:
                 raise UsageError(
-                    f"{name!r} is no tclint report: {wrong[0]!r} in {part!r} is not of the type it should be."
+                    f"{name!r} is not a tclint report: {wrong[0]!r} in {part!r} is not of the type "
+                    "it should be."
                 )
 
 

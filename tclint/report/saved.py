@@ -34,7 +34,8 @@ def report_of(document: Document, name: str, written_s: float = math.inf) -> Rep
         return _report(document, written_s)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"{printable(name)!r} is no whole tclint report: {printable(str(error))} is missing or damaged."
+            f"{printable(name)!r} is not a complete tclint report: {printable(str(error))} is missing "
+            "or damaged."
         ) from error
 
 

@@ -146,7 +146,7 @@ def test_optimizer_groups_of_decayed_and_other_parameters(plan: WeightPlan) -> N
     assert sorted(shapes) == sorted(map(tuple, wanted))
     broken = optimizer.state_dict()
     broken["param_groups"][0]["params"].reverse()
-    with pytest.raises(UsageError, match="does not tell whose"):
+    with pytest.raises(UsageError, match="does not say which parameters"):
         pad_optimizer(broken, plan, padded)
 
 
@@ -247,7 +247,7 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     refused("is padded", path=tmp_path / "padded.pt")
     refused("none of the weights", path=tmp_path / "other.pt")
     refused("holds more than tensors", path=tmp_path / "whole.pt")
-    refused("no safetensors file", path=tmp_path / "cut.safetensors")
+    refused("not a readable safetensors file", path=tmp_path / "cut.safetensors")
     refused("there is no such file", path=tmp_path / "missing.pt")
     refused("has no weights to be read", plans=tmp_path / "none.json")
     refused("--inexact", plans=tmp_path / "inexact.json")

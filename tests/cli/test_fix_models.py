@@ -231,7 +231,7 @@ def test_plans_are_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert result.exit_code == 2
     assert "--plan writes the plan of a model's fixes" in result.stderr
     (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(UsageError, match="is no plan that"):
+    with pytest.raises(UsageError, match="is not a plan that"):
         read_plan("plan.json")
 
 

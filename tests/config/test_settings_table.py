@@ -31,7 +31,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 EXAMPLES: dict[Kind, str] = {
     kinds.COUNT: "3",
@@ -245,7 +245,7 @@ def test_the_page_has_its_row(setting: Setting) -> None:
         assert setting.default in (None, "", ())
     for place, sentence in (
         ("report", "The `settings` of a JSON report"),
-        ("baseline", "A baseline remembers"),
+        ("baseline", "A baseline records"),
     ):
         (said,) = (line for line in text.splitlines() if line.startswith(sentence))
         assert (f"`{setting.field}`" in said) is (place in setting.places)

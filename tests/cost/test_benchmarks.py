@@ -169,5 +169,5 @@ def test_the_figures_at_the_top_of_the_page_are_kept_and_renewed() -> None:
     written = with_summary(with_summary(page([]), "figures of last year\n"), "new\n")
     assert summary_of(written) == "new\n"
     assert "figures of last year" not in written
-    assert written.startswith("# How wrong predicted times are\n\n<!--")
+    assert written.startswith("# Accuracy of predicted times\n\n<!--")
     assert summary_of(page([])) == ""

@@ -83,9 +83,9 @@ def test_unfused_conversions_cost_more_than_the_products_gain() -> None:
 @pytest.mark.parametrize(
     ("rows", "inner", "outer", "reason"),
     [
-        (4096, 1000, 1024, "in_features 1000 is no multiple of 16"),
-        (4096, 1024, 1000, "out_features 1000 is no multiple of 16"),
-        (4097, 1024, 1024, "4097 rows are no multiple of 16"),
+        (4096, 1000, 1024, "in_features 1000 is not a multiple of 16"),
+        (4096, 1024, 1000, "out_features 1000 is not a multiple of 16"),
+        (4097, 1024, 1024, "4097 rows are not a multiple of 16"),
         (4096, 1024, 1024, None),
     ],
 )

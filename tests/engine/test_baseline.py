@@ -212,8 +212,8 @@ def test_accepted_findings_are_not_fixed(folder: Path) -> None:
     [
         (None, "There is no baseline 'tclint-baseline.json'"),
         ("{", "is not JSON"),
-        ("[]", "is no baseline of version 1"),
-        ('{"version": 2}', "is no baseline of version 1"),
+        ("[]", "is not a baseline of version 1"),
+        ('{"version": 2}', "is not a baseline of version 1"),
         ('{"version": 1, "findings": [{}], "scenarios": {}}', "lacks something"),
         ('{"version": 1, "findings": [], "scenarios": []}', "lacks something"),
         ('{"version": 1, "findings": 3, "scenarios": {}}', "lacks something"),

@@ -183,7 +183,7 @@ def test_the_command_prints_text_or_json(tmp_path: Path) -> None:
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["explain-cost", str(tmp_path), "--op", "x"])
     assert result.exit_code == 2
-    assert "is no model target" in result.output
+    assert "is not a model target" in result.output
 
 
 class EveryKind(nn.Module):

@@ -307,7 +307,7 @@ def test_where_leaves_points_out(run: Run) -> None:
         (("--arg", "width=1:2000000"), "more than 1,000,000"),
         (("--arg", "width=64,96", "--batch", "2,x"), "--batch takes sizes"),
         (("--arg", "batch=2,4", "--batch", "2,4"), "exclude each other"),
-        (("--arg", "width=64,96", "--where", "width > 1e9"), "is true of no point"),
+        (("--arg", "width=64,96", "--where", "width > 1e9"), "is true for no point"),
         (("--arg", "width=64,96", "--where", "widht > 1"), "Did you mean 'width'?"),
         (("--arg", "width=64,96", "--where", "width %"), "cannot be read"),
         (("--arg", "width=64,96", "--where", "__import__('os')"), "is not evaluated"),

@@ -40,8 +40,8 @@ FUSED = {
 }
 UNFUSED = {
     "three dims": sdpa(half(4, 10, 64)),
-    "mask and a head dim that is no multiple of 8": sdpa(half(2, 4, 10, 60), mask=MASK),
-    "float32 and a head dim that is no multiple of 4": sdpa(spec(2, 4, 10, 13)),
+    "mask and a head dim that is not a multiple of 8": sdpa(half(2, 4, 10, 60), mask=MASK),
+    "float32 and a head dim that is not a multiple of 4": sdpa(spec(2, 4, 10, 13)),
     "float64": sdpa(spec(2, 4, 10, 64, dtype="float64")),
     "batch to be broadcast": sdpa(half(2, 4, 10, 64), half(1, 4, 10, 64)),
     "head dim not contiguous": sdpa(spec(2, 4, 10, 64, dtype="float16", strides=(2560, 640, 1, 10))),

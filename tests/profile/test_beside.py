@@ -259,7 +259,7 @@ def test_the_traces_gpu_counts_and_not_that_of_the_configuration(recorded: Path)
 def test_a_target_that_is_no_model() -> None:
     result = run("infer.json", "net.py")
     assert result.exit_code == 2
-    assert "is no model target" in result.stderr
+    assert "is not a model target" in result.stderr
 
 
 def test_a_model_that_cannot_be_built() -> None:

@@ -45,8 +45,8 @@ def said(writer: TraceWriter, tmp_path: Path) -> str:
         (H100, HOPPER_GEMM, MM, "c10::Half", "on", ""),
         (H100, FP16_GEMM, MM, "c10::Half", "older", "Ampere's instructions"),
         (A100, MISALIGNED_GEMM, [[64, 1023], [1023, 512]], "c10::Half", "misaligned",
-         "dims that are no multiples of 8: K 1023"),
-        (A100, MISALIGNED_GEMM, (), "c10::Half", "misaligned", "dims that are no multiples of 8"),
+         "dims that are not multiples of 8: K 1023"),
+        (A100, MISALIGNED_GEMM, (), "c10::Half", "misaligned", "dims that are not multiples of 8"),
         (A100, SGEMM, MM, "float", "possible", "float32 without TF32"),
         (V100, "volta_sgemm_128x64_nn", MM, "float", "possible",
          "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them"),
@@ -55,7 +55,7 @@ def said(writer: TraceWriter, tmp_path: Path) -> str:
         (A100, GEMV, [[64, 1024], [1024, 1]], "float", "narrow", "a product with a vector"),
         (A100, SGEMM, [[64, 1], [1, 512]], "float", "narrow", "K = 1"),
         (V100, "volta_fp16_sgemm_fp16_128x64_nn", [[64, 1023], [1023, 512]], "c10::Half", "possible",
-         "dims that are no multiples of 8: K 1023"),
+         "dims that are not multiples of 8: K 1023"),
         (A100, ADD, [[64, 64]], "float", "none", ""),
         (A100, "secret_kernel(float*)", [[64, 64]], "float", "unknown", ""),
         (A100, "triton_tem_fused_mm_3", MM, "c10::Half", "on", ""),
@@ -93,7 +93,7 @@ def test_only_contiguous_dims_are_misaligned(
     recorded = {"Input Strides": strides} if strides else {}
     writer.op("aten::mm", [(kernel, 10)], [[141, 512], [512, 30522]], **recorded)
     (row,) = summary(writer, tmp_path).operators
-    assert row.reason == f"dims that are no multiples of 8: {reason}"
+    assert row.reason == f"dims that are not multiples of 8: {reason}"
 
 
 def test_float32_beside_tf32_is_the_librarys_choice(tmp_path: Path) -> None:

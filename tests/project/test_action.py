@@ -458,7 +458,7 @@ def test_from_a_fork_the_summary_has_it(runner: Runner, github: GitHub) -> None:
 
 
 def test_other_actions_are_pinned() -> None:
-    for file in (ROOT / "action.yml", ROOT / "docs" / "ci.md"):
+    for file in (ROOT / "action.yml", ROOT / "docs" / "how-to" / "ci.md"):
         used = re.findall(r"uses: ((?!OWNER)\S+)", file.read_text(encoding="utf-8"))
         assert used
         assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name) for name in used)

@@ -15,7 +15,7 @@ from tclint.core.target import LIBRARIES, is_model_target
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"([^\n]*)\n\n```sh\n(.*?)```", README, re.DOTALL)
-OWN_PROJECT = "a project of your own"
+OWN_PROJECT = "your own project"
 """Said in the line above a block whose files are the reader's."""
 
 COMMANDS = [

@@ -1,4 +1,4 @@
-"""The recipes of docs/ci.md: valid by the schemas of those who run them, and true to the command."""
+"""The recipes of docs/how-to/ci.md: valid by the schemas of those who run them, and true to the command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "ci.md").read_text(encoding="utf-8")
 RECIPES = re.findall(r"<!-- schema: ([a-z-]+) -->\n```yaml\n(.*?)```", GUIDE, re.DOTALL)
 
 

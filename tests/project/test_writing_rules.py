@@ -1,4 +1,4 @@
-"""docs/writing-rules.md, followed to the letter: its files are written, its commands run."""
+"""docs/how-to/writing-rules.md, followed to the letter: its files are written, its commands run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import tclint.plugin
 from tclint.plugin import GraphContext, SourceContext
 
-DOC = (Path(__file__).parents[2] / "docs" / "writing-rules.md").read_text(encoding="utf-8")
+DOC = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-rules.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w./]+)`\n\n```\w+\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL))
 [COMMANDS] = re.findall(r"^```sh\n(.*?)^```$", DOC, re.MULTILINE | re.DOTALL)
 
@@ -49,7 +49,7 @@ def test_every_python_block_is_a_file() -> None:
             (0, 0, 1, 0),
             (
                 "2 passed",
-                "The cache of the GPU's allocator is emptied in a loop.",
+                "The CUDA memory cache emptied in a loop.",
                 "invalid_every_batch.py:7:5: warning OUR002",
                 "see examples/OUR001/invalid_width_of_1001.py:14:16: the layer runs here",
             ),
@@ -64,7 +64,7 @@ def test_its_commands(project: Path, command: str, exit_code: int, says: str) ->
 
 
 def test_what_it_names_is_there() -> None:
-    graph, _, source = DOC.partition("## What a source rule can ask")
+    graph, _, source = DOC.partition("## What a source rule can use")
     for context, text, count in ((GraphContext, graph, 8), (SourceContext, source, 10)):
         rows = re.findall(r"^\| `context\..*$", text, re.MULTILINE)
         names = {name for row in rows for name in re.findall(r"`context\.(\w+)", row)}

@@ -235,9 +235,9 @@ def test_command_options(run: Run, reports: tuple[Path, Path]) -> None:
     ("arguments", "message"),
     [
         (("missing.json", "old.json"), "There is no report 'missing.json'"),
-        (("text.json", "old.json"), "'text.json' is no tclint report"),
+        (("text.json", "old.json"), "'text.json' is not a tclint report"),
         (("list.json", "old.json"), "it holds no object"),
-        (("other.json", "old.json"), "'other.json' is no tclint report"),
+        (("other.json", "old.json"), "'other.json' is not a tclint report"),
         (("ancient.json", "old.json"), "schema version 0.9"),
         (("future.json", "old.json"), "schema version 2.0"),
         (("damaged.json", "old.json"), "'metrics' are missing or damaged"),

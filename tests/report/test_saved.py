@@ -111,7 +111,7 @@ def test_a_report_before_the_fields_that_came_later(full: Report) -> None:
 def test_a_damaged_report_is_refused_in_a_sentence(report: Report, lost: str) -> None:
     document = json.loads(render(report, "json"))
     del document["findings"][1][lost]
-    with pytest.raises(UsageError, match=r"'r\.json' is no whole tclint report"):
+    with pytest.raises(UsageError, match=r"'r\.json' is not a complete tclint report"):
         report_of(document, "r.json")
 
 
@@ -131,7 +131,7 @@ def test_the_command(full: Report, tmp_path: Path) -> None:
     Path("old.jsonl").write_text(run("report", "old.json", "--format", "jsonl").stdout)
     assert run("report", "old.jsonl").stdout == run("report", "old.json").stdout
     for arguments, said in (
-        (("model.py",), "is no tclint report"),
+        (("model.py",), "is not a tclint report"),
         (("lost.json",), "There is no report"),
         (("old.json", "--format", "pdf"), "There is no format 'pdf'"),
     ):

@@ -228,7 +228,7 @@ def test_a_file_that_is_no_mapping(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["config", "=3", "a-b=3", "config.=3", ".x=1"])
 def test_malformed(text: str) -> None:
-    with pytest.raises(UsageError, match="is no argument: write NAME=VALUE"):
+    with pytest.raises(UsageError, match="is not an argument: write NAME=VALUE"):
         parse_arguments((text,))
 
 

@@ -109,7 +109,7 @@ def _finding(rule: GraphRule, context: GraphContext, ops: Sequence[Op], dims: Se
     )
     return rule.finding(
         location,
-        f"{role} {', '.join(str(size) for size, _ in pairs[:4])} is {whose}, and no multiple of "
+        f"{role} {', '.join(str(size) for size, _ in pairs[:4])} is {whose}, not a multiple of "
         f"{efficient_multiple(context.settings.precision)}: {layers}; padding the input with zeros {shown} "
         f"{gain_phrase(effect)}.",
         effect=effect,

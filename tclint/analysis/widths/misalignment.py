@@ -209,16 +209,16 @@ def _finding(
 
 
 def _widths(dims: Iterable[OpDim], multiple: int | None) -> str:
-    """'out_features 2730 is no multiple of 8', 'The channels 58, 116 are no multiples of 8'."""
+    """'out_features 2730 is not a multiple of 8', 'The channels 58, 116 are not multiples of 8'."""
     roles = {dim.role for dim in dims}
     sizes = sorted({dim.size for dim in dims})
     listed = ", ".join(str(size) for size in sizes[:4]) + (", ..." if len(sizes) > 4 else "")
     if len(roles) == 1 and len(sizes) == 1:
-        return f"{roles.pop()} {listed} is no multiple of {multiple}"
+        return f"{roles.pop()} {listed} is not a multiple of {multiple}"
     noun = "channels" if all(role.endswith("channels") for role in roles) else "width"
     if noun == "width" and len(sizes) == 1:
-        return f"The width {listed} is no multiple of {multiple}"
-    return f"The {noun.removesuffix('s')}s {listed} are no multiples of {multiple}"
+        return f"The width {listed} is not a multiple of {multiple}"
+    return f"The {noun.removesuffix('s')}s {listed} are not multiples of {multiple}"
 
 
 def _advice(layers: MisalignedLayers, padding: Padding) -> str:

@@ -83,10 +83,10 @@ def why_not(op: Op, graph: Graph, format_: LinearFormat, mode: Mode) -> str | No
     out_features, in_features = weight.shape
     for role, size in (("in_features", in_features), ("out_features", out_features)):
         if size % known.features:
-            return f"{role} {size} is no multiple of {known.features}"
+            return f"{role} {size} is not a multiple of {known.features}"
     rows = prod(_input(op).shape[:-1])
     if mode == "train" and rows % known.rows_training:
-        return f"{rows} rows are no multiple of {known.rows_training}, which its weight gradient needs"
+        return f"{rows} rows are not a multiple of {known.rows_training}, which its weight gradient needs"
     if rows <= known.rows_above:
         return f"{rows} rows: torch._int_mm takes more than {known.rows_above}"
     return None

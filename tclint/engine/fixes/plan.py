@@ -139,6 +139,6 @@ def read_plan(path: str) -> FixPlan:
         raise UsageError(f"Cannot read {printable(path)!r}: {error.strerror or error}.") from error
     except ValueError as error:
         raise UsageError(
-            f"{printable(path)!r} is no plan that 'tclint fix --plan' of this version wrote ({error}); "
+            f"{printable(path)!r} is not a plan that 'tclint fix --plan' of this version wrote ({error}); "
             "write it again."
         ) from error

@@ -229,7 +229,7 @@ def _rows(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
                 yield 1, Axis.of(row)
                 row, filled = [], 0
     if filled:
-        raise Scattered(f"it is no multiple of {size}")
+        raise Scattered(f"it is not a multiple of {size}")
 
 
 def joined(left: Axis, right: Axis) -> Axis:

@@ -1,7 +1,7 @@
 """What a patch of torch is, and the list of all of them.
 
 A patch is a context manager: entering applies it, leaving puts back what was there. Its function says what it
-replaces and why; docs/architecture.md shows the list.
+replaces and why; docs/explanation/architecture.md shows the list.
 """
 
 from __future__ import annotations

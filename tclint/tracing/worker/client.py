@@ -223,7 +223,7 @@ def check_inputs(settings: Settings) -> None:
     if settings.inputs and settings.input_sets:
         raise UsageError("--input and --input-set exclude each other; give every set with --input-set.")
     if settings.phase != "none" and (settings.inputs or settings.input_sets):
-        raise UsageError("--phase makes the inputs itself; leave --input and --input-set out, or --phase.")
+        raise UsageError("--phase makes its own inputs; leave out --input and --input-set, or --phase.")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def parse_arguments(texts: tuple[str, ...]) -> tuple[ArgumentSpec, ...]:
         path = tuple(part.strip() for part in name.split("."))
         if not equals or not all(part.isidentifier() for part in path):
             raise UsageError(
-                f"{text!r} is no argument: write NAME=VALUE, such as width=64, depths=[2,2], "
+                f"{text!r} is not an argument: write NAME=VALUE, such as width=64, depths=[2,2], "
                 "config=GPTConfig(n_layer=6), config.n_layer=6 or config=@conf.yaml."
             )
         if any(spec.path == path for spec in specs):
